@@ -1,0 +1,61 @@
+# Two commands matter: make demo, make test. Everything else is a part of them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help
+help: ## show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.complete: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {v.major}.{v.minor}. Install it, or name another: make PYTHON=/path/to/python3.11 ...")'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt '.[dev]'
+	@touch $@
+
+.PHONY: venv
+venv: $(VENV)/.complete ## install the pinned tools into .venv
+
+.PHONY: constraints
+constraints: venv ## write what is installed to constraints.txt
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --exclude gaudi-serving; } > constraints.new
+	mv constraints.new constraints.txt
+
+.PHONY: demo
+demo: venv ## a bare (simulated) node to an answered chat completion
+	@$(BIN)/python -m simulator demo
+
+.PHONY: demo-clean
+demo-clean: ## remove every trace of the demo, nothing else
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m simulator clean; else echo "Nothing to clean: .venv is not there, so no demo ran from this checkout."; fi
+
+.PHONY: lint
+lint: venv ## yamllint, ansible-lint, ruff, mypy, shellcheck, syntax of every playbook
+	bash tests/lint.sh
+
+.PHONY: unit
+unit: venv ## parsers, planner, modules, contracts
+	$(BIN)/python -m pytest -q -n 2
+
+.PHONY: molecule
+molecule: venv ## scenarios on simulated nodes
+	$(BIN)/python -m simulator engine
+	bash tests/molecule.sh
+
+.PHONY: test
+test: lint unit molecule ## what CI runs
+
+.PHONY: test-all
+test-all: test ## test, and the long fault loops
+
+.PHONY: bench
+bench: venv ## measurements, printed as tables
+	$(BIN)/python -m benchmarks

@@ -1,0 +1,16 @@
+"""Let tests import what Ansible modules import."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import ansible.module_utils
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Modules say "from ansible.module_utils.gaudi import ..."; Ansible finds it through ansible.cfg.
+ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
+for folder in ("library", "action_plugins", "filter_plugins"):
+    sys.path.insert(0, str(ROOT / folder))
+sys.path.insert(0, str(ROOT))

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Layer 0: everything that can be said about the code without running it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Files git tracks or would track, so that a half-written file is seen before it is committed.
+files() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do [ -f "$file" ] && printf '%s\n' "$file"; done; }
+
+run() { printf '\n== %s\n' "$*"; "$@"; }
+
+run ruff check .
+run ruff format --check .
+run mypy
+run yamllint --strict .
+mapfile -t scripts < <(files '*.sh' '.ci/run')
+run shellcheck "${scripts[@]}"
+run ansible-lint --strict
+for playbook in site.yml playbooks/*.yml; do
+  run ansible-playbook --syntax-check "$playbook" -i inventories/simulated >/dev/null
+done
