@@ -1,0 +1,100 @@
+"""The machine the simulator runs on: commands, root, packages, locks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from simulator.settings import CACHE, SimulatorError
+
+# Daemons and debootstrap live in directories that are not on every user's PATH.
+_SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Give this process's environment with the system's directories on PATH."""
+    return {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}", **extra}
+
+
+def find(program: str) -> str | None:
+    """Say where a program is, looking in the system's directories too."""
+    return shutil.which(program, path=environment()["PATH"])
+
+
+def as_root(command: Sequence[str]) -> list[str]:
+    """Prefix a command with sudo unless this process is root already."""
+    if os.geteuid() == 0:
+        return list(command)
+    if find("sudo") is None:
+        raise SimulatorError(f"{command[0]} needs root. Run this command as root, or install sudo.")
+    return ["sudo", "--", *command]
+
+
+def run(command: Sequence[str], *, log: Path | None = None, **extra: str) -> str:
+    """Run a command to its end and give what it printed; on failure raise with its last lines."""
+    result = subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment(LC_ALL="C.UTF-8", **extra),
+        text=True,
+        errors="replace",
+    )
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(result.stdout)
+    if result.returncode:
+        raise SimulatorError(
+            f"{' '.join(command)} ended with status {result.returncode}:\n{last_lines(result.stdout)}"
+        )
+    return result.stdout
+
+
+def last_lines(text: str, count: int = 12) -> str:
+    """Give the end of a long output, where commands say what went wrong."""
+    return "\n".join(text.strip().splitlines()[-count:])
+
+
+def systemd_runs() -> bool:
+    """Tell whether systemd is this machine's service manager (sd_booted(3))."""
+    return Path("/run/systemd/system").is_dir()
+
+
+def install_packages(programs: dict[str, str]) -> list[str]:
+    """Install, with apt, the package of every file or program that is missing; give what was installed.
+
+    ``programs`` maps a program's name, or a file's absolute path, to the package it comes in.
+    """
+    missing = sorted(
+        {
+            package
+            for wanted, package in programs.items()
+            if not (Path(wanted).exists() if wanted.startswith("/") else find(wanted))
+        }
+    )
+    if missing:
+        if find("apt-get") is None:
+            raise SimulatorError(
+                f"The simulator needs {', '.join(missing)}, and this machine has no apt-get to install "
+                "it with. The simulator runs on Debian 12 and Ubuntu 24.04."
+            )
+        noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive"]
+        run(as_root([*noninteractive, "apt-get", "update"]))
+        run(as_root([*noninteractive, "apt-get", "install", "-y", "--no-install-recommends", *missing]))
+    return missing
+
+
+@contextmanager
+def lock(name: str) -> Iterator[None]:
+    """Let one process of this checkout at a time do this: build an image, start the engine."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        yield
