@@ -1,0 +1,139 @@
+"""The simulator's images, each named by a hash of what went into it and built only when it is not there."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, cast
+
+import docker
+from docker import DockerClient
+
+from simulator import apt, context, host, keys
+from simulator.context import Files
+from simulator.settings import CACHE, IMAGES, LABEL, SIMULATOR, SimulatorError
+
+REPOSITORY = "gaudi-serving-simulator"
+LABELS = {LABEL: IMAGES, "org.opencontainers.image.description": "Simulated: not an Intel Gaudi product"}
+
+_SOURCES = SIMULATOR / "images"
+_CHUNK = 1 << 20  # bytes
+
+Say = Callable[[str], None]
+
+
+def base(client: DockerClient, say: Say) -> str:
+    """Give the root file system that every simulated machine starts from: Debian 12, minimal."""
+    configuration = apt.read()
+    packages = (_SOURCES / "base" / "packages.txt").read_text().split()
+    reference = f"{REPOSITORY}/base:{context.digest(configuration.files, apt.SUITE, *packages)}"
+    if not exists(client, reference):
+        say(f"Making a root file system with debootstrap: {reference}")
+        host.install_packages({"debootstrap": "debootstrap", apt.KEYRING: "debian-archive-keyring"})
+        _debootstrap(client, reference, packages, configuration)
+    return reference
+
+
+def node(client: DockerClient, say: Say) -> str:
+    """Give the image of a simulated node."""
+    source = _SOURCES / "node"
+    files = {
+        **context.tree(source),
+        "files/usr/local/share/ca-certificates/gaudi-simulator.crt": context.text(keys.authority().public),
+    }
+    return build(client, "node", files, {"BASE": base(client, say)}, say)
+
+
+def vault(client: DockerClient, say: Say) -> str:
+    """Give the image of the simulated vault: Debian's docker-registry."""
+    return build(client, "vault", context.tree(_SOURCES / "vault"), {"BASE": base(client, say)}, say)
+
+
+def exists(client: DockerClient, reference: str) -> bool:
+    """Tell whether the engine has an image."""
+    try:
+        client.images.get(reference)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
+def build(client: DockerClient, name: str, files: Files, arguments: Mapping[str, str], say: Say) -> str:
+    """Build an image from a context with a Dockerfile, unless the engine has it."""
+    inputs = [f"{key}={value}" for key, value in sorted(arguments.items())]
+    reference = f"{REPOSITORY}/{name}:{context.digest(files, *inputs)}"
+    if exists(client, reference):
+        return reference
+    say(f"Building the {name} image: {reference}")
+    output: list[str] = []
+    for event in client.api.build(
+        fileobj=io.BytesIO(context.archive(files)),
+        custom_context=True,
+        tag=reference,
+        buildargs=dict(arguments),
+        labels=LABELS,
+        rm=True,
+        forcerm=True,
+        decode=True,
+    ):
+        output.append(event.get("stream", ""))
+        if "error" in event:
+            raise SimulatorError(
+                f"The {name} image cannot be built: {event['error']}\n{host.last_lines(''.join(output), 20)}"
+            )
+    return reference
+
+
+def _debootstrap(client: DockerClient, reference: str, packages: list[str], configuration: apt.Configuration) -> None:
+    proxy = {"http_proxy": configuration.proxy} if configuration.proxy else {}
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        root = str(Path(scratch) / "root")
+        try:
+            host.run(
+                [
+                    *host.as_root(["env", *(f"{name}={value}" for name, value in proxy.items())]),
+                    "debootstrap",
+                    "--variant=minbase",
+                    f"--keyring={apt.KEYRING}",
+                    f"--include={','.join(packages)}",
+                    apt.SUITE,
+                    root,
+                    configuration.mirrors.main,
+                ],
+                log=CACHE / "debootstrap.log",
+            )
+            # debootstrap's own sources file gives way to ours, and its downloads are of no more use.
+            host.run(
+                host.as_root(["sh", "-c", 'rm -f "$0"/etc/apt/sources.list "$0"/var/cache/apt/archives/*.deb', root])
+            )
+            _unpack(context.archive(configuration.files), root)
+            tar = subprocess.Popen(
+                host.as_root(["tar", "--create", "--numeric-owner", f"--directory={root}", "."]),
+                stdout=subprocess.PIPE,
+                env=host.environment(),
+            )
+            repository, tag = reference.rsplit(":", 1)
+            with tar, cast("IO[bytes]", tar.stdout) as stream:
+                client.api.import_image_from_stream(
+                    iter(lambda: stream.read(_CHUNK), b""),
+                    repository=repository,
+                    tag=tag,
+                    changes=[f'LABEL {name}="{value}"' for name, value in LABELS.items()],
+                )
+            if tar.returncode:
+                client.images.remove(reference)
+                raise SimulatorError(f"tar could not pack the root file system (status {tar.returncode}).")
+        finally:
+            host.run(host.as_root(["rm", "-rf", "--one-file-system", root]))
+
+
+def _unpack(archive: bytes, directory: str) -> None:
+    subprocess.run(
+        host.as_root(["tar", "--extract", f"--directory={directory}"]),
+        check=True,
+        input=archive,
+        env=host.environment(),
+    )
