@@ -1,0 +1,235 @@
+"""Node descriptions: what a simulated node looks like, as YAML that a person writes.
+
+``load`` reads and checks one, ``expand`` turns it into the document the stand-ins read on the node
+(``/etc/gaudi-simulator/node.json``), in which every card is spelt out and nothing is left to a default.
+The schema beside this file documents every key.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+HERE = Path(__file__).resolve().parent
+DESCRIPTIONS = HERE.parent / "descriptions"
+DEFAULT = "gaudi2-oam8"
+NODE_DOCUMENT = "/etc/gaudi-simulator/node.json"
+
+# What hl-smi and the driver print in each release: recorded from real machines (tests/unit/standins/recorded).
+# hl-smi 1.18 printed one hash for the driver and another for its network half, which it did not show.
+_RELEASES: dict[str, dict[str, str | None]] = {
+    "1.12.1": {"driver": "1.12.1-cb7a7bc", "nic": None, "hl_smi": "hl-1.12.1-fw-46.0.5.0"},
+    "1.16.0": {"driver": "1.16.0-94aac46", "nic": None, "hl_smi": "hl-1.16.0-fw-50.1.2.0"},
+    "1.17.1": {"driver": "1.17.1-78932ae", "nic": None, "hl_smi": "hl-1.17.1-fw-51.5.0"},
+    "1.18.0": {"driver": "1.18.0-ee698fb", "nic": None, "hl_smi": "hl-1.18.0-fw-53.1.1.1"},
+    "1.20.1": {"driver": "1.20.1-366eb9c", "nic": "1.20.1-213b09b", "hl_smi": "hl-1.20.1-fw-58.1.1.1"},
+    "1.21.1": {"driver": "1.21.1-bfcec49", "nic": "1.21.1-ead2cb0", "hl_smi": "hl-1.21.1-fw-59.2.3.0"},
+    "1.22.1": {"driver": "1.22.1-97ec1a4", "nic": "1.22.1-97ec1a4", "hl_smi": "hl-1.22.1-fw-61.4.2.1"},
+    "1.23.0": {"driver": "1.23.0-2eae87a", "nic": "1.23.0-2eae87a", "hl_smi": "hl-1.23.0-fw-62.2.1.1"},
+}
+
+# Memory in MiB, power in W. Ports: 24 on OAM cards, of which 8, 22 and 23 leave the machine; the Gaudi 2E
+# shows 18, all internal (recorded). Ports of HL-338 are not known: taken like the other PCIe card.
+_OAM_INTERNAL = [port for port in range(24) if port not in (8, 22, 23)]
+_PCIE_INTERNAL = [*range(6), *range(10, 22)]
+_CARDS: dict[str, dict[str, Any]] = {
+    "HL-225": {
+        "pci_id": "1020", "revision": "01", "device_type": "GAUDI2", "family": "gaudi2", "uuid": "01P0-HL2080A0-15",
+        "memory": 98304, "idle": 768, "power_limit": 600, "power_idle": 85,
+        "internal": _OAM_INTERNAL, "external": [8, 22, 23],
+    },
+    "HL-288E": {
+        "pci_id": "1021", "revision": "05", "device_type": "GAUDI2", "family": "gaudi2", "uuid": "01P0-HL2080A0-15",
+        "memory": 98304, "idle": 768, "power_limit": 450, "power_idle": 79, "internal": _PCIE_INTERNAL, "external": [],
+    },
+    "HL-325": {
+        "pci_id": "1060", "revision": "01", "device_type": "GAUDI3", "family": "gaudi3", "uuid": "01P4-HL3090A0-18",
+        "memory": 131072, "idle": 672, "power_limit": 900, "power_idle": 228,
+        "internal": _OAM_INTERNAL, "external": [8, 22, 23],
+    },
+    "HL-338": {
+        "pci_id": "1061", "revision": "01", "device_type": "GAUDI3", "family": "gaudi3", "uuid": "01P4-HL3380A0-18",
+        "memory": 131072, "idle": 672, "power_limit": 600, "power_idle": 150,
+        "internal": _PCIE_INTERNAL, "external": [],
+    },
+}  # fmt: skip
+_CARDS["HL-325L"] = _CARDS["HL-325"]
+
+
+def expand_cpus(text: str) -> list[int]:
+    """CPU numbers of a list such as ``0-39,80-119``, in ascending order.
+
+    Raises ValueError when a range runs backwards or a CPU is named twice.
+    """
+    cpus: list[int] = []
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        first, last = int(low), int(high or low)
+        if first > last:
+            raise ValueError(f"CPU range {part!r} runs backwards")
+        cpus.extend(range(first, last + 1))
+    if len(set(cpus)) != len(cpus):
+        raise ValueError(f"CPU list {text!r} names a CPU twice")
+    return sorted(cpus)
+
+
+def validate(description: dict[str, Any], name: str) -> None:
+    """Check a description against the schema, and for what a schema cannot say.
+
+    Raises ValueError with every problem, one a line.
+    """
+    schema = json.loads((HERE / "description.schema.json").read_text(encoding="utf-8"))
+    errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(description), key=lambda e: list(e.path))
+    problems = [f"{'.'.join(map(str, error.path)) or 'description'}: {error.message}" for error in errors]
+    if not problems:
+        problems = _contradictions(description)
+    if problems:
+        raise ValueError(f"Node description {name!r} is wrong:\n  " + "\n  ".join(problems))
+
+
+def _contradictions(description: dict[str, Any]) -> list[str]:
+    problems: list[str] = []
+    modules = description["modules"]
+    for key in ("bus_ids", "measured"):
+        if key in description and len(description[key]) != len(modules):
+            problems.append(f"{key}: {len(description[key])} entries for {len(modules)} cards")
+    if description["release"] not in _RELEASES and not (
+        "version" in description.get("hl_smi", {}) and "version" in description.get("driver", {})
+    ):
+        problems.append(
+            f"release: {description['release']} is not recorded ({', '.join(_RELEASES)}); "
+            "set hl_smi.version and driver.version"
+        )
+    placed = [module for node in description["numa"] for module in node["modules"]]
+    if description["numa"] and sorted(placed) != sorted(modules):
+        problems.append(f"numa: its nodes hold modules {sorted(placed)}, the cards are {sorted(modules)}")
+    try:
+        cpus = [cpu for node in description["numa"] for cpu in expand_cpus(node["cpus"])]
+        if len(set(cpus)) != len(cpus):
+            problems.append("numa: two nodes share a CPU")
+    except ValueError as error:
+        problems.append(f"numa: {error}")
+    named = [("busy", entry["module"]) for entry in description.get("busy", [])]
+    named += [("links_down", entry["module"]) for entry in description.get("links_down", [])]
+    named += [("states", entry["module"]) for entry in description.get("states", [])]
+    named += [("lost", module) for module in description.get("lost", [])]
+    problems += [f"{key}: there is no module {module}" for key, module in named if module not in modules]
+    ports = set(_CARDS[description["card"]]["internal"]) | set(_CARDS[description["card"]]["external"])
+    for entry in description.get("links_down", []):
+        if unknown := sorted(set(entry["ports"]) - ports):
+            problems.append(f"links_down: {description['card']} has no port {unknown}")
+    return problems
+
+
+def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the document of a valid description that the stand-ins read on the node.
+
+    Serial numbers and UUIDs begin with or contain ``SIM``: whoever reads them sees that the card is simulated.
+    """
+    validate(description, name)
+    card = _CARDS[description["card"]]
+    release = _RELEASES.get(description["release"], {})
+    driver = description.get("driver", {})
+    hl_smi = description.get("hl_smi", {})
+    version = hl_smi.get("version", release.get("hl_smi"))
+    minor = tuple(int(part) for part in version.split("-")[1].split(".")[:2])
+    states = {entry["module"]: entry["state"] for entry in description.get("states", [])}
+    down = {entry["module"]: entry["ports"] for entry in description.get("links_down", [])}
+    node_of = {module: node for node, entry in enumerate(description["numa"]) for module in entry["modules"]}
+    cards = []
+    for index, module in enumerate(description["modules"]):
+        measured = description.get("measured", [{}] * len(description["modules"]))[index]
+        node = node_of.get(module, -1)
+        broken = module in states
+        cards.append(
+            {
+                "index": index,
+                "module_id": module,
+                "name": description["card"],
+                "serial": f"SIM{card['pci_id']}{module:03d}",
+                "uuid": f"{card['uuid']}-SIM{module:03d}-09-07-06",
+                "bus_id": description.get("bus_ids", _bus_ids(len(description["modules"])))[index],
+                "pci_id": card["pci_id"],
+                "revision": card["revision"],
+                "device_type": card["device_type"],
+                "family": card["family"],
+                "numa_node": node,
+                "cpus": description["numa"][node]["cpus"] if node >= 0 else "",
+                "memory_total": card["memory"],
+                "memory_idle": card["idle"],
+                "power": measured.get("power", card["power_idle"] + index % 5),
+                "power_limit": card["power_limit"],
+                "temperature": 0 if broken else measured.get("temperature", 24 + index % 4),
+                "utilization": measured.get("utilization", 0),
+                "uncorrected": measured.get("uncorrected", 0),
+                "state": states.get(module, "Operational"),
+                "lost": module in description.get("lost", []),
+                "ports": {
+                    "internal": card["internal"],
+                    "external": card["external"],
+                    "down": sorted(down.get(module, [])),
+                },
+            }
+        )
+    index_of = {entry["module_id"]: entry["index"] for entry in cards}
+    return {
+        "schema": 1,
+        "simulated": True,
+        "description": name,
+        "release": description["release"],
+        "driver": {
+            "loaded": driver.get("loaded", True),
+            "version": driver.get("version", release.get("driver")),
+            "nic_version": driver.get("nic_version", release.get("nic")),
+        },
+        "hl_smi": {
+            "version": version,
+            # 1.18 and older against 1.20 and newer; 1.19 was never seen.
+            "layout": "old" if minor < (1, 20) else "new",
+            "perf": hl_smi.get("perf", "N/A" if minor < (1, 20) else "P0"),
+            "sees_processes": hl_smi.get("sees_processes", True),
+        },
+        "numa": [{"node": node, "cpus": entry["cpus"]} for node, entry in enumerate(description["numa"])],
+        "cards": cards,
+        "busy": [
+            {
+                "index": index_of[entry["module"]],
+                "name": entry["name"],
+                "pid": entry.get("pid"),
+                "memory": entry.get("memory"),
+                "card_memory": entry.get("card_memory"),
+            }
+            for entry in description.get("busy", [])
+        ],
+        "faults": description.get("faults", {}),
+    }
+
+
+def _bus_ids(count: int) -> list[str]:
+    """Addresses as an eight-card machine has them: probe order is not address order."""
+    buses = ["33", "9a", "34", "4d", "4e", "9b", "b3", "b4", "19", "1a", "43", "44", "cc", "cd", "d5", "df"]
+    return [f"0000:{bus}:00.0" for bus in buses[:count]]
+
+
+def load(source: str | Path) -> dict[str, Any]:
+    """Read a description by name (a file in ``simulator/descriptions``) or by path, and expand it.
+
+    Raises ValueError when there is none of that name, or it is wrong.
+    """
+    path = source if isinstance(source, Path) else DESCRIPTIONS / f"{source}.yml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in DESCRIPTIONS.glob("*.yml")))
+        raise ValueError(f"There is no node description {str(source)!r}. Known: {known}.")
+    description = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(description, dict):
+        raise ValueError(f"Node description {path.stem!r} is not a mapping.")
+    return expand(description, path.stem)
+
+
+def render(document: dict[str, Any]) -> str:
+    """Return the text of ``/etc/gaudi-simulator/node.json``."""
+    return json.dumps(document, indent=1) + "\n"
