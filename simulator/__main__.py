@@ -1,28 +1,92 @@
-"""Command line: python -m simulator engine | ..."""
+"""Gaudi nodes without an accelerator: simulated, and driven over ssh as real ones are."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from simulator import engine
-from simulator.settings import SimulatorError
+import docker
+
+from simulator import engine, nodes
+from simulator.settings import Scope, SimulatorError
+from simulator.standins import description
 
 
 def main() -> int:
     """Run one command; a failure is one sentence and status 1."""
-    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("engine", help="make sure a Docker engine answers")
-    parser.parse_args()
+    arguments = _parser().parse_args()
     try:
-        client = engine.ensure()
-        version = client.version()["Version"]
-        print(f"Docker engine {version} answers")
+        _COMMANDS[arguments.command](arguments)
     except SimulatorError as error:
         print(error, file=sys.stderr)
         return 1
+    except docker.errors.APIError as error:
+        print(f"The Docker engine refuses: {error.explanation or error}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _engine(_: argparse.Namespace) -> None:
+    version = engine.ensure().version()["Version"]
+    print(f"Docker engine {version} answers")
+
+
+def _up(arguments: argparse.Namespace) -> None:
+    scope = Scope(arguments.scope)
+    started = nodes.up(engine.ensure(), scope, arguments.node or [nodes.DEFAULT_NAME], arguments.describe, print)
+    for node in started:
+        print(f"Simulated node {node.name} is up ({node.description}): ssh -F {_ssh_config(scope)} {node.name}")
+
+
+def _down(arguments: argparse.Namespace) -> None:
+    client = engine.connect()
+    removed = nodes.down(client, Scope(arguments.scope), arguments.node) if client else []
+    print(f"Removed {', '.join(removed)}" if removed else "Nothing to remove")
+
+
+def _status(arguments: argparse.Namespace) -> None:
+    scope = Scope(arguments.scope)
+    client = engine.connect()
+    if client is None:
+        print("No Docker engine answers, so no simulated node runs")
+        return
+    for container in nodes.containers(client, scope):
+        print(f"{container.name}  {container.status}")
+
+
+def _ssh_config(scope: Scope) -> Path:
+    path = scope.directory / "ssh_config"
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _described(value: str) -> str | Path:
+    """A description is named, or given as a file."""
+    return Path(value) if "/" in value or value.endswith((".yml", ".yaml")) else value
+
+
+_COMMANDS = {"engine": _engine, "up": _up, "down": _down, "status": _status}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("engine", help="make sure a Docker engine answers")
+    up = commands.add_parser("up", help="start simulated nodes, or find them running")
+    down = commands.add_parser("down", help="remove simulated nodes")
+    status = commands.add_parser("status", help="list simulated nodes")
+    for command in (up, down, status):
+        command.add_argument("--scope", default=Scope().name, help="set of nodes that belong together (%(default)s)")
+    for command in (up, down):
+        command.add_argument("--node", action="append", metavar="NAME", help="may be given several times")
+    up.add_argument(
+        "--describe",
+        type=_described,
+        default=description.DEFAULT,
+        metavar="NAME|FILE",
+        help="what the nodes look like (%(default)s)",
+    )
+    return parser
 
 
 if __name__ == "__main__":

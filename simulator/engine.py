@@ -169,9 +169,7 @@ def stop(say: Callable[[str], None] = print) -> None:
         deadline = time.monotonic() + _STOP_SECONDS
         while identify(started.pid) == started and not _is_zombie(started.pid):
             if time.monotonic() > deadline:
-                raise SimulatorError(
-                    f"dockerd (pid {started.pid}) still runs {_STOP_SECONDS} s after SIGTERM."
-                )
+                raise SimulatorError(f"dockerd (pid {started.pid}) still runs {_STOP_SECONDS} s after SIGTERM.")
             time.sleep(0.2)
         say(f"Stopped the Docker engine (pid {started.pid})")
     RECORD.unlink()

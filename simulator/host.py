@@ -51,9 +51,7 @@ def run(command: Sequence[str], *, log: Path | None = None, **extra: str) -> str
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(result.stdout)
     if result.returncode:
-        raise SimulatorError(
-            f"{' '.join(command)} ended with status {result.returncode}:\n{last_lines(result.stdout)}"
-        )
+        raise SimulatorError(f"{' '.join(command)} ended with status {result.returncode}:\n{last_lines(result.stdout)}")
     return result.stdout
 
 

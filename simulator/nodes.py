@@ -1,0 +1,250 @@
+"""Simulated nodes: containers that boot systemd and answer ssh as a freshly installed server does."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import docker
+from docker import DockerClient
+from docker.models.containers import Container
+
+from simulator import context, host, images, inventory, keys
+from simulator.context import File
+from simulator.inventory import Node
+from simulator.settings import LABEL, Scope, SimulatorError
+from simulator.standins import description
+
+DEFAULT_NAME = "simulated-gaudi-1"
+# What the examples and scenarios serve on; published so that a browser on this machine reaches them.
+API_PORTS = (30001, 30002, 30003)
+
+_NODE = f"{LABEL}.node"
+_DESCRIPTION = f"{LABEL}.description"
+_HOST_KEY = f"{LABEL}.host-key"
+_INPUTS = f"{LABEL}.inputs"
+_BOOT_SECONDS = 90
+_SSH = "22/tcp"
+
+Say = Callable[[str], None]
+
+
+def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say) -> list[Node]:
+    """Start nodes, or find them running as described already; return when systemd and ssh answer on all."""
+    try:
+        document = description.load(describe)
+    except ValueError as error:
+        raise SimulatorError(str(error)) from error
+    with host.lock("images"):
+        image = images.node(client, say)
+    with host.lock(f"scope-{scope.name}"):
+        user_key = _user_key(scope)
+        network(client, scope)
+        rendered = description.render(document)
+        started = [
+            _start(client, scope, name, image, document["description"], rendered, user_key, say) for name in names
+        ]
+        for container in started:
+            _wait_for_boot(container)
+        found = write_inventory(client, scope)
+    nodes = [found[name] for name in names]
+    for node in nodes:
+        _wait_for_ssh(scope, node)
+    return nodes
+
+
+def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:
+    """Remove nodes of a scope (all, unless named) with their volumes; give the names of those removed."""
+    with host.lock(f"scope-{scope.name}"):
+        removed = []
+        for container in containers(client, scope):
+            name = container.labels[_NODE]
+            if names is None or name in names:
+                _remove(client, container)
+                removed.append(name)
+        write_inventory(client, scope)
+    return removed
+
+
+def containers(client: DockerClient, scope: Scope) -> list[Container]:
+    """Give the containers of a scope's nodes, in the order of their names."""
+    found = client.containers.list(all=True, filters={"label": [f"{LABEL}={scope.name}", _NODE]})
+    return sorted(found, key=lambda container: str(container.labels[_NODE]))
+
+
+def output(container: Container, *command: str) -> str:
+    """Run a command in a container as root and give what it printed, whatever its status."""
+    result = container.exec_run(list(command), environment={"LC_ALL": "C.UTF-8"})
+    return cast("bytes", result.output).decode(errors="replace").strip()
+
+
+def network(client: DockerClient, scope: Scope) -> str:
+    """Make sure the scope has a network of its own, on which nodes find each other and the vault by name."""
+    if not client.networks.list(names=[f"^{scope.prefix}$"]):
+        client.networks.create(scope.prefix, driver="bridge", labels=scope.labels)
+    return scope.prefix
+
+
+def write_inventory(client: DockerClient, scope: Scope) -> dict[str, Node]:
+    """Write how to reach the scope's nodes, as their containers say."""
+    nodes = {container.labels[_NODE]: _describe(container) for container in containers(client, scope)}
+    directory = scope.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "known_hosts").write_text(inventory.known_hosts(nodes.values()))
+    (directory / "ssh_config").write_text(inventory.ssh_config(nodes.values(), directory))
+    (directory / "inventory.json").write_text(inventory.document(nodes.values(), directory))
+    return nodes
+
+
+def _describe(container: Container) -> Node:
+    bindings: dict[str, Any] = container.attrs["HostConfig"]["PortBindings"]
+    ports = {int(inside.split("/")[0]): int(outside[0]["HostPort"]) for inside, outside in bindings.items()}
+    return Node(
+        name=container.labels[_NODE],
+        ssh_port=ports.pop(22),
+        host_key=container.labels[_HOST_KEY],
+        description=container.labels[_DESCRIPTION],
+        ports=ports,
+    )
+
+
+def _start(
+    client: DockerClient,
+    scope: Scope,
+    name: str,
+    image: str,
+    described: str,
+    document: str,
+    user_key: str,
+    say: Say,
+) -> Container:
+    """Give a running container for a node; one that was made from other inputs is replaced."""
+    inputs = context.digest({}, image, document, user_key)
+    full_name = f"{scope.prefix}-{name}"
+    with contextlib.suppress(docker.errors.NotFound):
+        existing = client.containers.get(full_name)
+        if existing.labels.get(_INPUTS) == inputs:
+            if existing.status != "running":
+                existing.start()
+            return existing
+        say(f"Replacing node {name}: its image, description or key has changed")
+        _remove(client, existing)
+    say(f"Starting simulated node {name} ({described})")
+    volume = f"{full_name}-docker"
+    client.volumes.create(volume, labels=scope.labels)
+    host_key = keys.new_ssh_pair(f"simulated {name}")
+    ports: dict[int | str, tuple[str, int]] = {port: (inventory.ADDRESS, _free_port()) for port in (22, *API_PORTS)}
+    created = client.api.create_container(
+        image,
+        name=full_name,
+        hostname=name,
+        labels={
+            **scope.labels,
+            _NODE: name,
+            _DESCRIPTION: described,
+            _HOST_KEY: host_key.public,
+            _INPUTS: inputs,
+        },
+        ports=list(ports),
+        host_config=_host_config(client, scope, volume, ports),
+    )
+    container = client.containers.get(created["Id"])
+    container.put_archive("/", context.archive(_identity(document, host_key, user_key)))
+    container.start()
+    return container
+
+
+def _host_config(
+    client: DockerClient, scope: Scope, volume: str, ports: dict[int | str, tuple[str, int]]
+) -> dict[str, Any]:
+    """Give the node all that an engine inside it needs, without --privileged.
+
+    A machine whose own bounding set lacks CAP_SYS_RESOURCE cannot give --privileged. The capability is
+    dropped everywhere, so that nodes are the same everywhere.
+    """
+    first_version = int(client.info().get("CgroupVersion", "1")) == 1
+    binds: dict[str, Mapping[str, str]] = {volume: {"bind": "/var/lib/docker", "mode": "rw"}}
+    if first_version:
+        # systemd works on the machine's own tree; with cgroup v2 the node has one to itself.
+        binds["/sys/fs/cgroup"] = {"bind": "/sys/fs/cgroup", "mode": "rw"}
+    config = client.api.create_host_config(
+        network_mode=scope.prefix,
+        port_bindings=ports,
+        binds=binds,
+        cgroupns="host" if first_version else "private",
+        cap_add=["ALL"],
+        cap_drop=["SYS_RESOURCE"],
+        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+        device_cgroup_rules=["a *:* rwm"],
+        tmpfs={"/run": "mode=755", "/tmp": "exec,mode=1777"},  # noqa: S108 - the node's, not this machine's
+        # --ipc=host in the node means the node's shared memory; vLLM wants 160 MiB for each worker.
+        shm_size="2g",
+    )
+    # What the command line calls systempaths=unconfined; the SDK has no word for it.
+    return {**config, "MaskedPaths": [], "ReadonlyPaths": []}
+
+
+def _identity(document: str, host_key: keys.Pair, user_key: str) -> dict[str, File]:
+    """Give the files that make a node this one, and let its user in."""
+    return {
+        description.NODE_DOCUMENT.lstrip("/"): context.text(document),
+        "etc/ssh/ssh_host_ed25519_key": context.text(host_key.private, 0o600),
+        "etc/ssh/ssh_host_ed25519_key.pub": context.text(host_key.public + "\n"),
+        f"home/{inventory.USER}/.ssh/authorized_keys": File(user_key.encode(), 0o644),
+    }
+
+
+def _user_key(scope: Scope) -> str:
+    """Give the public key of the scope's user, made at first use."""
+    private, public = scope.directory / "id_ed25519", scope.directory / "id_ed25519.pub"
+    if not public.exists():
+        pair = keys.new_ssh_pair(f"simulated {scope.name}")
+        keys.write_private(private, pair.private)
+        public.write_text(pair.public + "\n")
+    return public.read_text()
+
+
+def _remove(client: DockerClient, container: Container) -> None:
+    container.remove(force=True, v=True)
+    with contextlib.suppress(docker.errors.NotFound):
+        client.volumes.get(f"{container.name}-docker").remove()
+
+
+def _free_port() -> int:
+    """Choose a port now, so that a node keeps it over restarts of its container."""
+    with socket.create_server((inventory.ADDRESS, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _wait_for_boot(container: Container) -> None:
+    """Wait until systemd has started everything, and insist that nothing failed."""
+    deadline = time.monotonic() + _BOOT_SECONDS
+    state = ""
+    while state not in ("running", "degraded"):
+        container.reload()
+        if container.status != "running" or time.monotonic() > deadline:
+            raise SimulatorError(
+                f"Simulated node {container.labels[_NODE]} did not boot within {_BOOT_SECONDS} s "
+                f"(container {container.status}, systemd {state or 'silent'}).\n"
+                + container.logs(tail=12, stream=False).decode(errors="replace")
+            )
+        time.sleep(0.2)
+        state = output(container, "systemctl", "is-system-running")
+    if state == "degraded":
+        failed = output(container, "systemctl", "list-units", "--failed", "--no-legend", "--plain")
+        raise SimulatorError(f"Simulated node {container.labels[_NODE]} booted, but units failed:\n{failed}")
+
+
+def _wait_for_ssh(scope: Scope, node: Node) -> None:
+    """Log in once, as Ansible will: this proves the key, the host key and the port together."""
+    deadline = time.monotonic() + _BOOT_SECONDS
+    command = ["ssh", "-F", str(scope.directory / "ssh_config"), "-o", "BatchMode=yes", node.name, "true"]
+    while (attempt := subprocess.run(command, check=False, capture_output=True, text=True)).returncode:
+        if time.monotonic() > deadline:
+            raise SimulatorError(f"Simulated node {node.name} does not let ssh in: {attempt.stderr.strip()}")
+        time.sleep(0.2)
