@@ -42,6 +42,7 @@ def node(client: DockerClient, say: Say) -> str:
     source = _SOURCES / "node"
     files = {
         **context.tree(source),
+        **context.tree(SIMULATOR / "standins" / "node", prefix="standins/"),
         "files/usr/local/share/ca-certificates/gaudi-simulator.crt": context.text(keys.authority().public),
     }
     return build(client, "node", files, {"BASE": base(client, say)}, say)
