@@ -1,0 +1,218 @@
+"""What a plan asks of a node: the container to run, and what must be true first.
+
+Decides and renders; reads nothing but the model directory. Python 3.9 and the standard library only.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm_signs import configuration, transient
+
+LABEL_INSTANCE = "gaudi-serving.instance"
+LABEL_PLAN = "gaudi-serving.plan"
+SCHEMA = 1
+
+# Where the guard and the keys are seen inside the container.
+GUARD_DIRECTORY = "/run/gaudi-serving/guard"
+KEYS_DIRECTORY = "/run/gaudi-serving/keys"
+GUARD_CLASS = "gaudi_guard.ApiKeyGuard"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card as the plan names it: the slot, and who has to sit in it."""
+
+    module_id: int
+    serial: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the supervisor needs of plan.json."""
+
+    instance: str
+    served_model_name: str
+    image: str
+    container: dict[str, Any]
+    cards: tuple[Card, ...]
+    command: tuple[str, ...]
+    host: str
+    port: int
+    weights: str
+    environment: dict[str, str]
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Plan:
+        """Read a plan document; ValueError names what is missing or wrong."""
+        if document.get("schema") != SCHEMA:
+            raise ValueError(f"schema is {document.get('schema')!r}, this supervisor reads schema {SCHEMA}")
+        try:
+            return cls(
+                instance=str(document["instance"]),
+                served_model_name=str(document["served_model_name"]),
+                image=str(document["image"]),
+                container=dict(document["container"]),
+                cards=tuple(Card(int(m["module_id"]), m.get("serial")) for m in document["modules"]),
+                command=(*map(str, document["cpu_binding"]), *map(str, document["arguments"])),
+                host=str(document["listen"]["host"]),
+                port=int(document["listen"]["port"]),
+                weights=str(document["requires"]["weights_path"]),
+                environment={str(k): str(v) for k, v in document["environment"].items()},
+            )
+        except KeyError as missing:
+            raise ValueError(f"the key {missing} is missing") from missing
+        except (TypeError, AttributeError) as wrong:
+            raise ValueError(f"a value has the wrong type: {wrong}") from wrong
+
+    @property
+    def name(self) -> str:
+        """The container's name."""
+        return str(self.container["name"])
+
+    @property
+    def endpoint(self) -> str:
+        """The address to show and to ask; an any-address listens on loopback, too."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        return f"http://{'[' + host + ']' if ':' in host else host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The API key guard: files on the node, mounted read-only into the container."""
+
+    module: Path
+    keys: Path
+
+
+def mount(source: str, target: str, read_only: bool) -> str:
+    """One --mount value. docker reads it as a line of CSV, so a comma or quote in a path survives."""
+    line = io.StringIO()
+    fields = ["type=bind", f"source={source}", f"target={target}"] + (["readonly"] if read_only else [])
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
+
+
+def tmpfs(entry: str) -> str:
+    """One --tmpfs value. docker's default is noexec, which the compilers' cached libraries cannot live with."""
+    return entry if ":" in entry else f"{entry}:rw,exec,nosuid,nodev"
+
+
+def container_command(
+    plan: Plan, digest: str, indexes: list[int], env_file: Path, guard: Guard | None, image_python_path: str | None
+) -> list[str]:
+    """Build the docker run vector; nothing in it is ever read by a shell."""
+    box = plan.container
+    command = ["docker", "run", "--rm", "--sig-proxy=false", "--pull", "never", "--name", plan.name]
+    command += ["--label", f"{LABEL_INSTANCE}={plan.instance}", "--label", f"{LABEL_PLAN}={digest}"]
+    # The journal keeps the output; the engine keeps a little of it for docker logs, not without end.
+    command += ["--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"]
+    command += ["--runtime", str(box["runtime"]), "--network", str(box["network"]), "--ipc", str(box["ipc"])]
+    command += ["--cap-drop", "ALL"]
+    for capability in box.get("capabilities", []):
+        command += ["--cap-add", str(capability)]
+    command += ["--security-opt", "no-new-privileges"]
+    if box.get("read_only", True):
+        command += ["--read-only"]
+    for entry in box.get("tmpfs", []):
+        command += ["--tmpfs", tmpfs(str(entry))]
+    for name, value in sorted(box.get("ulimits", {}).items()):
+        command += ["--ulimit", f"{name}={value}:{value}"]
+    for item in box.get("mounts", []):
+        command += ["--mount", mount(str(item["source"]), str(item["target"]), bool(item.get("read_only")))]
+    command += ["--env-file", str(env_file)]
+    command += ["--env", "HABANA_VISIBLE_DEVICES=" + ",".join(str(index) for index in sorted(indexes))]
+    arguments = list(plan.command)
+    if guard is not None:
+        # The image's own search path stays: Habana's images need theirs.
+        path = plan.environment.get("PYTHONPATH", image_python_path)
+        command += ["--mount", mount(str(guard.module.parent), GUARD_DIRECTORY, True)]
+        command += ["--mount", mount(str(guard.keys.parent), KEYS_DIRECTORY, True)]
+        command += ["--env", "PYTHONPATH=" + ":".join(filter(None, [GUARD_DIRECTORY, path]))]
+        arguments += ["--middleware", GUARD_CLASS]
+    return [*command, plan.image, *arguments]
+
+
+def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
+    """Look device indexes up by module id in hl-smi's ``index, module_id, serial`` table.
+
+    Raises Failure: a serial that does not match is another card in that slot.
+    """
+    seen: dict[int, tuple[int, str]] = {}
+    for row in csv.reader(io.StringIO(table), skipinitialspace=True):
+        cells = [cell.strip() for cell in row]
+        if len(cells) == 3 and cells[0].isdigit() and cells[1].isdigit():
+            seen[int(cells[1])] = (int(cells[0]), cells[2])
+    indexes = []
+    for card in cards:
+        if card.module_id not in seen:
+            raise transient(
+                "card-missing",
+                f"The card in slot {card.module_id} (serial {card.serial}) is not there: hl-smi lists the slots"
+                f" {', '.join(map(str, sorted(seen))) or 'none'}. Look at dmesg and lspci -d 1da3:.",
+            )
+        index, serial = seen[card.module_id]
+        if card.serial is not None and serial != card.serial:
+            raise configuration(
+                "card-exchanged",
+                f"The card in slot {card.module_id} has serial {serial}, the plan was made for {card.serial}:"
+                " cards were exchanged. Run the playbook again to plan with the new one.",
+            )
+        indexes.append(index)
+    return indexes
+
+
+def check_reservation(text: str, plan: Plan) -> None:
+    """Refuse to start unless cards.lock gives this instance just the cards of its plan; raises Failure."""
+    try:
+        held = json.loads(text)["reservations"].get(plan.instance, {}).get("cards", [])
+        reserved = {(int(card["module_id"]), card.get("serial")) for card in held}
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise configuration("reservation", f"cards.lock cannot be read ({wrong!r}). Run the playbook again.") from wrong
+    wanted = {(card.module_id, card.serial) for card in plan.cards}
+    if reserved != wanted:
+
+        def names(cards: set[tuple[int, Any]]) -> str:
+            return ", ".join(f"{module} ({serial})" for module, serial in sorted(cards, key=str)) or "none"
+
+        raise configuration(
+            "reservation",
+            f"The plan needs the cards {names(wanted)}, reserved for {plan.instance} are {names(reserved)}."
+            " Run the playbook again, which reserves them.",
+        )
+
+
+WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+
+
+def missing_weights(directory: Path) -> str | None:
+    """Say what is missing in a model directory, or None. Looks at names and sizes, not at contents."""
+    if not directory.is_dir():
+        return f"the directory {directory} is not there"
+    if not (directory / "config.json").is_file():
+        return f"{directory} has no config.json"
+    if not any(path.stat().st_size for suffix in WEIGHT_FILES for path in directory.glob(suffix)):
+        return f"{directory} holds no weights ({', '.join(WEIGHT_FILES)})"
+    index = directory / "model.safetensors.index.json"
+    shards = {"config.json"}
+    if index.is_file():
+        try:
+            shards |= {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+        except (ValueError, KeyError, AttributeError) as wrong:
+            return f"{index} cannot be read ({wrong!r})"
+    absent = sorted(s for s in shards if not (directory / s).is_file() or (directory / s).stat().st_size == 0)
+    if absent:
+        return (
+            f"{len(absent)} of {len(shards) - 1} shards named in {index.name} are missing or empty, first {absent[0]}"
+        )
+    # The container's root has no DAC_OVERRIDE: it reads what it owns or what everybody may read.
+    for path in (directory, *(directory / shard for shard in sorted(shards))):
+        facts = path.stat()
+        if facts.st_uid != 0 and not facts.st_mode & 0o004:
+            return f"{path} is readable by user {facts.st_uid} only, not by the container (chmod o+rX)"
+    return None

@@ -1,0 +1,258 @@
+"""What the lines of a server mean: the reason why it ended, and how far it is on its way to ready.
+
+Pure: no I/O, no clock. Python 3.9 and the standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why an instance is not serving, for a person: kind for programs, message for people."""
+
+    kind: str
+    message: str
+    retry: bool
+
+
+class Failure(Exception):
+    """The instance cannot run, or stopped running; carries the Reason."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
+
+
+class EngineGone(Exception):
+    """The container engine does not answer."""
+
+
+def configuration(kind: str, message: str) -> Failure:
+    """Trying again cannot help: somebody has to change something first."""
+    return Failure(Reason(kind, message, retry=False))
+
+
+def transient(kind: str, message: str) -> Failure:
+    """Trying again may help."""
+    return Failure(Reason(kind, message, retry=True))
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """What a line of the server (or of docker) means. ``advice`` follows the quoted line."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    advice: str
+    retry: bool
+    # Deterministic while starting, but worth another try for a server that had been serving.
+    retry_after_ready: bool = False
+
+
+# Ordered: the first symptom found in the last lines is the reason, whatever followed from it.
+# Sources: Habana's texts from public issues (tgi-gaudi 93: "synStatus=20 [Device already acquired]";
+# habana-container-runtime: "no habanalabs devices found. driver might not be loaded"), vLLM's and
+# argparse's from their code, docker's from its command line.
+SYMPTOMS = (
+    Symptom(
+        "card-busy",
+        re.compile(r"Device already acquired|synStatus=20\b|Device acquire failed"),
+        "A card of this instance is held by another process. hl-smi names it: stop it, or plan other cards.",
+        retry=True,
+    ),
+    Symptom(
+        "out-of-device-memory",
+        re.compile(
+            r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"
+            r"|No available memory for the cache blocks|can be stored in KV cache"
+        ),
+        "The cards' memory does not hold this plan. Lower gpu_memory_utilization, max_num_seqs or"
+        " max_model_len, or raise tensor_parallel_size; then run the playbook again.",
+        retry=False,
+        retry_after_ready=True,
+    ),
+    Symptom(
+        "unknown-argument",
+        re.compile(
+            r"error: unrecognized arguments|error: argument \S+: |error: the following arguments"
+            r"|(?i:unknown|unrecognized|unsupported) (?:argument|option|variable|environment variable)s?\b"
+        ),
+        "This release does not know, or does not take, what it was given: plan and image are of different"
+        " releases, or extra_args or extra_environment is wrong.",
+        retry=False,
+    ),
+    Symptom(
+        "port-taken",
+        re.compile(r"\[Errno 98\]|[Aa]ddress already in use"),
+        "Another process took the port. Stop it, or give the instance another port.",
+        retry=True,
+    ),
+    Symptom(
+        "weights-incomplete",
+        re.compile(
+            r"SafetensorError|MetadataIncompleteBuffer|InvalidHeaderDeserialization|HeaderTooLarge"
+            r"|Cannot find any model weights|does not appear to have a file named"
+            r"|No such file or directory: .*\.(?:safetensors|json|bin)"
+        ),
+        "The weights are incomplete or damaged. Fetch them again or verify their checksums.",
+        retry=False,
+    ),
+    Symptom(
+        "image-missing",
+        re.compile(r"No such image|Unable to find image|pull access denied|manifest unknown"),
+        "The serving image is not on this node. Run the playbook again, which pulls or builds it.",
+        retry=False,
+    ),
+    Symptom(
+        "runtime-missing",
+        re.compile(r"[Uu]nknown (?:or invalid )?runtime"),
+        "The container engine does not know the runtime. Run the playbook again (role container_runtime).",
+        retry=False,
+    ),
+    Symptom(
+        "driver",
+        re.compile(
+            r"no habanalabs devices found|driver might not be loaded|requested device does not exist"
+            r"|HABANA_RUNTIME_ERROR|failed to find matching Habana IB device"
+        ),
+        "The driver does not offer the cards. Look at hl-smi and at dmesg.",
+        retry=True,
+    ),
+    Symptom(
+        "cpu-binding",
+        re.compile(r"^(?:numactl|libnuma)\b.*|node argument .* is out of range|cpu argument .* out of range"),
+        "numactl refuses the planned CPU binding: the node's CPUs changed. Plan again by running the playbook.",
+        retry=False,
+    ),
+    Symptom(
+        "shared-memory",
+        re.compile(r"Insufficient space in /dev/shm|No space left on device"),
+        "A file system is full: make room (df -h), /dev/shm included.",
+        retry=True,
+    ),
+    Symptom(
+        "mount",
+        re.compile(r"invalid mount config|bind source path does not exist|Read-only file system"),
+        "A directory the server needs is missing or not writable. Run the playbook again, which makes it.",
+        retry=False,
+    ),
+)
+
+ERROR_LINE = re.compile(r"^(?:\S*\b\w*(?:Error|Exception)\b|docker: |.*\berror: ).*")
+# docker run's own statuses: 125 the engine refused, 126 and 127 the command could not be run.
+DOCKER_REFUSED = (125, 126, 127)
+
+
+def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int) -> Reason:
+    """Say why a container ended, from its last lines and its exit status.
+
+    ``kernel_oom`` is by how much the kernel's own count of out-of-memory kills rose meanwhile.
+    """
+    for symptom in SYMPTOMS:
+        for line in lines:
+            if symptom.pattern.search(line):
+                retry = symptom.retry or (was_ready and symptom.retry_after_ready)
+                return Reason(symptom.kind, f"{quote(line)} {symptom.advice}", retry)
+    if kernel_oom > 0 and status != 0:
+        return Reason(
+            "out-of-host-memory",
+            f"The kernel killed {kernel_oom} process(es) for want of host memory and the server ended with"
+            f" status {status}. dmesg names them. Free host memory, or lower vm.nr_hugepages.",
+            retry=True,
+        )
+    if status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+        name = signal.Signals(status - 128).name
+        return Reason(
+            "container-killed",
+            f"The container was killed from outside ({name}): docker stop, docker kill or kill by somebody.",
+            retry=True,
+        )
+    if status == 128 + signal.SIGSEGV:
+        return Reason("crashed", "The server crashed (SIGSEGV). Its last lines are in the journal.", retry=True)
+    last = next((line for line in reversed(lines) if ERROR_LINE.match(line)), lines[-1] if lines else "")
+    said = f" Its last words: {quote(last)}" if last else " It said nothing."
+    if status in DOCKER_REFUSED:
+        return Reason(
+            "container-not-started", f"docker could not start the container (status {status}).{said}", retry=True
+        )
+    return Reason("server-ended", f"The server ended by itself with status {status}.{said}", retry=True)
+
+
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def printable(line: str) -> str:
+    """Take colours and control characters out of a line: the journal would show it as binary data."""
+    return CONTROL.sub("", line).rstrip()
+
+
+def quote(line: str, limit: int = 300) -> str:
+    """Put a line of somebody else's into a sentence of ours."""
+    text = line.strip()
+    return f'"{text if len(text) <= limit else text[: limit - 1] + "…"}".'
+
+
+WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/ -]{1,40})\]\[(?P<done>\d+)/(?P<total>\d+)\]")
+GENERATED = re.compile(r"Generated (?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
+SHARDS = re.compile(r"checkpoint shards:.*?\b(?P<done>\d+)/(?P<total>\d+)\b")
+WEIGHTS = re.compile(r"Loading model weights took in total (?P<size>[\d.]+ \S+) of device memory")
+MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for KV cache)")
+FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
+SKIPPED = re.compile(r"Skipping warmup")
+# What the logging puts before a message: level, date, time, source line; the same message later is no news.
+PREFIX = re.compile(r"^(?:\([^)]*\) *)?(?:[A-Z]+ [\d-]+ [\d:.,]+ (?:\S+\] ?)?)?")
+
+
+@dataclass
+class Progress:
+    """What the server's output says about its way to ready."""
+
+    phase: str = "starting"
+    shards: tuple[int, int] | None = None
+    warm_up: dict[str, tuple[int, int]] = field(default_factory=dict)
+    warm_up_seconds: float | None = None
+    memory: dict[str, str] = field(default_factory=dict)
+    _heard: deque[str] = field(default_factory=lambda: deque(maxlen=256))
+
+    def hear(self, line: str) -> bool:
+        """Take one line in; True if it is a sign of life (the same sentence over and over is not)."""
+        self._understand(line)
+        message = PREFIX.sub("", line)
+        if message in self._heard:
+            return False
+        self._heard.append(message)
+        return True
+
+    def _understand(self, line: str) -> None:
+        if found := WARMUP.search(line):
+            phase = found["phase"].lower()
+            self.phase = "warming-up"
+            self.warm_up[phase] = (int(found["done"]), int(found["total"]))
+        elif found := GENERATED.search(line):
+            self.warm_up.setdefault(found["phase"].lower(), (0, int(found["total"])))
+        elif found := SHARDS.search(line):
+            self.phase, self.shards = "loading", (int(found["done"]), int(found["total"]))
+        elif found := WEIGHTS.search(line):
+            self.phase, self.memory["weights"] = "loading", found["size"]
+        elif found := MEMORY.search(line):
+            self.memory["device"] = found["text"]
+        elif found := FINISHED.search(line):
+            self.phase, self.warm_up_seconds = "warmed-up", float(found["seconds"])
+        elif SKIPPED.search(line):
+            self.phase, self.warm_up = "warmed-up", {}
+
+    def text(self) -> str:
+        """One line for systemctl status."""
+        if self.phase == "warming-up":
+            return "warm-up: " + ", ".join(f"{phase} {done}/{total}" for phase, (done, total) in self.warm_up.items())
+        if self.phase == "warmed-up":
+            took = "skipped" if self.warm_up_seconds is None else f"took {self.warm_up_seconds:g} s"
+            return f"warm-up {took}; waiting for the endpoint to answer"
+        if self.phase == "loading":
+            return f"loading weights: {self.shards[0]}/{self.shards[1]} shards" if self.shards else "weights loaded"
+        return "starting the server"
