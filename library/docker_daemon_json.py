@@ -1,0 +1,169 @@
+#!/usr/bin/python
+"""Ansible module: merge settings into the Docker engine's configuration file and keep everything else in it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: docker_daemon_json
+short_description: Merge settings into the Docker engine's daemon.json
+description:
+  - Merges settings into /etc/docker/daemon.json. Keys of other people stay as they are; a file that is not valid JSON
+    is refused with its line, never overwritten.
+  - Asks a running engine what it has taken up, so that a run that was interrupted between writing and reloading
+    is mended by the next.
+  - Does not reload or restart anything; C(apply) says what it takes.
+author: gaudi-serving
+attributes:
+  check_mode: {support: full, description: Decides first, then writes; check mode ends after deciding.}
+  diff_mode: {support: full, description: The whole file before and after.}
+options:
+  path:
+    description: The configuration file.
+    type: path
+    default: /etc/docker/daemon.json
+  settings:
+    description: Keys that must hold as given.
+    type: dict
+    default: {}
+  defaults:
+    description: Keys that are taken together, and only when none of them is set yet.
+    type: dict
+    default: {}
+  runtimes:
+    description: Runtimes by name, each with C(path) and C(runtimeArgs), set beside those that are there.
+    type: dict
+    default: {}
+  additions:
+    description: Lists to complete, by key, such as C(registry-mirrors). Nothing is taken out of them.
+    type: dict
+    default: {}
+  backup:
+    description: Keep the file as it was before, beside it.
+    type: bool
+    default: true
+"""
+
+EXAMPLES = r"""
+- name: Register the runtime
+  docker_daemon_json:
+    settings: {live-restore: true}
+    defaults: {log-driver: json-file, log-opts: {max-size: 50m, max-file: "3"}}
+    runtimes: {habana: {path: /usr/bin/habana-container-runtime, runtimeArgs: []}}
+"""
+
+RETURN = r"""
+apply:
+  description: What makes the running engine take up the file. C(nothing) when it already has, or when no engine runs.
+  returned: always
+  type: str
+  sample: reload
+keys:
+  description: Keys that were changed in the file, or that the running engine has not taken up.
+  returned: always
+  type: list
+  elements: str
+  sample: [live-restore, runtimes]
+backup_file:
+  description: Where the file as it was before is kept.
+  returned: when a file was replaced
+  type: str
+  sample: /etc/docker/daemon.json.4242.2026-11-21@03:30:00~
+validated:
+  description: Whether the installed engine itself checked the new file (dockerd --validate, since 23.0).
+  returned: when the file changed
+  type: bool
+  sample: true
+"""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import docker_daemon
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "path": {"type": "path", "default": "/etc/docker/daemon.json"},
+    "settings": {"type": "dict", "default": {}},
+    "defaults": {"type": "dict", "default": {}},
+    "runtimes": {"type": "dict", "default": {}},
+    "additions": {"type": "dict", "default": {}},
+    "backup": {"type": "bool", "default": True},
+}
+
+
+def engine_info(module: AnsibleModule) -> dict[str, Any]:
+    """Return what the running engine says of itself; nothing when none is installed or none runs."""
+    docker = module.get_bin_path("docker")
+    if docker is None:
+        return {}
+    code, out, _err = module.run_command([docker, "info", "--format", "{{json .}}"])
+    if code != 0:
+        return {}
+    info: dict[str, Any] = json.loads(out)
+    # The client alone answers, with status 0, when the engine does not.
+    return {} if info.get("ServerErrors") else info
+
+
+def validate(module: AnsibleModule, file: str, target: str) -> bool:
+    """Let the installed engine check a file, where it can; end the module with its words when it refuses."""
+    dockerd = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin"])
+    if dockerd is None:
+        return False
+    _code, usage, _err = module.run_command([dockerd, "--help"])
+    if "--validate" not in usage:
+        return False
+    code, out, err = module.run_command([dockerd, "--validate", "--config-file", file])
+    if code != 0:
+        module.fail_json(
+            msg=f"The installed engine refuses {target} with our settings in it, so it was left as it was: "
+            f"{(err or out).strip()}",
+            stdout=out,
+            stderr=err,
+        )
+    return True
+
+
+def write(module: AnsibleModule, path: str, text: str) -> dict[str, Any]:
+    """Replace the file in one step, after the engine has had its say; return what there is to report."""
+    Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=module.tmpdir)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    report: dict[str, Any] = {"validated": validate(module, name, path)}
+    exists = Path(path).exists()
+    if exists and module.params["backup"]:
+        report["backup_file"] = module.backup_local(path)
+    # atomic_move keeps owner and mode of a file that is there.
+    module.atomic_move(name, path)
+    if not exists:
+        module.set_mode_if_different(path, "0644", False)
+    return report
+
+
+def main() -> None:
+    """Merge, compare with the file and the running engine, write what differs."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    path, params = module.params["path"], module.params
+    before = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
+    try:
+        existing = docker_daemon.parse(before, path)
+        merged = docker_daemon.merge(existing, params, path)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    keys = docker_daemon.changed_keys(existing, merged)
+    info = engine_info(module)
+    stale = sorted({*keys, *docker_daemon.drift(info, merged)}) if info else []
+    result: dict[str, Any] = {"changed": bool(keys), "keys": stale or keys, "apply": docker_daemon.apply_with(stale)}
+    if keys:
+        after = docker_daemon.render(merged)
+        result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
+        if not module.check_mode:
+            result.update(write(module, path, after))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

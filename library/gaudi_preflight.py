@@ -1,0 +1,267 @@
+#!/usr/bin/python
+"""Ansible module: say everything that keeps a node from being set up, and change nothing."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gaudi_preflight
+short_description: Say everything that keeps a node from being set up
+description:
+  - Reads the node (system, kernel, clock, file systems, listening ports, the engine's configuration file) and
+    compares it with what a release and its planned instances need.
+  - Returns every problem as sentences that say what was seen, what is needed and what to do. It never fails because
+    of one, so that all nodes can be reported before any of them is changed.
+author: gaudi-serving
+attributes:
+  check_mode: {support: full, description: Reads only.}
+  diff_mode: {support: none, description: Reads only.}
+options:
+  host:
+    description: What the inventory calls the node; the report begins with it.
+    type: str
+    required: true
+  release:
+    description: Name of the Intel Gaudi software release.
+    type: str
+    required: true
+  known_releases:
+    description: Names of the releases of the catalogue.
+    type: list
+    elements: str
+    required: true
+  systems:
+    description:
+      - Systems the release supports, each with C(id) and C(version) as in /etc/os-release and the oldest C(kernel).
+      - Empty skips the check.
+    type: list
+    elements: dict
+    default: []
+  drivers:
+    description: Driver versions that go with the release, as major.minor. Empty skips the check.
+    type: list
+    elements: str
+    default: []
+  image_bytes:
+    description: Room the serving image takes in the engine's storage, in bytes.
+    type: int
+    default: 0
+  expected_cards:
+    description: Number of cards the inventory promises.
+    type: int
+    required: true
+  topology:
+    description: The C(topology) that M(gaudi_topology_info) returned.
+    type: dict
+    required: true
+  plans:
+    description: The C(plans) that M(serving_plan) returned, refused ones among them.
+    type: list
+    elements: dict
+    default: []
+  controller_time:
+    description: The controller's clock when the module was sent, in seconds since the epoch.
+    type: float
+    required: true
+  clock_tolerance:
+    description: How far the two clocks may be apart, in seconds. The way to the node is part of it.
+    type: float
+    default: 60.0
+  daemon_json:
+    description: The engine's configuration file. It is only read, and refused when it cannot be merged with.
+    type: path
+    default: /etc/docker/daemon.json
+"""
+
+EXAMPLES = r"""
+- name: Look before changing anything
+  gaudi_preflight:
+    host: "{{ inventory_hostname }}"
+    release: "1.22"
+    known_releases: ["1.21", "1.22"]
+    systems: [{id: ubuntu, version: "22.04", kernel: "5.15"}]
+    drivers: ["1.22"]
+    expected_cards: 8
+    topology: "{{ read.topology }}"
+    plans: "{{ serving.plans }}"
+    controller_time: "{{ now().timestamp() }}"
+  register: preflight
+"""
+
+RETURN = r"""
+problems:
+  description: What keeps the node from being set up; empty when nothing does.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{"id": "disk", "message": "4.0 GiB are free on /, but 20.0 GiB for image ... are needed. ..."}]
+report:
+  description: The problems as one text for people; empty when there are none.
+  returned: always
+  type: str
+  sample: "gaudi-01: 1 problem, nothing was changed. ..."
+node:
+  description: What was read.
+  returned: always
+  type: dict
+  sample: {"system": "Debian GNU/Linux 12 (bookworm)", "kernel": "6.1.0-18-amd64", "cards": 8}
+"""
+
+import platform
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import docker_daemon, preflight
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "host": {"type": "str", "required": True},
+    "release": {"type": "str", "required": True},
+    "known_releases": {"type": "list", "elements": "str", "required": True},
+    "systems": {"type": "list", "elements": "dict", "default": []},
+    "drivers": {"type": "list", "elements": "str", "default": []},
+    "image_bytes": {"type": "int", "default": 0},
+    "expected_cards": {"type": "int", "required": True},
+    "topology": {"type": "dict", "required": True},
+    "plans": {"type": "list", "elements": "dict", "default": []},
+    "controller_time": {"type": "float", "required": True},
+    "clock_tolerance": {"type": "float", "default": 60.0},
+    "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
+}
+
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+def read_text(path: str) -> str:
+    """Return a file's text, or nothing when there is no such file."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def existing_parent(path: str) -> str:
+    """Return the nearest directory above ``path`` that exists: where a new file would take its room."""
+    here = Path(path)
+    while not here.exists():
+        here = here.parent
+    return str(here)
+
+
+def mount_point(path: str) -> str:
+    """Return the mount point of an existing path."""
+    here = Path(path).resolve()
+    while not here.is_mount():
+        here = here.parent
+    return str(here)
+
+
+def room(what: str, path: str, wanted: int) -> preflight.Room:
+    """Put a wish for space beside what the file system has for root's programs."""
+    parent = existing_parent(path)
+    return preflight.Room(what, path, mount_point(parent), wanted, shutil.disk_usage(parent).free)
+
+
+def holder_of(inode: int) -> int | None:
+    """Return the process that holds a socket, or None when it ended meanwhile."""
+    for descriptors in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            for descriptor in descriptors.iterdir():
+                match = _SOCKET.fullmatch(str(descriptor.readlink()))
+                if match and int(match.group(1)) == inode:
+                    return int(descriptors.parent.name)
+        except (FileNotFoundError, ProcessLookupError):
+            # The process or the descriptor ended while it was looked at.
+            continue
+    return None
+
+
+def container_id(module: AnsibleModule, name: str) -> str | None:
+    """Return the id of a container of this node, or None when there is no engine or no such container."""
+    docker = module.get_bin_path("docker")
+    if docker is None:
+        return None
+    code, out, _err = module.run_command([docker, "container", "inspect", "--format", "{{.Id}}", name])
+    return out.strip() if code == 0 else None
+
+
+def port_holder(module: AnsibleModule, plan: Mapping[str, Any]) -> str | None:
+    """Say who keeps a plan's port from being bound, or None when nobody but the instance itself does."""
+    listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
+    listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
+    blocking = preflight.blocking_listeners(listeners, plan["listen"]["host"], int(plan["listen"]["port"]))
+    own = container_id(module, plan["container"]["name"]) if blocking else None
+    for listener in blocking:
+        pid = holder_of(listener.inode)
+        if pid is None:
+            return "a socket whose process cannot be seen"
+        if own and own in read_text(f"/proc/{pid}/cgroup"):
+            continue
+        return f"pid {pid} {read_text(f'/proc/{pid}/comm').strip()}".rstrip()
+    return None
+
+
+def image_present(module: AnsibleModule, image: str) -> bool:
+    """Tell whether the engine, if there is one, already has an image."""
+    docker = module.get_bin_path("docker")
+    if docker is None:
+        return False
+    code, _out, _err = module.run_command([docker, "image", "inspect", "--format", "{{.Id}}", image])
+    return bool(code == 0)
+
+
+def check_daemon_json(path: str) -> list[preflight.Problem]:
+    """Refuse an engine configuration that cannot be merged with; the engine itself would refuse it as well."""
+    try:
+        docker_daemon.parse(read_text(path), path)
+    except ValueError as error:
+        return [preflight.Problem("daemon_json", str(error))]
+    return []
+
+
+def check_plans(
+    module: AnsibleModule, plans: list[Mapping[str, Any]], params: Mapping[str, Any], data_root: str
+) -> list[preflight.Problem]:
+    """Check what the planned instances need of this node: weights, ports, room for their images."""
+    problems: list[preflight.Problem] = []
+    for plan in plans:
+        path = plan["requires"]["weights_path"]
+        problems += preflight.check_weights(plan, bool(path) and Path(path, "config.json").is_file())
+        problems += preflight.check_port(plan, port_holder(module, plan))
+    missing = sorted({plan["image"] for plan in plans if not image_present(module, plan["image"])})
+    rooms = [room(f"image {image}", data_root, params["image_bytes"]) for image in missing]
+    problems += preflight.check_room(rooms)
+    return problems
+
+
+def main() -> None:
+    """Read the node, compare, return every problem."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params, topology = module.params, module.params["topology"]
+    os_release, kernel = preflight.parse_os_release(read_text("/etc/os-release")), platform.release()
+    clock = time.time()
+    problems = preflight.check_release(params["release"], params["known_releases"], params["plans"])
+    problems += preflight.check_requests(params["plans"])
+    problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
+    if params["systems"]:
+        problems += preflight.check_system(os_release, kernel, params["systems"], params["release"])
+    problems += preflight.check_cards(topology, params["expected_cards"])
+    problems += preflight.check_driver(topology.get("driver_version"), params["release"], params["drivers"])
+    broken = check_daemon_json(params["daemon_json"])
+    root = "/var/lib/docker" if broken else docker_daemon.data_root(read_text(params["daemon_json"]))
+    problems += broken
+    problems += check_plans(module, [plan for plan in params["plans"] if not plan.get("refused")], params, root)
+    node = {"system": os_release.get("PRETTY_NAME"), "kernel": kernel, "cards": len(topology.get("cards", []))}
+    module.exit_json(
+        changed=False,
+        problems=[problem.as_dict() for problem in problems],
+        report=preflight.report(params["host"], problems) if problems else "",
+        node=node,
+    )
+
+
+if __name__ == "__main__":
+    main()

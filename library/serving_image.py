@@ -1,0 +1,177 @@
+#!/usr/bin/python
+"""Ansible module: a serving image on the node: pulled, pinned, looked into, recorded."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: serving_image
+short_description: Have a serving image on the node, and know what is in it
+description:
+  - Pulls an image that the node's Docker engine does not have, compares its digest with the pinned one, lists the
+    Python packages in it once, and records reference, digest and versions in a file.
+  - An image that is there, has the right digest and was looked into before is left alone, without asking the registry.
+author: gaudi-serving
+attributes:
+  check_mode: {support: full, description: Says whether it would pull; what an absent image holds cannot be foreseen.}
+  diff_mode: {support: full, description: The record before and after.}
+options:
+  image:
+    description: Reference of the image, with a tag.
+    type: str
+    required: true
+  digest:
+    description: Digest the image must have, as C(sha256:...). Empty accepts any and records it.
+    type: str
+    default: ""
+  packages:
+    description: Python packages the image must hold.
+    type: list
+    elements: str
+    default: [habana-torch-plugin, vllm]
+  docker_config:
+    description: Directory with the engine client's config.json that holds the registry's credentials. Empty uses none.
+    type: path
+  timeout:
+    description: Longest time the pull may take, in seconds.
+    type: int
+    default: 3600
+  record:
+    description: File the images of the node are recorded in.
+    type: path
+    default: /var/lib/gaudi-serving/images.json
+"""
+
+EXAMPLES = r"""
+- name: Have the serving image
+  serving_image:
+    image: vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32
+"""
+
+RETURN = r"""
+pulled:
+  description: Whether the image came from the registry now.
+  returned: always
+  type: bool
+  sample: true
+image:
+  description: What is recorded of the image; empty in check mode when it is not there yet.
+  returned: always
+  type: dict
+  sample: {"digest": "sha256:...", "id": "sha256:...", "packages": {"vllm": "0.9.0"}}
+"""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import image_record
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "image": {"type": "str", "required": True},
+    "digest": {"type": "str", "default": ""},
+    "packages": {"type": "list", "elements": "str", "default": ["habana-torch-plugin", "vllm"]},
+    "docker_config": {"type": "path"},
+    "timeout": {"type": "int", "default": 3600},
+    "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
+}
+
+# timeout(1) ends with this status when it ended the program.
+_TIMED_OUT = 124
+
+
+def inspect(module: AnsibleModule, docker: str, image: str) -> dict[str, Any]:
+    """Return what the engine knows of an image: nothing when it has no such image."""
+    code, out, err = module.run_command([docker, "image", "inspect", image])
+    if code != 0 and "no such image" not in err.lower():
+        module.fail_json(msg=f"The Docker engine does not answer ({err.strip()}). Run systemctl status docker.")
+    known: list[dict[str, Any]] = json.loads(out)
+    return known[0] if known else {}
+
+
+def pull(module: AnsibleModule, docker: str, image: str) -> None:
+    """Pull an image within the time allowed; end the module with what to do when that fails."""
+    limit, config = module.params["timeout"], module.params["docker_config"]
+    client = [docker, "--config", config] if config else [docker]
+    code, out, err = module.run_command(["timeout", str(limit), *client, "pull", image])
+    if code == _TIMED_OUT:
+        module.fail_json(
+            msg=f"{image} was not pulled within {limit} seconds. What has arrived is kept: run again, "
+            "or raise serving_image_pull_timeout.",
+            stdout=out,
+        )
+    if code != 0:
+        module.fail_json(
+            msg=f"{image} could not be pulled: {(err or out).strip()}. Check that the node reaches the registry "
+            "(gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the credentials if it "
+            "asks for any.",
+            stdout=out,
+            stderr=err,
+        )
+
+
+def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str]:
+    """List the Python packages in an image: without network, and without any card whatever the default runtime."""
+    command = [docker, "run", "--rm", "--runtime", "runc", "--network", "none", "--entrypoint", "python3", image]
+    code, out, err = module.run_command(
+        [*command, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
+    )
+    if code != 0:
+        module.fail_json(
+            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: {(err or out).strip()}",
+            stderr=err,
+        )
+    packages: dict[str, str] = image_record.parse_packages(out)
+    return packages
+
+
+def write_record(module: AnsibleModule, path: str, text: str) -> None:
+    """Replace the record in one step."""
+    Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=module.tmpdir)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    module.atomic_move(name, path)
+    module.set_mode_if_different(path, "0644", False)
+
+
+def main() -> None:
+    """Look, pull what is missing, look into what is new, record."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params, image, docker = module.params, module.params["image"], module.get_bin_path("docker", required=True)
+    path = params["record"]
+    before = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
+    try:
+        images = image_record.parse_record(before, path)
+        inspected, pulled = inspect(module, docker, image), False
+        if not inspected:
+            if module.check_mode:
+                module.exit_json(changed=True, pulled=True, image={})
+            pull(module, docker, image)
+            inspected, pulled = inspect(module, docker, image), True
+        known = images.get(image, {})
+        found = {"id": inspected["Id"], "digest": image_record.digest_of(inspected, image)}
+        image_record.check_digest(image, found["digest"], params["digest"])
+        if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):
+            found["packages"] = known["packages"]
+        else:
+            packages = packages_in(module, docker, image)
+            found["packages"] = image_record.check_packages(image, packages, params["packages"])
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    after = image_record.render_record({**images, image: found})
+    changed = pulled or after != before
+    if after != before and not module.check_mode:
+        write_record(module, path, after)
+    module.exit_json(
+        changed=changed,
+        pulled=pulled,
+        image=found,
+        diff={"before": before, "after": after, "before_header": path, "after_header": path},
+    )
+
+
+if __name__ == "__main__":
+    main()

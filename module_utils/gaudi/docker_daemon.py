@@ -1,0 +1,126 @@
+"""The Docker engine's configuration file: read it, merge ours into a user's, say what it takes to apply it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Keys a running dockerd takes up on SIGHUP ("Configuration reload behavior" in dockerd's reference);
+# every other key needs a restart.
+RELOADABLE = frozenset(
+    {
+        "allow-nondistributable-artifacts",
+        "debug",
+        "default-runtime",
+        "features",
+        "insecure-registries",
+        "labels",
+        "live-restore",
+        "max-concurrent-downloads",
+        "max-concurrent-uploads",
+        "max-download-attempts",
+        "registry-mirrors",
+        "runtimes",
+        "shutdown-timeout",
+    }
+)
+DEFAULT_DATA_ROOT = "/var/lib/docker"
+
+
+def parse(text: str, path: str) -> dict[str, Any]:
+    """Read a daemon.json; an empty or missing file is an empty configuration.
+
+    Raises ValueError, with file and line, when it is not a JSON object.
+    """
+    if not text.strip():
+        return {}
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}, line {error.lineno}, column {error.colno}, is not valid JSON ({error.msg}). "
+            "Correct it: our settings are merged into this file, and the engine refuses it as well."
+        ) from error
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} holds {type(document).__name__}, but a JSON object is needed. Correct it.")
+    return document
+
+
+def data_root(text: str) -> str:
+    """Return where the engine keeps images, from the text of a valid daemon.json."""
+    return str(parse(text, "daemon.json").get("data-root") or DEFAULT_DATA_ROOT)
+
+
+def merge(existing: Mapping[str, Any], wishes: Mapping[str, Mapping[str, Any]], path: str) -> dict[str, Any]:
+    """Return ``existing`` with our wishes in it and every other key as it was.
+
+    ``wishes`` has four parts. ``settings`` must hold as given. ``defaults`` belong together and are taken only when
+    nobody has set any of them: our options for a log driver would stop an engine that uses another driver.
+    ``runtimes`` are set one by one beside a user's own. ``additions`` complete lists, in order, without doubles.
+    Raises ValueError, with the file, when a key holds something that cannot be merged with.
+    """
+    merged: dict[str, Any] = dict(existing)
+    if not wishes["defaults"].keys() & existing.keys():
+        merged.update(wishes["defaults"])
+    merged.update(wishes["settings"])
+    if wishes["runtimes"]:
+        merged["runtimes"] = {**_expect(existing, "runtimes", dict, path), **wishes["runtimes"]}
+    for key, values in wishes["additions"].items():
+        if values:
+            old = _expect(existing, key, list, path)
+            merged[key] = [*old, *(value for value in dict.fromkeys(values) if value not in old)]
+    return merged
+
+
+def _expect(existing: Mapping[str, Any], key: str, kind: type, path: str) -> Any:
+    """Return what ``existing`` has under ``key``, which must be of ``kind``; an absent key is empty."""
+    value = existing.get(key, kind())
+    if not isinstance(value, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise ValueError(f"{path}: the key {key!r} holds {value!r}, but {wanted} is needed. Correct it.")
+    return value
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Write a configuration the way people write it: four blanks, keys in the order they had."""
+    return json.dumps(document, indent=4, ensure_ascii=False) + "\n"
+
+
+def changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, sorted."""
+    return sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+
+
+def drift(info: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return the keys of ``wanted`` that a running engine has not taken up, from what ``docker info`` says.
+
+    Only what the engine tells can be compared: runtimes, live-restore, mirrors, insecure registries, log driver.
+    """
+    stale = []
+    running = info.get("Runtimes") or {}
+    for name, runtime in wanted.get("runtimes", {}).items():
+        if running.get(name, {}).get("path") != runtime.get("path"):
+            stale.append("runtimes")
+            break
+    if "live-restore" in wanted and info.get("LiveRestoreEnabled") != wanted["live-restore"]:
+        stale.append("live-restore")
+    registry = info.get("RegistryConfig") or {}
+    mirrors = {str(mirror).rstrip("/") for mirror in registry.get("Mirrors") or []}
+    if not {str(mirror).rstrip("/") for mirror in wanted.get("registry-mirrors", [])} <= mirrors:
+        stale.append("registry-mirrors")
+    insecure = set(registry.get("InsecureRegistryCIDRs") or []) | {
+        name for name, index in (registry.get("IndexConfigs") or {}).items() if not index.get("Secure", True)
+    }
+    if not set(wanted.get("insecure-registries", [])) <= insecure:
+        stale.append("insecure-registries")
+    if "log-driver" in wanted and info.get("LoggingDriver") != wanted["log-driver"]:
+        stale.append("log-driver")
+    return stale
+
+
+def apply_with(keys: Sequence[str]) -> str:
+    """Say what makes a running engine take up changed keys: ``nothing``, ``reload`` or ``restart``."""
+    if not keys:
+        return "nothing"
+    return "reload" if RELOADABLE.issuperset(keys) else "restart"

@@ -1,0 +1,109 @@
+"""What is known of the serving images of a node: digests, contents, and what a usable one must hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SCHEMA = 1
+_SEPARATORS = re.compile(r"[-_.]+")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def parse_record(text: str, path: str) -> dict[str, dict[str, Any]]:
+    """Read the images of a record file; an empty or missing file records nothing.
+
+    Raises ValueError, with the file, when it is not one of ours.
+    """
+    if not text.strip():
+        return {}
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}, line {error.lineno}, is not valid JSON ({error.msg}). Move it away: it is written anew."
+        ) from error
+    if (
+        not isinstance(document, dict)
+        or document.get("schema") != SCHEMA
+        or not isinstance(document.get("images"), dict)
+    ):
+        raise ValueError(f"{path} is not a record of schema {SCHEMA}. Move it away: it is written anew.")
+    return dict(document["images"])
+
+
+def render_record(images: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write a record file."""
+    return json.dumps({"schema": SCHEMA, "images": images}, indent=2, sort_keys=True) + "\n"
+
+
+def digest_of(inspected: Mapping[str, Any], reference: str) -> str | None:
+    """Return the registry digest an engine recorded for ``reference``, or None for an image that was never pulled.
+
+    An image has one digest for every repository it was pulled from.
+    """
+    repository = repository_of(reference)
+    for known in inspected.get("RepoDigests") or []:
+        name, _, digest = str(known).partition("@")
+        if name == repository and _DIGEST.fullmatch(digest):
+            return digest
+    return None
+
+
+def repository_of(reference: str) -> str:
+    """Return an image reference without its tag and digest; a port of the registry is no tag."""
+    name = reference.partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return head + slash + last.partition(":")[0]
+
+
+def check_digest(reference: str, seen: str | None, pinned: str) -> None:
+    """Compare a digest with the pinned one; an empty pin accepts any.
+
+    Raises ValueError when they differ: a tag was moved, or a mirror holds something else.
+    """
+    if pinned and seen != pinned:
+        raise ValueError(
+            f"{reference} has the digest {seen or 'of no registry (it was built or loaded here)'}, "
+            f"but the release pins {pinned}. "
+            "Either the tag was moved or the mirror holds another image: pull the pinned one into the mirror, "
+            "or correct the release file if the new image is the right one."
+        )
+
+
+def parse_packages(text: str) -> dict[str, str]:
+    """Read ``pip list --format json``: versions by normalised name (PEP 503).
+
+    Raises ValueError when the text is something else.
+    """
+    try:
+        listed = json.loads(text)
+        return {_normal(str(package["name"])): str(package["version"]) for package in listed}
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"pip list printed something else than a list of packages: {text[:200]!r}") from error
+
+
+def _normal(name: str) -> str:
+    return _SEPARATORS.sub("-", name).lower()
+
+
+def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence[str]) -> dict[str, str]:
+    """Return the versions of the packages a serving image must hold.
+
+    Raises ValueError, saying what to do, when one is missing.
+    """
+    missing = [name for name in needed if _normal(name) not in packages]
+    if not missing:
+        return {name: packages[_normal(name)] for name in needed}
+    advice: list[str] = []
+    if "habana-torch-plugin" in missing:
+        advice.append("It is no image of the Gaudi software: check gaudi_image_registry and the image of the release.")
+    elif "vllm" in missing:
+        advice.append(
+            "The vendor's own image comes without vLLM. Build one from it with the release's vLLM fork "
+            "(catalog/releases names the commits), push it to a registry of yours under the same path, "
+            "and set gaudi_image_registry to that registry."
+        )
+    raise ValueError(f"{reference} holds no {' and no '.join(missing)} (pip list in it). " + " ".join(advice))

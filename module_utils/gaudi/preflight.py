@@ -1,0 +1,296 @@
+"""What must be true of a node before anything on it is changed.
+
+Every check takes what was read and returns the problems it found, each as sentences for a person:
+what was seen, what is needed, what to do. Nothing here reads, waits or changes anything.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+GIB = 1024**3
+_ID_LIKE = {"rhel": "Red Hat Enterprise Linux", "ubuntu": "Ubuntu", "debian": "Debian", "sles": "SLES"}
+_NUMBERS = re.compile(r"\d+")
+_OS_LINE = re.compile(r"^([A-Z_]+)=(.*)$")
+# The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
+_LISTEN = "0A"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One reason not to go on: ``id`` for programs, ``message`` for people."""
+
+    id: str
+    message: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the problem as a mapping that survives JSON."""
+        return {"id": self.id, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Room:
+    """Space wanted below one path, and what its file system has. Sizes in bytes."""
+
+    what: str
+    path: str
+    filesystem: str
+    wanted: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket that accepts connections; ``inode`` leads to the process that holds it."""
+
+    address: str
+    port: int
+    inode: int
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Read the lines of /etc/os-release; quotes are taken off, other lines are passed over."""
+    values = {}
+    for line in text.splitlines():
+        match = _OS_LINE.match(line.strip())
+        if match:
+            values[match.group(1)] = match.group(2).strip().strip("\"'")
+    return values
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """Turn the leading dotted numbers of a version into integers: 5.15.0-91-generic is (5, 15, 0).
+
+    Raises ValueError when the text does not begin with a number.
+    """
+    head = re.match(r"\d+(?:\.\d+)*", text)
+    if head is None:
+        raise ValueError(f"{text!r} does not begin with a version number")
+    return tuple(int(number) for number in _NUMBERS.findall(head.group(0)))
+
+
+def _is_version(seen: str, wanted: str) -> bool:
+    """Tell whether ``seen`` is ``wanted`` or a point release of it (9.4 is a 9, 12 is not a 1)."""
+    return seen == wanted or seen.startswith(wanted + ".")
+
+
+def check_system(
+    os_release: Mapping[str, str], kernel: str, systems: Sequence[Mapping[str, str]], release: str
+) -> list[Problem]:
+    """Compare the node's system and kernel with the systems a release supports.
+
+    ``systems`` holds mappings with ``id`` and ``version`` as in /etc/os-release, and optionally the oldest
+    ``kernel`` as major.minor.
+    """
+    name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
+    seen_id, seen_version = os_release.get("ID", ""), os_release.get("VERSION_ID", "")
+    fitting = [s for s in systems if s["id"] == seen_id and _is_version(seen_version, s["version"])]
+    if not fitting:
+        wanted = ", ".join(f"{_ID_LIKE.get(s['id'], s['id'])} {s['version']}" for s in systems)
+        return [
+            Problem(
+                "system",
+                f"The node runs {name}, but release {release} is supported on {wanted}. "
+                "Install one of these systems, or choose a release that supports this one.",
+            )
+        ]
+    oldest = [s["kernel"] for s in fitting if s.get("kernel")]
+    if oldest and all(version_tuple(kernel) < version_tuple(need) for need in oldest):
+        return [
+            Problem(
+                "kernel",
+                f"The node runs kernel {kernel}, but release {release} on {name} needs {' or '.join(oldest)} or newer. "
+                "Upgrade the kernel and reboot.",
+            )
+        ]
+    return []
+
+
+def check_clock(node_time: float, controller_time: float, tolerance: float) -> list[Problem]:
+    """Compare two clocks, in seconds since the epoch; ``tolerance`` covers the way to the node as well.
+
+    A clock that is far off makes certificates and package indexes invalid, with errors that do not name it.
+    """
+    off = node_time - controller_time
+    if abs(off) <= tolerance:
+        return []
+    where = "ahead of" if off > 0 else "behind"
+    return [
+        Problem(
+            "clock",
+            f"The node's clock is {duration(abs(off))} {where} the controller's, and at most {duration(tolerance)} are "
+            "allowed: certificates and package indexes would be refused. Set the clocks with NTP "
+            "(timedatectl set-ntp true), then run again.",
+        )
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Say a number of seconds as a person would."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def check_cards(topology: Mapping[str, Any], expected: int) -> list[Problem]:
+    """Compare the cards seen with the number the inventory promises, and pass on what the reading found wrong."""
+    problems = [
+        Problem(str(finding["id"]), str(finding["message"]))
+        for finding in topology.get("findings", [])
+        if finding["severity"] == "error"
+    ]
+    cards = topology.get("cards", [])
+    # Without a driver no card can be seen; saying so twice would hide the cause.
+    if len(cards) != expected and not problems:
+        modules = ", ".join(str(card["module_id"]) for card in cards) or "none"
+        problems.append(
+            Problem(
+                "cards",
+                f"{len(cards)} cards are seen (modules: {modules}), but gaudi_expected_cards says {expected}. "
+                "Look for the missing ones with lspci -d 1da3: and dmesg, or correct gaudi_expected_cards.",
+            )
+        )
+    return problems
+
+
+def check_driver(driver_version: str | None, release: str, wanted: Sequence[str]) -> list[Problem]:
+    """Compare the loaded driver with the driver versions a release was made for, each as major.minor.
+
+    A container of another release than the driver fails late and obscurely ("Device acquire failed").
+    """
+    if driver_version is None or not wanted:
+        return []
+    seen = version_tuple(driver_version)[:2]
+    if any(seen == version_tuple(version)[:2] for version in wanted):
+        return []
+    return [
+        Problem(
+            "driver",
+            f"The node's driver is {driver_version}, but release {release} needs {' or '.join(wanted)}. "
+            f"Install that driver, or set gaudi_release to the release that goes with {seen[0]}.{seen[1]}.",
+        )
+    ]
+
+
+def check_room(rooms: Sequence[Room]) -> list[Problem]:
+    """Compare space wanted with space free; wishes on one file system are added up."""
+    by_filesystem: dict[str, list[Room]] = {}
+    for room in rooms:
+        by_filesystem.setdefault(room.filesystem, []).append(room)
+    problems = []
+    for filesystem, wishes in by_filesystem.items():
+        wanted, free = sum(room.wanted for room in wishes), wishes[0].free
+        if wanted > free:
+            list_of = " and ".join(f"{gib(room.wanted)} for {room.what} ({room.path})" for room in wishes)
+            problems.append(
+                Problem(
+                    "disk",
+                    f"{gib(free)} are free on {filesystem}, but {list_of} are needed. "
+                    f"Free {gib(wanted - free)}, or put them on another file system.",
+                )
+            )
+    return problems
+
+
+def gib(size: int) -> str:
+    """Say a number of bytes in GiB, never as zero when it is not."""
+    return f"{max(size / GIB, 0.1 if size else 0.0):.1f} GiB"
+
+
+def check_weights(plan: Mapping[str, Any], present: bool) -> list[Problem]:
+    """Refuse an instance whose weights are not on the node: no role of site.yml brings them."""
+    path = plan["requires"]["weights_path"]
+    if present or not path:
+        return []
+    size = plan["requires"].get("weights_bytes")
+    return [
+        Problem(
+            "weights",
+            f"{plan['instance']}: the weights are not at {path} (no config.json there)"
+            + (f"; they take {gib(int(size))}" if size else "")
+            + ". Copy them there, or set gaudi_weights_root to where they are.",
+        )
+    ]
+
+
+def parse_listeners(text: str) -> list[Listener]:
+    """Read the listening sockets of /proc/net/tcp or /proc/net/tcp6."""
+    listeners = []
+    for line in text.splitlines()[1:]:
+        columns = line.split()
+        if columns[3] == _LISTEN:
+            address, port = columns[1].rsplit(":", 1)
+            listeners.append(Listener(_address(address), int(port, 16), int(columns[9])))
+    return listeners
+
+
+def _address(text: str) -> str:
+    """Turn the kernel's little-endian words into an address; ``*`` stands for every address."""
+    raw = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
+    address = ipaddress.ip_address(raw)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return "*" if address.is_unspecified else str(address)
+
+
+def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> list[Listener]:
+    """Return the sockets that keep ``host:port`` from being bound; ``host`` is an address.
+
+    Raises ValueError when ``host`` is not an address.
+    """
+    address = ipaddress.ip_address(host)
+    return [
+        listener
+        for listener in listeners
+        if listener.port == port
+        and (address.is_unspecified or listener.address == "*" or listener.address == str(address))
+    ]
+
+
+def check_port(plan: Mapping[str, Any], holder: str | None) -> list[Problem]:
+    """Refuse a port somebody else listens on; ``holder`` is None when it is free or the instance's own."""
+    if holder is None:
+        return []
+    listen = plan["listen"]
+    return [
+        Problem(
+            "port",
+            f"{plan['instance']}: port {listen['port']} on {listen['host']} is in use by {holder}. "
+            "Stop that program, or give the instance another port.",
+        )
+    ]
+
+
+def check_release(release: str, known: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """Refuse a release the catalogue does not have, unless the planner has already said so of an instance."""
+    if release in known or any(plan.get("refused") for plan in plans):
+        return []
+    return [
+        Problem(
+            "release",
+            f"gaudi_release is {release!r}, but the catalogue has {', '.join(sorted(known))}. Choose one of these.",
+        )
+    ]
+
+
+def check_requests(plans: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """Pass on the planner's refusals, once each, with the instance they are about."""
+    seen: dict[str, Problem] = {}
+    for plan in plans:
+        if plan.get("refused"):
+            sentence = str(plan["refused"])
+            seen.setdefault(sentence, Problem("request", sentence))
+    return list(seen.values())
+
+
+def report(host: str, problems: Sequence[Problem]) -> str:
+    """Write the one report of a node: every problem, numbered, and that nothing was changed."""
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = [f"{host}: {count}, nothing was changed."]
+    lines += [f"  {number}. {problem.message}" for number, problem in enumerate(problems, 1)]
+    return "\n".join(lines)

@@ -1,0 +1,228 @@
+"""Every decision of preflight: what it accepts, and the sentence it refuses with."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.gaudi import preflight
+from hypothesis import given
+from hypothesis import strategies as st
+
+UBUNTU_22 = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nID=ubuntu\nVERSION_ID="22.04"\nNAME="Ubuntu"\n'
+SYSTEMS = [
+    {"id": "ubuntu", "version": "22.04", "kernel": "5.15"},
+    {"id": "rhel", "version": "9", "kernel": "5.14"},
+    {"id": "debian", "version": "12"},
+]
+GIB = 1024**3
+
+
+def only(problems: list[preflight.Problem]) -> str:
+    assert len(problems) == 1
+    return str(problems[0].message)
+
+
+@pytest.mark.parametrize(
+    ("system", "kernel"),
+    [
+        (UBUNTU_22, "5.15.0-91-generic"),
+        (UBUNTU_22, "6.8.0-45-generic"),
+        ("ID=rhel\nVERSION_ID='9.4'", "5.14.0-427.el9.x86_64"),
+        ('ID=debian\nVERSION_ID="12"', "4.19.0"),
+    ],
+)
+def test_a_supported_system_is_accepted(system: str, kernel: str) -> None:
+    assert preflight.check_system(preflight.parse_os_release(system), kernel, SYSTEMS, "1.22") == []
+
+
+@pytest.mark.parametrize("version", ["120", "1", "13", ""])
+def test_another_version_is_not_a_point_release(version: str) -> None:
+    seen = {"ID": "debian", "VERSION_ID": version, "PRETTY_NAME": f"Debian {version}"}
+    message = only(preflight.check_system(seen, "6.1", SYSTEMS, "1.22"))
+    assert f"runs Debian {version}," in message
+    assert "supported on Ubuntu 22.04, Red Hat Enterprise Linux 9, Debian 12" in message
+
+
+def test_an_old_kernel_is_refused_with_the_one_that_is_needed() -> None:
+    seen = preflight.parse_os_release(UBUNTU_22)
+    message = only(preflight.check_system(seen, "5.4.0-150-generic", SYSTEMS, "1.22"))
+    assert message.startswith(
+        "The node runs kernel 5.4.0-150-generic, but release 1.22 on Ubuntu 22.04.5 LTS needs 5.15"
+    )
+
+
+def test_no_os_release_is_said_so() -> None:
+    message = only(preflight.check_system(preflight.parse_os_release(""), "6.1", SYSTEMS, "1.22"))
+    assert "a system without /etc/os-release" in message
+
+
+@given(st.text())
+def test_any_os_release_can_be_read(text: str) -> None:
+    assert all(key.isupper() or "_" in key for key in preflight.parse_os_release(text))
+
+
+@pytest.mark.parametrize("off", [-60.0, 0.0, 60.0])
+def test_clocks_within_the_tolerance_are_accepted(off: float) -> None:
+    assert preflight.check_clock(1e9 + off, 1e9, 60) == []
+
+
+@pytest.mark.parametrize(
+    ("off", "words"),
+    [
+        (86400, "24 hours ahead of"),
+        (-3600, "60 minutes behind"),
+        (61, "61 seconds ahead of"),
+        (-400 * 86400, "400 days behind"),
+    ],
+)
+def test_a_clock_far_off_is_refused_with_how_far(off: float, words: str) -> None:
+    message = only(preflight.check_clock(1.7e9 + off, 1.7e9, 60))
+    assert f"The node's clock is {words} the controller's, and at most 60 seconds are allowed" in message
+    assert "timedatectl" in message
+
+
+def cards(*modules: int) -> dict[str, object]:
+    return {"cards": [{"module_id": module} for module in modules], "findings": []}
+
+
+def test_missing_cards_are_named_by_those_that_are_there() -> None:
+    assert preflight.check_cards(cards(*range(8)), 8) == []
+    message = only(preflight.check_cards(cards(0, 1, 3), 4))
+    assert message.startswith("3 cards are seen (modules: 0, 1, 3), but gaudi_expected_cards says 4.")
+
+
+def test_more_cards_than_promised_is_a_problem_too() -> None:
+    assert "gaudi_expected_cards says 1" in only(preflight.check_cards(cards(0, 1), 1))
+
+
+def test_no_driver_is_said_once_and_not_as_missing_cards() -> None:
+    topology = {
+        "cards": [],
+        "findings": [
+            {"id": "no_driver", "severity": "error", "message": "The driver is not loaded. Run modprobe habanalabs."},
+            {"id": "nic", "severity": "warning", "message": "Another matter."},
+        ],
+    }
+    assert only(preflight.check_cards(topology, 8)) == "The driver is not loaded. Run modprobe habanalabs."
+
+
+def test_the_driver_is_compared_by_major_and_minor() -> None:
+    assert preflight.check_driver("1.22.1-97ec1a4", "1.22", ["1.22"]) == []
+    assert preflight.check_driver(None, "1.22", ["1.22"]) == []
+    assert preflight.check_driver("1.20.0-bd4b1a2", "1.22", []) == []
+    message = only(preflight.check_driver("1.20.0-bd4b1a2", "1.22", ["1.21", "1.22"]))
+    assert "driver is 1.20.0-bd4b1a2, but release 1.22 needs 1.21 or 1.22" in message
+    assert "set gaudi_release to the release that goes with 1.20" in message
+
+
+def test_a_driver_without_a_version_is_an_error_of_the_reading() -> None:
+    with pytest.raises(ValueError, match="'unknown' does not begin with a version number"):
+        preflight.check_driver("unknown", "1.22", ["1.22"])
+
+
+def test_wishes_on_one_file_system_are_added_up() -> None:
+    image = preflight.Room("the image", "/var/lib/docker", "/", 6 * GIB, 10 * GIB)
+    weights = preflight.Room("weights", "/data", "/", 6 * GIB, 10 * GIB)
+    elsewhere = preflight.Room("weights", "/data", "/data", 6 * GIB, 10 * GIB)
+    assert preflight.check_room([image, elsewhere]) == []
+    message = only(preflight.check_room([image, weights]))
+    assert message == (
+        "10.0 GiB are free on /, but 6.0 GiB for the image (/var/lib/docker) "
+        "and 6.0 GiB for weights (/data) are needed. Free 2.0 GiB, or put them on another file system."
+    )
+
+
+def test_exactly_enough_room_is_enough() -> None:
+    assert preflight.check_room([preflight.Room("it", "/x", "/", 10, 10)]) == []
+    assert "0.1 GiB are free" in only(preflight.check_room([preflight.Room("it", "/x", "/", 11, 10)]))
+
+
+def plan(**changes: object) -> dict[str, object]:
+    return {
+        "instance": "qwen3-8b",
+        "listen": {"host": "127.0.0.1", "port": 30001},
+        "requires": {"weights_path": "/data/models/Qwen3-8B", "weights_bytes": 16 * GIB},
+        **changes,
+    }
+
+
+def test_missing_weights_are_refused_with_place_and_size() -> None:
+    assert preflight.check_weights(plan(), present=True) == []
+    message = only(preflight.check_weights(plan(), present=False))
+    assert message.startswith(
+        "qwen3-8b: the weights are not at /data/models/Qwen3-8B (no config.json there); they take 16.0 GiB."
+    )
+    unknown = plan(requires={"weights_path": "/data/models/Own", "weights_bytes": None})
+    assert "they take" not in only(preflight.check_weights(unknown, present=False))
+
+
+# The columns of a real /proc/net/tcp and tcp6 (Debian 12) that matter: local and remote address, state, ..., inode.
+def proc_net(*sockets: tuple[str, str, int]) -> str:
+    columns = "00000000:00000000 00:00000000 00000000     0        0"
+    lines = [f"   {n}: {local} 0:0000 {state} {columns} {inode} 1" for n, (local, state, inode) in enumerate(sockets)]
+    return "\n".join(["  sl  local_address rem_address   st tx_queue ...", *lines, ""])
+
+
+PROC_TCP = proc_net(("00000000:0016", "0A", 19203), ("0100007F:7531", "0A", 20391), ("0100007F:7535", "01", 20400))
+PROC_TCP6 = proc_net(
+    ("00000000000000000000000000000000:7532", "0A", 5),
+    ("00000000000000000000000001000000:7533", "0A", 6),
+    ("0000000000000000FFFF00000100007F:7534", "0A", 7),
+)
+
+
+def test_listening_sockets_are_read_and_others_are_not() -> None:
+    found = preflight.parse_listeners(PROC_TCP) + preflight.parse_listeners(PROC_TCP6)
+    assert [(each.address, each.port, each.inode) for each in found] == [
+        ("*", 22, 19203),
+        ("127.0.0.1", 30001, 20391),
+        ("*", 30002, 5),
+        ("::1", 30003, 6),
+        ("127.0.0.1", 30004, 7),
+    ]
+    assert preflight.parse_listeners("") == []
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "blocked"),
+    [
+        ("127.0.0.1", 22, True),  # somebody listens on every address
+        ("127.0.0.1", 30001, True),
+        ("0.0.0.0", 30001, True),  # noqa: S104 - compared, not bound
+        ("10.0.0.5", 30001, False),  # another address of the machine is free
+        ("127.0.0.1", 30002, True),  # [::] takes IPv4 as well
+        ("127.0.0.1", 30003, False),
+        ("::1", 30003, True),
+        ("0:0:0:0:0:0:0:1", 30003, True),
+        ("127.0.0.1", 30004, True),
+        ("127.0.0.1", 30005, False),
+    ],
+)
+def test_what_keeps_an_address_from_being_bound(host: str, port: int, blocked: bool) -> None:
+    found = preflight.parse_listeners(PROC_TCP) + preflight.parse_listeners(PROC_TCP6)
+    assert bool(preflight.blocking_listeners(found, host, port)) is blocked
+
+
+def test_a_busy_port_is_refused_with_its_holder() -> None:
+    assert preflight.check_port(plan(), None) == []
+    message = only(preflight.check_port(plan(), "pid 4242 python3"))
+    assert message.startswith("qwen3-8b: port 30001 on 127.0.0.1 is in use by pid 4242 python3.")
+
+
+def test_an_unknown_release_is_said_once() -> None:
+    assert preflight.check_release("1.22", ["1.21", "1.22"], []) == []
+    assert "gaudi_release is '9.9', but the catalogue has 1.21, 1.22" in only(
+        preflight.check_release("9.9", ["1.22", "1.21"], [])
+    )
+    # The planner has said it already, with the instance's name.
+    assert preflight.check_release("9.9", ["1.22"], [{"instance": "a", "refused": "a: unknown release 9.9"}]) == []
+
+
+def test_refusals_of_the_planner_are_passed_on_once() -> None:
+    plans = [{"refused": "Unknown release 9.9."}, {"refused": "Unknown release 9.9."}, plan(), {"refused": "Two."}]
+    assert [problem.message for problem in preflight.check_requests(plans)] == ["Unknown release 9.9.", "Two."]
+
+
+def test_the_report_counts_and_numbers() -> None:
+    text = preflight.report("gaudi-01", [preflight.Problem("a", "First."), preflight.Problem("b", "Second.")])
+    assert text == "gaudi-01: 2 problems, nothing was changed.\n  1. First.\n  2. Second."
+    assert preflight.report("gaudi-01", [preflight.Problem("a", "x")]).startswith("gaudi-01: 1 problem, ")
