@@ -6,15 +6,143 @@ give is None, never a guess; two sources that disagree are a finding, never an a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .cpulist import shown
 from .hl_smi import Affinity, parse_amount, parse_csv, parse_topo
+from .topology_findings import (
+    PLAUSIBLE_C,
+    access_findings,
+    card_findings,
+    count_findings,
+    finding,
+    held_by_nobody,
+    identity_findings,
+    place_findings,
+    release,
+    version_findings,
+)
+from .topology_query import Seen, SeenCard
+from .topology_sources import AccelCard, PciCard, Sources
+from .topology_users import new_user, owner_of
 
 SCHEMA = 1
 
 CASE_KEYS = ("hl_smi_name_csv", "hl_smi_index_module_csv", "hl_smi_topo", "modules_in_use", "addresses")
+
+
+def build_topology(sources: Sources) -> dict[str, Any]:
+    """Return the topology document of what was read. Every oddity becomes a finding, none an exception."""
+    seen = sources.seen or Seen()
+    pairs = [(_card(card, sources), card) for card in _base(seen, sources.accel)]
+    cards = [card for card, _raw in pairs]
+    driver, nic = (seen.table.driver_version, seen.table.nic_driver_version) if seen.table else (None, None)
+    driver = driver or next((card["driver_version"] for card in cards if card["driver_version"]), None)
+    hl_smi = release(seen.table.hl_smi_version) if seen.table else None
+    answering = sources.uid == 0 and sources.seen is not None and seen.failure is None
+    findings = access_findings(sources) + count_findings(sources, cards) + version_findings(hl_smi, driver, nic)
+    for card, raw in sorted(pairs, key=lambda pair: _order(pair[0])):
+        kernel, tool = _places(card, sources)
+        findings += card_findings(card, raw, answering=answering) + place_findings(card, kernel, tool)
+    findings += identity_findings(cards)
+    findings += [finding("unreadable", what=complaint) for complaint in (*seen.complaints, *sources.complaints)]
+    return new_topology(
+        cards,
+        hl_smi_version=hl_smi,
+        driver_version=driver,
+        addresses=[list(pair) for pair in sources.addresses],
+        findings=findings,
+    )
+
+
+def _base(seen: Seen, accel: Sequence[AccelCard]) -> list[SeenCard]:
+    """Return the cards hl-smi sees, with the numbers that only the driver told.
+
+    Where hl-smi is silent, or hides every number, the cards are those the driver shows: that is still true.
+    """
+    cards = [_with_numbers(card, accel) for card in seen.cards]
+    if any(card.index is not None or card.bus_id is not None for card in cards):
+        return cards
+    return [SeenCard(index=card.index, module_id=card.module_id, bus_id=card.bus_id) for card in accel]
+
+
+def _with_numbers(card: SeenCard, accel: Sequence[AccelCard]) -> SeenCard:
+    """Return a card with the numbers that hl-smi kept to itself taken from the driver."""
+    device = next((other for other in accel if _is_device(card, other)), None)
+    if device is None:
+        return card
+    return replace(
+        card,
+        index=device.index if card.index is None else card.index,
+        bus_id=card.bus_id or device.bus_id,
+        module_id=device.module_id if card.module_id is None else card.module_id,
+    )
+
+
+def _is_device(card: SeenCard, device: AccelCard) -> bool:
+    """Tell whether a card of hl-smi and a device of the driver are one: by address, else by index."""
+    if card.bus_id is not None and device.bus_id is not None:
+        return card.bus_id == device.bus_id
+    return card.index is not None and card.index == device.index
+
+
+def _card(card: SeenCard, sources: Sources) -> dict[str, Any]:
+    """Return the document's card of what hl-smi saw and of the other sources."""
+    document = new_card(card.index, card.module_id)
+    seen = sources.seen or Seen()
+    device = next((other for other in sources.accel if _is_device(card, other)), None)
+    plausible = card.temperature_c is not None and 0 < card.temperature_c <= PLAUSIBLE_C
+    document.update(
+        name=card.name,
+        serial=card.serial,
+        uuid=card.uuid,
+        bus_id=card.bus_id,
+        memory_total_mib=card.memory_total_mib,
+        memory_used_mib=card.memory_used_mib,
+        temperature_c=card.temperature_c if plausible else None,
+        driver_version=card.driver_version,
+        nic_driver_version=seen.table.nic_driver_version if seen.table else None,
+        firmware=card.firmware,
+        # The driver knows its state at this moment; what -L prints is the fallback.
+        state=(device.state if device else None) or card.state,
+        users=_users(card.index, sources),
+    )
+    if card.links:
+        document.update(links_up=sum(card.links.values()), links_total=len(card.links))
+    kernel, tool = _places(document, sources)
+    document["numa_node"] = tool["numa_node"] if kernel["numa_node"] is None else kernel["numa_node"]
+    document["cpus"] = kernel["cpus"] or tool["cpus"] or ""
+    if not document["users"] and held_by_nobody(document) and sources.uid == 0:
+        document["users"] = [new_user()]
+    return document
+
+
+def _places(card: Mapping[str, Any], sources: Sources) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return NUMA node and CPUs of a card as the kernel gives them, and as hl-smi topo does."""
+    nowhere = Affinity(-1, None, None)
+    kernel = next((pci for pci in sources.pci if pci.bus_id == card["bus_id"]), PciCard("", None, None))
+    tool = sources.seen.affinity.get(card["module_id"], nowhere) if sources.seen else nowhere
+    # Of a device without a node the kernel calls every CPU local, which says nothing about the card.
+    return (
+        {"numa_node": kernel.numa_node, "cpus": kernel.cpus if kernel.numa_node is not None else None},
+        {"numa_node": tool.numa_node, "cpus": tool.cpus},
+    )
+
+
+def _users(index: int | None, sources: Sources) -> list[dict[str, Any]]:
+    """Return who uses the card of an index: who holds its device files, and whom hl-smi lists."""
+    users: dict[int, dict[str, Any]] = {}
+    for holder in sources.holders:
+        if holder.index == index:
+            unit, container = owner_of(holder.cgroup, sources.init_cgroup)
+            user = {"pid": holder.pid, "name": holder.name, "unit": unit, "container": container}
+            users[holder.pid] = {**new_user(), **user, "container_name": sources.container_names.get(container or "")}
+    for process in sources.seen.table.processes if sources.seen and sources.seen.table else ():
+        if process.index == index:
+            users.setdefault(process.pid, {**new_user(), "pid": process.pid, "name": process.name})
+    return [users[pid] for pid in sorted(users)]
 
 
 def new_card(index: int | None, module_id: int | None) -> dict[str, Any]:
@@ -52,27 +180,19 @@ def topology_from_case(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     unknown = sorted(str(key) for key in given if key not in CASE_KEYS)
     missing = [key for key in CASE_KEYS[:3] if key not in given]
-    wrong = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(missing)}"] * bool(
-        missing
-    )
+    wrong = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(missing)}"] * bool(missing)
     _require(not wrong, f"a given topology has the keys {', '.join(CASE_KEYS)} ({'; '.join(wrong)})")
     for key in CASE_KEYS[:3]:
-        _require(
-            isinstance(given[key], str), f"{key} is text as hl-smi prints it, not {shown(str(given[key]))}"
-        )
+        _require(isinstance(given[key], str), f"{key} is text as hl-smi prints it, not {shown(str(given[key]))}")
     names = [row["name"] for row in parse_csv(given["hl_smi_name_csv"], ["name"])]
-    numbers = [
-        _index_and_module(row) for row in parse_csv(given["hl_smi_index_module_csv"], ["index", "module_id"])
-    ]
+    numbers = [_index_and_module(row) for row in parse_csv(given["hl_smi_index_module_csv"], ["index", "module_id"])]
     if len(names) != len(numbers):
         raise ValueError(f"hl_smi_name_csv lists {len(names)} cards, hl_smi_index_module_csv {len(numbers)}")
     affinity = {row.module_id: row for row in parse_topo(given["hl_smi_topo"])} if numbers else {}
     in_use = _module_ids(given.get("modules_in_use", []))
     absent = sorted(in_use - {module_id for _index, module_id in numbers})
     if absent:
-        raise ValueError(
-            f"modules_in_use names module {absent[0]}, which hl_smi_index_module_csv does not list"
-        )
+        raise ValueError(f"modules_in_use names module {absent[0]}, which hl_smi_index_module_csv does not list")
     cards = []
     for name, (index, module_id) in zip(names, numbers):
         card = new_card(index, module_id)
@@ -87,18 +207,11 @@ def topology_from_case(given: Mapping[str, Any]) -> dict[str, Any]:
     return new_topology(cards, addresses=_addresses(given.get("addresses", [])))
 
 
-def new_user() -> dict[str, Any]:
-    """Return a user of a card of whom nothing is known but that the card is in use."""
-    return {"pid": None, "name": None, "unit": None, "container": None, "container_name": None}
-
-
 def new_topology(cards: list[dict[str, Any]], **facts: object) -> dict[str, Any]:
     """Return a topology document of these cards, sorted by module id; a card without one comes last."""
     document: dict[str, Any] = {
         "schema": SCHEMA,
-        "cards": sorted(
-            cards, key=lambda card: (card["module_id"] is None, card["module_id"], card["index"] or 0)
-        ),
+        "cards": sorted(cards, key=_order),
         "hl_smi_version": None,
         "driver_version": None,
         "addresses": [],
@@ -108,12 +221,17 @@ def new_topology(cards: list[dict[str, Any]], **facts: object) -> dict[str, Any]
     return document
 
 
+def _order(card: Mapping[str, Any]) -> tuple[bool, int, int]:
+    """Return what cards are sorted by: the module id, then the index; unknown ones last."""
+    return (card["module_id"] is None, card["module_id"] or 0, card["index"] or 0)
+
+
 def _index_and_module(row: Mapping[str, str | None]) -> tuple[int, int]:
     """Return the two numbers of a row; both are needed to know a card."""
     values = []
-    for field in ("index", "module_id"):
-        number = parse_amount(row[field] or "")
-        _require(number is not None and number >= 0, f"hl_smi_index_module_csv needs a number as {field}")
+    for name in ("index", "module_id"):
+        number = parse_amount(row[name] or "")
+        _require(number is not None and number >= 0, f"hl_smi_index_module_csv needs a number as {name}")
         values.append(number or 0)
     return values[0], values[1]
 
@@ -131,9 +249,7 @@ def _addresses(given: object) -> list[list[str]]:
     pairs: list[Any] = list(given) if isinstance(given, (list, tuple)) else [None]
     for pair in pairs:
         is_pair = isinstance(pair, (list, tuple)) and [isinstance(part, str) for part in pair] == [True, True]
-        _require(
-            is_pair, f"addresses is a list of pairs such as [eth0, 10.20.0.11/24], not {shown(str(given))}"
-        )
+        _require(is_pair, f"addresses is a list of pairs such as [eth0, 10.20.0.11/24], not {shown(str(given))}")
     return [list(pair) for pair in pairs]
 
 

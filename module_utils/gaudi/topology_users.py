@@ -1,0 +1,107 @@
+"""Who uses a card: the process, and the systemd unit or container that owns it.
+
+A user is plain data: pid, name, unit, container (the twelve digits that ``docker ps`` shows) and
+container_name. What is not known is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# The device a process computes on, and the one that answers questions about the card. The vendor's own
+# scripts call a card free when nobody holds its control device.
+_DEVICE = re.compile(r"/dev/accel/accel(?:_controlD)?([0-9]{1,4})(?: \(deleted\))?")
+
+# docker-<id>.scope, libpod-<id>.scope, cri-containerd-<id>.scope with the systemd driver;
+# the bare id with the cgroupfs driver.
+_CONTAINER = re.compile(r"(?:[a-z][a-z-]*-)?([0-9a-f]{64})(?:\.scope)?")
+_UNIT = re.compile(r"[^/]+\.(?:service|scope)")
+_SHORT_ID = 12
+
+# hl-smi holds a control device for as long as it runs: two readings at once are not two users.
+_READERS = frozenset({"hl-smi"})
+
+
+def new_user() -> dict[str, Any]:
+    """Return a user of whom nothing is known but that the card is in use."""
+    return {"pid": None, "name": None, "unit": None, "container": None, "container_name": None}
+
+
+def device_index(path: str) -> int | None:
+    """Return the index of the card a path is a device of, None for any other path.
+
+    The path decides, not the device number: it is what a process opened, also in a container.
+    """
+    match = _DEVICE.fullmatch(path)
+    return None if match is None else int(match.group(1))
+
+
+def is_reader(name: str) -> bool:
+    """Tell whether a process only looks at cards, for the moment of a query."""
+    return name in _READERS
+
+
+def parse_container_names(text: str) -> dict[str, str]:
+    """Return container names by short id, from ``docker ps --no-trunc --format '{{.ID}} {{.Names}}'``."""
+    pairs = [line.split() for line in text.splitlines()]
+    return {pair[0][:_SHORT_ID]: pair[1] for pair in pairs if len(pair) > 1}
+
+
+def owner_of(cgroup: str, init_cgroup: str = "") -> tuple[str | None, str | None]:
+    """Return (systemd unit, container id) of a process from its /proc/PID/cgroup.
+
+    Reads the one line of cgroup v2 (``0::/path``) and the many of v1, where systemd's own hierarchy
+    knows the unit. init_cgroup is /proc/1/cgroup: on a node that is itself a container, its path stands
+    before every other and says nothing about the process. A container's own scope is not a unit.
+    """
+    base = _init_paths(init_cgroup)
+    unit: str | None = None
+    container: str | None = None
+    # systemd's hierarchy first: the resource hierarchies of v1 may know a parent only.
+    for controllers, path in sorted(_paths(cgroup), key=lambda line: line[0] not in {"", "name=systemd"}):
+        below = path[len(base.get(controllers, "")) :] if path.startswith(base.get(controllers, "") + "/") else path
+        for part in below.split("/"):
+            if match := _CONTAINER.fullmatch(part):
+                container = container or match.group(1)[:_SHORT_ID]
+            elif _UNIT.fullmatch(part) and part != "init.scope" and unit is None:
+                unit = _last_unit(below)
+    return unit, container
+
+
+def _last_unit(path: str) -> str | None:
+    """Return the innermost unit of a path: app.service of user@1000.service/app.slice/app.service."""
+    units = [part for part in path.split("/") if _UNIT.fullmatch(part) and not _CONTAINER.fullmatch(part)]
+    return units[-1] if units else None
+
+
+def _paths(cgroup: str) -> list[tuple[str, str]]:
+    """Return (controllers, path) of each line of a cgroup file."""
+    lines = [line.split(":", 2) for line in cgroup.splitlines()]
+    return [(line[1], line[2]) for line in lines if len(line) == 3]
+
+
+def _init_paths(cgroup: str) -> dict[str, str]:
+    """Return where the root of each hierarchy lies for this node: the place of PID 1."""
+    bases = {}
+    for controllers, path in _paths(cgroup):
+        bases[controllers] = re.sub(r"/init\.scope$", "", path).rstrip("/")
+    return bases
+
+
+def is_own(user: Mapping[str, Any], instance: str) -> bool:
+    """Tell whether a user of a card is the instance itself: its unit or its container."""
+    return user.get("unit") == f"vllm-{instance}.service" or user.get("container_name") == f"vllm-{instance}"
+
+
+def describe_user(user: Mapping[str, Any]) -> str:
+    """Return a user in a few words: ``vllm-qwen3-8b (container, pid 4242 python3)``."""
+    process = " ".join([f"pid {user['pid']}"] * (user["pid"] is not None) + [user["name"]] * bool(user["name"]))
+    if user["container"] or user["container_name"]:
+        owner = f"container {user['container_name'] or user['container']}"
+    else:
+        owner = user["unit"] or ""
+    if not owner:
+        return process or "a process that cannot be seen"
+    return f"{owner} ({process})" if process else owner
