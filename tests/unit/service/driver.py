@@ -1,0 +1,19 @@
+"""Run the real supervisor against a node that is a directory: paths and the clock of a test, nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "roles/vllm_service/files"))
+
+import vllm_supervisor  # noqa: E402 - found on the path just made
+
+NODE = Path(os.environ["FAKE_NODE"])
+vllm_supervisor.POLL_STARTING = 0.05
+vllm_supervisor.POLL_SERVING = 0.1
+vllm_supervisor.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
+paths = vllm_supervisor.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc")
+sys.exit(vllm_supervisor.main(sys.argv[1:], paths))

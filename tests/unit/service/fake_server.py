@@ -1,0 +1,75 @@
+"""The container of the scripted docker: prints a scenario's lines, then serves HTTP until it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+NODE = Path(os.environ["FAKE_NODE"])
+
+
+class Handler(BaseHTTPRequestHandler):
+    """/health, /v1/models, and /slow, a request that takes a while."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.path == "/slow":
+            time.sleep(1.0)
+        unwell = (NODE / "unwell").exists()
+        names = [{"id": json.loads((NODE / "scenario.json").read_text()).get("model", "tiny")}]
+        body = json.dumps({"data": names}).encode() if self.path == "/v1/models" else b"ok"
+        self.send_response(503 if unwell else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing per request."""
+
+
+def end(status: int) -> None:
+    """Leave the exit status where the scripted docker finds it, whole, and go."""
+    fresh = NODE / f"container.status.{os.getpid()}"
+    fresh.write_text(str(status))
+    fresh.replace(NODE / "container.status")
+    os._exit(0)
+
+
+def main() -> None:
+    """Run the scenario."""
+    scenario = json.loads((NODE / "scenario.json").read_text())
+    stopping = threading.Event()
+    if scenario.get("deaf"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    for line in scenario.get("lines", []):
+        print(line, flush=True)
+        if stopping.wait(scenario.get("delay", 0)):
+            end(0)
+    if "exit" in scenario:
+        end(scenario["exit"])
+    if not scenario.get("serve", True):
+        stopping.wait()
+        end(0)
+    server = ThreadingHTTPServer(("127.0.0.1", scenario["port"]), Handler)
+    # Threads are joined when the server closes: requests in flight finish, as vLLM's do.
+    server.daemon_threads = False
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    serving_ends = scenario.get("exit_after")
+    if stopping.wait(serving_ends["seconds"] if serving_ends else None):
+        server.shutdown()
+        server.server_close()
+        print("drained", flush=True)
+        end(0)
+    print("\n".join(serving_ends["lines"]), flush=True)
+    end(serving_ends["exit"])
+
+
+main()

@@ -1,0 +1,167 @@
+"""A node for the supervisor: a directory, scripted docker and hl-smi on PATH, systemd's socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 20.0
+
+
+def make_plan(port: int, weights: Path) -> dict[str, Any]:
+    """A plan as the planner makes it, of the parts that are read on the node."""
+    return {
+        "schema": 1,
+        "instance": "tiny",
+        "model": "simulated-tiny",
+        "served_model_name": "tiny",
+        "release": "1.22",
+        "image": "registry/image:1",
+        "container": {
+            "name": "vllm-tiny",
+            "runtime": "habana",
+            "capabilities": ["SYS_NICE"],
+            "ulimits": {"nofile": 1048576},
+            "ipc": "host",
+            "network": "host",
+            "read_only": True,
+            "tmpfs": ["/scratch"],
+            "mounts": [{"source": str(weights), "target": str(weights), "read_only": True}],
+            "environment": {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"},
+        },
+        "modules": [{"module_id": 0, "serial": "AN0"}, {"module_id": 1, "serial": "AN1"}],
+        "environment": {"PT_HPU_LAZY_MODE": "1"},
+        "cpu_binding": ["numactl", "-C", "0-7", "-p", "0"],
+        "arguments": ["python3", "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)],
+        "listen": {"host": "127.0.0.1", "port": port},
+        "requires": {"weights_path": str(weights), "weights_bytes": 4, "disk_bytes": 0, "cards": 2},
+    }
+
+
+class Node:
+    """A simulated node and the supervisors started on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.instances = root / "etc/instances/tiny"
+        self.state_file = root / "state/instances/tiny/state.json"
+        self.weights = root / "weights"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.plan = make_plan(self.port, self.weights)
+        for folder in (self.instances, root / "state", self.weights, root / "proc/sys/kernel/random"):
+            folder.mkdir(parents=True)
+        (root / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
+        (root / "proc/vmstat").write_text("nr_free 1\noom_kill 0\n")
+        (self.weights / "config.json").write_text("{}")
+        (self.weights / "model.safetensors").write_text("data")
+        (root / "hl-smi.csv").write_text("3, 1, AN1\n5, 0, AN0\n0, 2, AN2\n")
+        self.write_plan()
+        self.reserve([{"module_id": 0, "serial": "AN0"}, {"module_id": 1, "serial": "AN1"}])
+        self.scenario(lines=["INFO hello"])
+        self.notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notifications.bind(str(root / "notify"))
+        self.notifications.settimeout(0.05)
+        self.messages: list[str] = []
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def write_plan(self) -> None:
+        """Write the plan and its environment file, as the role does."""
+        (self.instances / "plan.json").write_text(json.dumps(self.plan))
+        (self.instances / "environment").write_text("PT_HPU_LAZY_MODE=1\n")
+
+    def reserve(self, cards: list[dict[str, Any]]) -> None:
+        """Write cards.lock."""
+        reservations = {"tiny": {"cards": cards, "since": "2026-01-01T00:00:00Z"}}
+        (self.root / "state/cards.lock").write_text(json.dumps({"schema": 1, "reservations": reservations}))
+
+    def scenario(self, **scenario: Any) -> None:
+        """Say what the container will do."""
+        (self.root / "scenario.json").write_text(json.dumps({"port": self.port, **scenario}))
+
+    def start(self, *options: str, action: str = "run", **environment: str) -> subprocess.Popen[str]:
+        """Start a supervisor."""
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "driver.py"), action, "tiny", "--first-pause", "0.1", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={
+                **os.environ,
+                "PATH": f"{HERE / 'bin'}:{os.environ['PATH']}",
+                "FAKE_NODE": str(self.root),
+                "NOTIFY_SOCKET": str(self.root / "notify"),
+                **environment,
+            },
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *options: str, action: str = "run", **environment: str) -> tuple[int, str]:
+        """Start a supervisor and wait for its end: status and output."""
+        process = self.start(*options, action=action, **environment)
+        output, _ = process.communicate(timeout=PATIENCE)
+        self.listen()
+        return process.returncode, output
+
+    def listen(self) -> list[str]:
+        """Collect what systemd was told so far."""
+        while True:
+            try:
+                self.messages.append(self.notifications.recv(65536).decode())
+            except TimeoutError:
+                return self.messages
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until a condition holds; fail after PATIENCE seconds."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not happen; systemd was told {self.messages}"
+            self.listen()
+
+    def wait_ready(self) -> None:
+        """Wait for READY=1."""
+        self.wait_for(lambda: "READY=1" in self.messages, "READY=1")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """state.json."""
+        return dict(json.loads(self.state_file.read_text()))
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """Every call of docker."""
+        return [json.loads(line) for line in (self.root / "calls").read_text().splitlines()]
+
+    @property
+    def statuses(self) -> list[str]:
+        """Every STATUS= text."""
+        return [message[len("STATUS=") :] for message in self.messages if message.startswith("STATUS=")]
+
+    def container_pid(self) -> int:
+        """The process that plays the container."""
+        return int(json.loads((self.root / "container.json").read_text())["pid"])
+
+    def container_runs(self) -> bool:
+        """Is it still there?"""
+        return (self.root / "container.json").exists() and not (self.root / "container.status").exists()
+
+    def close(self) -> None:
+        """End what is still running."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        if self.container_runs():
+            os.kill(self.container_pid(), signal.SIGKILL)
+        self.notifications.close()

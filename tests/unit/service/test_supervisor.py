@@ -1,0 +1,471 @@
+"""The supervisor as systemd sees it: a real process, scripted docker and hl-smi, a real notification socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import vllm_supervisor
+
+if TYPE_CHECKING:
+    from tests.unit.service.node import Node
+
+WARM_UP = [
+    "INFO 08-02 17:37:44 hpu_model_runner.py:499] Generated 3 prompt buckets: [(1, 128)]",
+    "INFO 08-02 17:37:44 hpu_model_runner.py:509] Generated 2 decode buckets: [(1, 128)]",
+    *[f"INFO 08-02 17:37:5{i} hpu.py:1066] [Warmup][Prompt][{i}/3] batch_size:4 seq_len:{i}28" for i in (1, 2, 3)],
+    *[f"INFO 08-02 17:38:0{i} hpu.py:1066] [Warmup][Decode][{i}/2] batch_size:4 seq_len:{i}28" for i in (1, 2)],
+    "INFO 08-02 17:38:43 hpu_model_runner.py:1206] Warmup finished in 49 secs, allocated 14.19 GiB of device memory",
+]
+
+
+def test_ready_only_when_the_endpoint_answers(node: Node) -> None:
+    node.scenario(lines=["INFO: Application startup complete."], serve=False)
+    process = node.start()
+    node.wait_for((node.root / "container.log").exists, "the container's start")
+    node.wait_for(lambda: "Application startup" in (node.root / "container.log").read_text(), "the log line")
+    node.listen()
+    assert "READY=1" not in node.messages
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    assert node.state["phase"] == "serving"
+    assert node.statuses[-1] == f"serving tiny on http://127.0.0.1:{node.port}"
+    process.terminate()
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "INFO hello" in output
+    assert "drained" in output
+    assert node.state["phase"] == "stopped"
+    assert not node.container_runs()
+    assert "STOPPING=1" in node.listen()
+
+
+def test_another_model_behind_the_port_is_not_ready(node: Node) -> None:
+    node.scenario(model="somebody-else")
+    code, output = node.run("--stall", "0.5")
+    assert (code, "READY=1" in node.messages) == (75, False)
+    assert "No sign of progress" in output
+
+
+def test_the_container_is_run_as_planned(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    process.wait(20)
+    run = next(call for call in node.calls if call[0] == "run")
+    text = " ".join(run)
+    weights = node.weights
+    for words in (
+        "run --rm --sig-proxy=false --pull never --name vllm-tiny",
+        "--runtime habana --network host --ipc host --cap-drop ALL --cap-add SYS_NICE",
+        "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev",
+        "--ulimit nofile=1048576:1048576",
+        f"--mount type=bind,source={weights},target={weights},readonly",
+        f"--env-file {node.instances / 'environment'} --env HABANA_VISIBLE_DEVICES=3,5",
+        f"registry/image:1 numactl -C 0-7 -p 0 python3 -m vllm.entrypoints.openai.api_server --port {node.port}",
+    ):
+        assert words in text
+    assert "--privileged" not in text
+    assert node.state["cards"] == [
+        {"module_id": 0, "serial": "AN0", "index": 5},
+        {"module_id": 1, "serial": "AN1", "index": 3},
+    ]
+
+
+def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
+    node.scenario(lines=WARM_UP, delay=0.15)
+    process = node.start("--stall", "1")
+    node.wait_ready()
+    assert "warm-up: prompt 2/3, decode 0/2" in node.statuses
+    assert "warm-up: prompt 3/3, decode 2/2" in node.statuses
+    assert "warm-up took 49 s; waiting for the endpoint to answer" in node.statuses
+    extensions = [message for message in node.messages if message.startswith("EXTEND_TIMEOUT_USEC=")]
+    assert len(extensions) >= len(WARM_UP)
+    assert node.state["warm_up"] == {"prompt": [3, 3], "decode": [2, 2]}
+    assert node.state["warm_up_seconds"] == 49
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
+    node.scenario(lines=[f"INFO 08-02 17:37:{i} x.py:1] waiting for a peer" for i in range(10, 60)], delay=0.1)
+    code, output = node.run("--stall", "1")
+    assert code == 75
+    assert "No sign of progress for 1 s while starting the server" in output
+    assert node.state["reason"]["kind"] == "stalled"
+    assert not node.container_runs()
+
+
+ENDS = [
+    ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", 1, "card-busy", 75),
+    ("RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed", 1, "out-of-device-memory", 78),
+    ("api_server.py: error: unrecognized arguments: --nonsense 1", 2, "unknown-argument", 78),
+    ("OSError: [Errno 98] error while attempting to bind: address already in use", 1, "port-taken", 75),
+    ("safetensors_rust.SafetensorError: Error while deserializing header", 1, "weights-incomplete", 78),
+    ("no habanalabs devices found. driver might not be loaded", 1, "driver", 75),
+    ("ValueError: something nobody foresaw", 1, "server-ended", 75),
+    ("INFO all was well", 137, "container-killed", 75),
+]
+
+
+@pytest.mark.parametrize(("line", "status", "kind", "code"), ENDS, ids=[end[2] for end in ENDS])
+def test_an_end_has_a_reason(node: Node, line: str, status: int, kind: str, code: int) -> None:
+    node.scenario(lines=["INFO starting", line], exit=status)
+    got, output = node.run()
+    assert got == code
+    reason = node.state["reason"]
+    assert reason["kind"] == kind
+    assert reason["message"] in output
+    assert node.statuses[-1] == reason["message"]
+    assert node.state["phase"] == "failed"
+
+
+REFUSALS: list[tuple[dict[str, Any], str, int]] = [
+    (
+        {"text": "docker: Error response from daemon: unknown or invalid runtime name: habana.", "status": 125},
+        "runtime-missing",
+        78,
+    ),
+    ({"text": "docker: Error response from daemon: something new.", "status": 125}, "container-not-started", 75),
+]
+
+
+@pytest.mark.parametrize(("refusal", "kind", "code"), REFUSALS, ids=[refusal[1] for refusal in REFUSALS])
+def test_docker_refuses(node: Node, refusal: dict[str, Any], kind: str, code: int) -> None:
+    node.scenario(refuse=refusal)
+    got, _ = node.run()
+    assert (got, node.state["reason"]["kind"]) == (code, kind)
+
+
+def test_the_kernels_oom_killer_is_named(node: Node) -> None:
+    node.scenario(lines=["INFO loading"] * 5, delay=0.1, exit=137)
+    process = node.start()
+    node.wait_for(node.container_runs, "the container's start")
+    (node.root / "proc/vmstat").write_text("oom_kill 2\n")
+    process.communicate(timeout=20)
+    assert node.state["reason"]["kind"] == "out-of-host-memory"
+
+
+def missing_plan(node: Node) -> None:
+    (node.instances / "plan.json").unlink()
+
+
+def broken_plan(node: Node) -> None:
+    (node.instances / "plan.json").write_text("{}")
+
+
+def nobody_reserved(node: Node) -> None:
+    (node.root / "state/cards.lock").unlink()
+
+
+def reserved_other_cards(node: Node) -> None:
+    node.reserve([{"module_id": 7, "serial": "AN7"}])
+
+
+def other_serial(node: Node) -> None:
+    (node.root / "hl-smi.csv").write_text("3, 1, AN1\n5, 0, AN9\n")
+
+
+def card_gone(node: Node) -> None:
+    (node.root / "hl-smi.csv").write_text("3, 1, AN1\n")
+
+
+def no_driver(node: Node) -> None:
+    (node.root / "hl-smi.csv").unlink()
+
+
+def no_weights(node: Node) -> None:
+    (node.weights / "config.json").unlink()
+
+
+def shard_missing(node: Node) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (node.weights / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def no_image(node: Node) -> None:
+    (node.root / "no_image").touch()
+
+
+def foreign_container(node: Node) -> None:
+    (node.root / "container.json").write_text(json.dumps({"pid": os.getpid(), "labels": {}}))
+
+
+CHECKS = [
+    (missing_plan, "plan", 78, "plan.json is not there"),
+    (broken_plan, "plan", 78, "schema is None"),
+    (nobody_reserved, "reservation", 78, "cards.lock is not there"),
+    (
+        reserved_other_cards,
+        "reservation",
+        78,
+        "The plan needs the cards 0 (AN0), 1 (AN1), reserved for tiny are 7 (AN7)",
+    ),
+    (other_serial, "card-exchanged", 78, "slot 0 has serial AN9, the plan was made for AN0"),
+    (card_gone, "card-missing", 75, "The card in slot 0 (serial AN0) is not there: hl-smi lists the slots 1."),
+    (no_driver, "driver", 75, "Is the driver loaded?"),
+    (no_weights, "weights-incomplete", 78, "has no config.json"),
+    (shard_missing, "weights-incomplete", 78, "1 of 2 shards named in model.safetensors.index.json are missing"),
+    (no_image, "image-missing", 78, "registry/image:1 is not on this node"),
+    (foreign_container, "container-name-taken", 78, "A container named vllm-tiny is there that is not ours"),
+]
+
+
+@pytest.mark.parametrize(("prepare", "kind", "code", "words"), CHECKS, ids=[check[0].__name__ for check in CHECKS])
+def test_refused_before_a_container_starts(node: Node, prepare: Any, kind: str, code: int, words: str) -> None:
+    prepare(node)
+    got, output = node.run()
+    (node.root / "container.json").unlink(missing_ok=True)
+    assert (got, node.state["reason"]["kind"]) == (code, kind)
+    assert words in output
+    assert words in node.state["reason"]["message"]
+    assert not [call for call in node.calls if call[0] == "run"] if (node.root / "calls").exists() else True
+
+
+def test_a_taken_port_is_named_with_its_holder(node: Node) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", node.port))
+        holder.listen()
+        code, _ = node.run()
+    assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
+    assert f"(pid {os.getpid()})" in node.state["reason"]["message"]
+
+
+def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> None:
+    node.scenario(lines=WARM_UP)
+    first = node.start()
+    node.wait_ready()
+    pid = node.container_pid()
+    first.kill()
+    first.communicate()
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    assert node.container_pid() == pid
+    assert len([call for call in node.calls if call[0] == "run"]) == 1
+    assert node.state["attached"] is True
+    assert node.state["warm_up_seconds"] == 49
+    second.terminate()
+    assert second.wait(20) == 0
+    assert not node.container_runs()
+
+
+def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
+    first = node.start()
+    node.wait_ready()
+    pid = node.container_pid()
+    first.kill()
+    first.communicate()
+    node.plan["environment"]["VLLM_SKIP_WARMUP"] = "true"
+    node.write_plan()
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    assert node.container_pid() != pid
+    second.terminate()
+    assert second.wait(20) == 0
+
+
+def test_hands_over_to_the_program_on_disk(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    pid = node.container_pid()
+    node.messages.clear()
+    process.send_signal(signal.SIGHUP)
+    node.wait_ready()
+    assert process.poll() is None
+    assert node.container_pid() == pid
+    assert node.state["pid"] == process.pid
+    assert node.state["failures"] == 0
+    process.terminate()
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "Handing over to the supervisor on disk" in output
+    assert not node.container_runs()
+
+
+def test_requests_in_flight_finish(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    url = f"http://127.0.0.1:{node.port}/slow"
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(lambda: urllib.request.urlopen(url, timeout=20).status)
+        node.wait_for(answer.running, "the request")
+        node.listen()
+        process.terminate()
+        assert answer.result() == 200
+    assert process.wait(20) == 0
+
+
+def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:
+    node.scenario(deaf=True)
+    process = node.start("--stop-grace", "1")
+    node.wait_ready()
+    process.terminate()
+    assert process.wait(20) == 0
+    assert not node.container_runs()
+
+
+def test_a_stop_before_the_container_exists_is_not_lost(node: Node) -> None:
+    node.scenario(create_delay=1.0)
+    process = node.start()
+    node.wait_for(lambda: node.state_file.exists() and node.state["phase"] == "starting", "docker run")
+    process.terminate()
+    assert process.wait(20) == 0
+    assert not node.container_runs()
+
+
+def test_the_engine_comes_back_with_the_container(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    pid = node.container_pid()
+    (node.root / "engine_down").touch()
+    node.wait_for(lambda: any("engine is gone" in text for text in node.statuses), "the notice")
+    (node.root / "engine_down").unlink()
+    node.wait_for(lambda: node.statuses[-1].startswith("serving tiny"), "serving again")
+    assert node.container_pid() == pid
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def test_the_engine_comes_back_without_the_container(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    (node.root / "engine_down").touch()
+    node.wait_for(lambda: any("engine is gone" in text for text in node.statuses), "the notice")
+    os.kill(node.container_pid(), signal.SIGKILL)
+    (node.root / "container.status").write_text("137")
+    (node.root / "engine_down").unlink()
+    assert process.wait(20) == 75
+    assert node.state["reason"]["kind"] == "engine-restarted"
+    assert "live-restore" in node.state["reason"]["message"]
+
+
+def test_the_engine_stays_away(node: Node) -> None:
+    process = node.start("--engine-wait", "1")
+    node.wait_ready()
+    (node.root / "engine_down").touch()
+    assert process.wait(20) == 75
+    assert node.state["reason"]["kind"] == "engine-gone"
+
+
+def test_a_stop_without_an_engine_says_what_may_be_left(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    (node.root / "engine_down").touch()
+    node.wait_for(lambda: any("engine is gone" in text for text in node.statuses), "the notice")
+    process.terminate()
+    assert process.wait(20) == 75
+    assert "may still be running" in node.state["reason"]["message"]
+
+
+def test_no_engine_at_the_start(node: Node) -> None:
+    (node.root / "engine_down").touch()
+    code, output = node.run("--engine-wait", "0.5")
+    assert code == 75
+    assert "did not answer for 0.5 s" in output
+
+
+def test_a_crash_loop_slows_down_and_ends(node: Node) -> None:
+    node.scenario(lines=["ValueError: boom"], exit=1)
+    codes = []
+    for _ in range(3):
+        codes.append(node.run("--attempts", "3")[0])
+    assert codes == [75, 75, 69]
+    assert any(text.startswith("waiting 0.1 s before attempt 2 of 3") for text in node.statuses)
+    assert any(text.startswith("waiting 0.2 s before attempt 3 of 3") for text in node.statuses)
+    assert "Gave up after 3 attempts" in node.statuses[-1]
+    # Somebody starts it again: the count begins anew.
+    assert node.run("--attempts", "3")[0] == 75
+    assert node.state["failures"] == 1
+
+
+def test_a_crash_after_long_service_is_a_first_failure(node: Node) -> None:
+    node.scenario(lines=["ValueError: boom"], exit=1)
+    node.run()
+    node.scenario(exit_after={"seconds": 1.0, "lines": ["[Rank:0] MODULE:PT_DEVMEM Allocation failed"], "exit": 1})
+    code, _ = node.run(FAKE_STABLE="0.2")
+    assert code == 75, "out of memory after having served is worth another try"
+    assert node.state["failures"] == 1
+
+
+def test_a_new_boot_forgets_failures(node: Node) -> None:
+    node.scenario(lines=["ValueError: boom"], exit=1)
+    node.run()
+    (node.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+    node.run()
+    assert node.state["failures"] == 1
+
+
+def test_a_server_that_stops_answering_is_ended(node: Node) -> None:
+    process = node.start("--unhealthy", "0.5")
+    node.wait_ready()
+    (node.root / "unwell").touch()
+    assert process.wait(20) == 75
+    assert node.state["reason"]["kind"] == "not-answering"
+    assert "GET /health answers 503" in node.state["reason"]["message"]
+    assert not node.container_runs()
+
+
+def test_a_short_illness_is_survived(node: Node) -> None:
+    process = node.start("--unhealthy", "30")
+    node.wait_ready()
+    (node.root / "unwell").touch()
+    node.wait_for(lambda: node.statuses[-1].startswith("not answering"), "the notice")
+    (node.root / "unwell").unlink()
+    node.wait_for(lambda: node.statuses[-1].startswith("serving tiny"), "serving again")
+    assert process.poll() is None
+
+
+def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
+    node.start()
+    node.wait_ready()
+    code, output = node.run()
+    assert code == 78
+    assert "Another supervisor runs tiny already" in output
+    code, output = node.run(action="clean")
+    assert code == 78
+    assert node.container_runs()
+
+
+def test_clean_removes_a_stray_container(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    process.kill()
+    process.communicate()
+    assert node.container_runs()
+    assert node.run(action="clean") == (0, "Removed the container vllm-tiny.\n")
+    assert not node.container_runs()
+    assert node.run(action="clean") == (0, "There is no container of tiny.\n")
+
+
+def test_the_watchdog_is_fed(node: Node) -> None:
+    node.start(WATCHDOG_USEC="400000")
+    node.wait_ready()
+    node.wait_for(lambda: node.messages.count("WATCHDOG=1") > 2, "WATCHDOG=1")
+
+
+def test_state_is_for_root_only(node: Node) -> None:
+    node.start()
+    node.wait_ready()
+    assert oct(node.state_file.stat().st_mode & 0o777) == "0o600"
+    assert oct(Path(node.state_file.parent).stat().st_mode & 0o777) == "0o700"
+
+
+@pytest.mark.parametrize("name", ["../tiny", "tiny\n", "Tiny", "-tiny", "x" * 49, ""])
+def test_an_instance_name_is_a_name(name: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        vllm_supervisor.main(["run", name])
+    assert ended.value.code == 2
