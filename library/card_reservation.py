@@ -1,0 +1,207 @@
+#!/usr/bin/python
+"""Take or free the Gaudi cards of an instance."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: card_reservation
+short_description: Take or free the Gaudi cards of an instance
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Writes down which cards belong to which instance, in C(/var/lib/gaudi-serving/cards.lock), and is the only
+    one that does. Reservations survive a reboot; an instance's own cards stay its own on every later run.
+  - Looks at the cards once more before it writes. A card that is not there, has another serial number, is
+    reserved by another instance or is used by anything but this instance is refused, with the name of whoever
+    has it. All cards are given, or none.
+  - Callers take turns (a lock on C(cards.lock.guard)), and the file is replaced as a whole, so two instances
+    never get one card and an interruption leaves the old file or the new one.
+options:
+  instance:
+    description: Name of the instance. At most 48 of a-z, 0-9 and V(-), which is neither first nor last.
+    type: str
+    required: true
+  cards:
+    description:
+      - The cards the instance is to hold; no others, so what it held before and is not named here becomes free.
+      - Needed with O(state=present); of no importance with O(state=absent), which frees all.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      module_id:
+        description: The card's slot.
+        type: int
+        required: true
+      serial:
+        description: Serial number the card must have. Without it any card in that slot will do, and its number
+          is written down.
+        type: str
+  state:
+    description: Whether the instance is to hold cards.
+    type: str
+    choices: [present, absent]
+    default: present
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Refuses what it would refuse, says whether it would change something, changes nothing.
+    support: full
+  diff_mode:
+    description: Shows the file before and after.
+    support: full
+  platform:
+    description: Linux with the coreutils.
+    support: full
+    platforms: posix
+seealso:
+  - module: gaudi_topology_info
+"""
+
+EXAMPLES = r"""
+- name: Reserve the cards of the plan
+  card_reservation:
+    instance: qwen3-8b
+    cards: "{{ plan.modules }}"
+  become: true
+
+- name: Reserve two cards by hand
+  card_reservation:
+    instance: qwq-32b
+    cards:
+      - {module_id: 0, serial: AM50016138}
+      - {module_id: 1, serial: AM50016139}
+  become: true
+
+- name: Free the cards of an instance that is gone
+  card_reservation:
+    instance: qwen3-8b
+    state: absent
+  become: true
+"""
+
+RETURN = r"""
+reservations:
+  description: All reservations of the node after the module ran (in check mode, as they would be), by instance.
+  returned: when the file could be read
+  type: dict
+  sample:
+    qwen3-8b:
+      cards:
+        - {module_id: 0, serial: AM50016138}
+        - {module_id: 1, serial: AM50016139}
+      since: "2026-11-21T03:04:05+00:00"
+"""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import reservations as decisions
+from ansible.module_utils.gaudi_reader import read_topology
+
+STATE = Path("/var/lib/gaudi-serving")
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "instance": {"type": "str", "required": True},
+    "cards": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"module_id": {"type": "int", "required": True}, "serial": {"type": "str"}},
+    },
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
+
+
+@contextlib.contextmanager
+def turn(check_mode: bool) -> Iterator[None]:
+    """Wait for this caller's turn. Check mode leaves no file behind: before the first one nobody waits."""
+    guard_file = STATE / "cards.lock.guard"
+    if check_mode and not guard_file.exists():
+        yield
+        return
+    if not check_mode:
+        STATE.mkdir(mode=0o755, parents=True, exist_ok=True)
+    guard = os.open(guard_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # The kernel takes the lock back when its holder ends, however it ends.
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(guard)
+
+
+def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations]:
+    """Return the reservations, as text and read; none before the first one."""
+    path = STATE / "cards.lock"
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return text, decisions.parse_reservations(text)
+    except ValueError as error:
+        module.fail_json(
+            msg=f"{path} does not hold reservations of this module: {error}. Correct it, or move it away after "
+            "looking at which instances run; nothing was changed."
+        )
+        raise
+
+
+def write_file(text: str) -> None:
+    """Replace the reservations as a whole, so that nobody, and no power cut, sees half of them."""
+    handle, name = tempfile.mkstemp(dir=STATE, prefix=".cards.lock.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(STATE / "cards.lock")
+    except BaseException:
+        Path(name).unlink()
+        raise
+    folder = os.open(STATE, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.Reservations:
+    """Return the reservations as they are to be; ends the module where they are refused."""
+    instance, cards, state = (module.params[name] for name in ("instance", "cards", "state"))
+    try:
+        decisions.check_request(instance, cards, state)
+        if state == "absent":
+            return decisions.free(before, instance)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        return decisions.reserve(before, instance, cards, read_topology(module, links=False), now)
+    except decisions.Refusal as refusal:
+        module.fail_json(msg=str(refusal), reservations=before)
+        raise
+
+
+def main() -> None:
+    """Wait for the turn, read, decide, write."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    with turn(module.check_mode):
+        text, before = read_file(module)
+        after = decide(module, before)
+        changed = after != before
+        new_text = decisions.render_reservations(after) if changed else text
+        if changed and not module.check_mode:
+            write_file(new_text)
+    path = str(STATE / "cards.lock")
+    result: dict[str, Any] = {"changed": changed, "reservations": after}
+    if module._diff:
+        result["diff"] = {"before_header": path, "after_header": path, "before": text, "after": new_text}
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
