@@ -1,0 +1,302 @@
+"""Give the module serving_plan what lies on the controller: the catalogue files it needs, checked, in one call.
+
+Modules run on nodes and cannot see ``catalog/``. This side loads the files the requests name (relative to its own
+place), checks them against ``catalog/schemas``, turns every finding into a sentence with file and key, and calls the
+module once for all requests. It decides nothing about the plans themselves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ansible.module_utils
+import jsonschema
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+ROOT = Path(__file__).resolve().parent.parent
+CATALOG = ROOT / "catalog"
+
+# A plan is small; a file of this size is a mistake, and would only be read to be refused. Bytes.
+MAX_FILE = 4 << 20
+# Findings shown of one file: enough to repair it, few enough to read.
+MAX_FINDINGS = 5
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,95}\Z")
+
+
+class CatalogueError(ValueError):
+    """What is wrong, in one or more sentences for a person, with file and key."""
+
+
+class _Loader(yaml.CSafeLoader):
+    """Safe YAML that refuses a key written twice: the second would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = str(getattr(key_node, "value", key_node))
+            if key in seen:
+                problem = f"the key {key} stands there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def load_yaml(path: Path, shown: str) -> Any:
+    """Content of a YAML or JSON file; ``shown`` is what messages call it.
+
+    Raises:
+        CatalogueError: the file is missing, unreadable, too large, or not YAML; with the line where known.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CatalogueError(f"{shown} cannot be read: {error.strerror}.") from error
+    if len(data) > MAX_FILE:
+        raise CatalogueError(f"{shown} has {len(data)} bytes, the limit is {MAX_FILE}. Is it the right file?")
+    try:
+        return _Loader(data).get_single_data()
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        problem = getattr(error, "problem", None) or type(error).__name__
+        raise CatalogueError(f"{shown}{line} is not valid YAML: {problem}.") from error
+
+
+def close_matches(name: str, known: Iterable[str]) -> str:
+    """ " Did you mean a or b?", or nothing where no name is near."""
+    near = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def _place(path: Iterable[str | int]) -> str:
+    """``defaults.input_range[0]`` for a jsonschema path; empty for the whole file."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _cut(value: object, limit: int = 60) -> str:
+    text = json.dumps(value, ensure_ascii=True, default=str)
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+# How a rule of the schema reads after "must be".
+_RULES = {
+    "enum": lambda rule: f"one of {', '.join(str(item) for item in rule)}",
+    "minimum": lambda rule: f"at least {rule}",
+    "maximum": lambda rule: f"at most {rule}",
+    "maxLength": lambda rule: f"at most {rule} characters long",
+    "minItems": lambda rule: f"a list of at least {rule}",
+    "maxItems": lambda rule: f"a list of at most {rule}",
+    "type": lambda rule: f"of type {rule}",
+}
+
+
+def sentence(error: jsonschema.ValidationError) -> str:
+    """One finding of jsonschema as a sentence: the key, what is there, what would be right."""
+    where = _place(error.absolute_path) or "the file"
+    value: Any = error.instance
+    rule: Any = error.validator_value
+    schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
+    if error.validator == "additionalProperties":
+        known = sorted(schema["properties"])
+        unknown = sorted(str(key) for key in value if key not in known)
+        shown = ", ".join(_cut(key) for key in unknown[:3])
+        return f"{where} has the unknown key {shown}.{close_matches(unknown[0], known)} Known: {', '.join(known)}."
+    if error.validator == "required":
+        # One finding a missing key; jsonschema puts its name first in the message.
+        key = next(key for key in rule if key not in value and error.message.startswith(repr(key)))
+        meaning = schema.get("properties", {}).get(key, {}).get("description")
+        return f"{where} lacks the key {key}{f' ({meaning})' if meaning else ''}."
+    if error.validator == "uniqueItems":
+        return f"{where} names something twice."
+    parts = [schema.get("description"), _RULES[str(error.validator)](rule) if error.validator in _RULES else None]
+    right = ", ".join(part for part in parts if part) or "something else"
+    return f"{where} is {_cut(value)}, but must be {right}."
+
+
+@functools.cache
+def _validator(kind: str) -> jsonschema.Draft202012Validator:
+    schema = json.loads((CATALOG / "schemas" / f"{kind}.schema.json").read_text(encoding="utf-8"))
+    return jsonschema.Draft202012Validator(schema)
+
+
+def findings(kind: str, document: object) -> list[str]:
+    """Sentences about everything wrong with a document of a kind (model, release, cards); empty when it is right."""
+    errors = _validator(kind).iter_errors(document)
+    ordered = sorted(errors, key=lambda error: [str(part) for part in error.absolute_path])
+    return list(dict.fromkeys(sentence(error) for error in ordered))
+
+
+def load_checked(kind: str, path: Path) -> dict[str, Any]:
+    """One catalogue file, checked.
+
+    Raises:
+        CatalogueError: with the file, and for each finding the key and what would be right.
+    """
+    shown = str(path.relative_to(CATALOG.parent))
+    document = load_yaml(path, shown)
+    found = findings(kind, document)
+    if not found and kind != "cards" and document["name"] != path.stem:
+        found = [f"name is {document['name']}, but must be the file's own name, {path.stem}."]
+    if found:
+        more = f" (and {len(found) - MAX_FINDINGS} more)" if len(found) > MAX_FINDINGS else ""
+        raise CatalogueError(f"{shown}: {' '.join(found[:MAX_FINDINGS])}{more}")
+    return dict(document)
+
+
+def names(folder: str) -> list[str]:
+    """Names of all files of a catalogue folder (models, releases)."""
+    return sorted(path.stem for path in (CATALOG / folder).glob("*.yml"))
+
+
+def resolve(folder: str, word: str, name: object) -> Path:
+    """The file for a name.
+
+    Raises:
+        CatalogueError: there is none; with the names that are near.
+    """
+    known = names(folder)
+    text = str(name)
+    if isinstance(name, str) and _NAME.match(text) and text in known:
+        return CATALOG / folder / f"{text}.yml"
+    hint = close_matches(text[:100], known) or f" Known: {', '.join(known)}."
+    raise CatalogueError(f"There is no {word} {_cut(name)} in catalog/{folder}.{hint}")
+
+
+def request_list(value: object) -> list[Any]:
+    """The requests as a list; ``-e plan_requests=[...]`` arrives as text.
+
+    Raises:
+        CatalogueError: neither a list nor text that reads as one.
+    """
+    if isinstance(value, str):
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise CatalogueError(f"requests is text that is neither JSON nor YAML: {_cut(value)}.") from error
+    if isinstance(value, Mapping):
+        value = [value]
+    if not isinstance(value, list):
+        raise CatalogueError(f"requests must be a list of mappings such as [{{model: qwen3-8b}}], not {_cut(value)}.")
+    return value
+
+
+def read_topology(name: str) -> dict[str, Any]:
+    """A topology from a file: the result of gaudi_topology_info, its topology alone, or recorded hl-smi output.
+
+    Raises:
+        CatalogueError: no such file, or not a mapping.
+    """
+    path = Path(name).expanduser()
+    document = load_yaml(path, f"The topology file {name}")
+    if isinstance(document, Mapping) and isinstance(document.get("topology"), Mapping):
+        document = document["topology"]
+    if not isinstance(document, Mapping):
+        raise CatalogueError(
+            f"The topology file {name} must be a mapping: the result of gaudi_topology_info, or hl_smi_name_csv, "
+            f"hl_smi_index_module_csv, hl_smi_topo, modules_in_use and addresses. It is {_cut(document)}."
+        )
+    return dict(document)
+
+
+def render(plans: list[Any], topology: object) -> str:
+    """The page for people; the renderer is shared with the nodes' code, so it is found beside this file."""
+    folder = str(ROOT / "module_utils")
+    if folder not in ansible.module_utils.__path__:
+        ansible.module_utils.__path__.append(folder)
+    from ansible.module_utils.gaudi import plan_text
+
+    return str(plan_text.page(plans, topology))
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+    """Load, check, call once, put the answers back in the order of the requests."""
+
+    TRANSFERS_FILES = False
+    SPEC: ClassVar[dict[str, dict[str, Any]]] = {
+        "requests": {"type": "raw", "required": True},
+        "release": {"type": "str", "required": True},
+        "weights_root": {"type": "str"},
+        "image_registry": {"type": "str"},
+        "topology": {"type": "dict"},
+        "topology_file": {"type": "str"},
+        "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
+        "page": {"type": "bool", "default": False},
+    }
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Plan all requests; with C(page) also render them for people."""
+        super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(self.SPEC, mutually_exclusive=[("topology", "topology_file")])
+        try:
+            result = self._plan(options, task_vars or {})
+        except CatalogueError as error:
+            raise AnsibleActionFail(str(error)) from error
+        if options["page"] and not result.get("failed"):
+            result["page"] = render(result["plans"], result["topology"])
+        return result
+
+    def _plan(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        requests = request_list(options["requests"])
+        topology = read_topology(options["topology_file"]) if options["topology_file"] else options["topology"]
+        models, refused = self._models(requests)
+        if refused and options["on_refusal"] == "fail":
+            raise CatalogueError(" ".join(refused.values()))
+        arguments = {
+            "requests": [request for position, request in enumerate(requests) if position not in refused],
+            "models": models,
+            "release": load_checked("release", resolve("releases", "release", options["release"])),
+            "cards": load_checked("cards", CATALOG / "cards.yml"),
+            "on_refusal": options["on_refusal"],
+            **{key: options[key] for key in ("weights_root", "image_registry") if options[key]},
+            **({"topology": topology} if topology else {}),
+        }
+        result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
+        answers = iter(result.get("plans", []))
+        if not result.get("failed"):
+            result["plans"] = [
+                {"instance": self._instance(request), "refused": refused[position]}
+                if position in refused
+                else next(answers)
+                for position, request in enumerate(requests)
+            ]
+        return result
+
+    @staticmethod
+    def _models(requests: list[Any]) -> tuple[dict[str, Any], dict[int, str]]:
+        """The catalogue entries the requests name, and a sentence for each request whose entry cannot be had."""
+        models: dict[str, Any] = {}
+        refused: dict[int, str] = {}
+        for position, request in enumerate(requests):
+            name = request.get("model") if isinstance(request, Mapping) else None
+            if name is None or name in models:
+                continue
+            try:
+                models[name] = load_checked("model", resolve("models", "model", name))
+            except CatalogueError as error:
+                refused[position] = str(error)
+        return models, refused
+
+    @staticmethod
+    def _refusal(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
+        """What the module itself answers for a request it refuses."""
+        name = request.get("instance")
+        return {"instance": name if isinstance(name, str) else None, "refused": reason}
+
+    def _interpreter(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """On the controller itself the playbook's own interpreter plans: no other is known to have what it needs."""
+        if self._connection.transport != "local":
+            return task_vars
+        return {**task_vars, "ansible_python_interpreter": sys.executable}
