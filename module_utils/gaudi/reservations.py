@@ -150,6 +150,11 @@ def _granted(reservations: Reservations, instance: str, wanted: Mapping[str, Any
     return {"module_id": card["module_id"], "serial": card["serial"]}
 
 
+def holders(reservations: Reservations) -> dict[int, str]:
+    """Return the instance that holds each reserved module."""
+    return {card["module_id"]: name for name, held in reservations.items() for card in held["cards"]}
+
+
 def _holder(reservations: Reservations, instance: str, card: Mapping[str, Any]) -> str | None:
     """Return the other instance that holds a card: its slot, or, after a move, its serial."""
     for other, reservation in sorted(reservations.items()):

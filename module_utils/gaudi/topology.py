@@ -26,7 +26,7 @@ from .topology_findings import (
 )
 from .topology_query import Seen, SeenCard
 from .topology_sources import AccelCard, PciCard, Sources
-from .topology_users import new_user, owner_of
+from .topology_users import new_user, owner_of, printable
 
 SCHEMA = 1
 
@@ -137,11 +137,11 @@ def _users(index: int | None, sources: Sources) -> list[dict[str, Any]]:
     for holder in sources.holders:
         if holder.index == index:
             unit, container = owner_of(holder.cgroup, sources.init_cgroup)
-            user = {"pid": holder.pid, "name": holder.name, "unit": unit, "container": container}
+            user = {"pid": holder.pid, "name": printable(holder.name), "unit": unit, "container": container}
             users[holder.pid] = {**new_user(), **user, "container_name": sources.container_names.get(container or "")}
     for process in sources.seen.table.processes if sources.seen and sources.seen.table else ():
         if process.index == index:
-            users.setdefault(process.pid, {**new_user(), "pid": process.pid, "name": process.name})
+            users.setdefault(process.pid, {**new_user(), "pid": process.pid, "name": printable(process.name)})
     return [users[pid] for pid in sorted(users)]
 
 
