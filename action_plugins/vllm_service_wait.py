@@ -1,0 +1,97 @@
+"""Follow starting vLLM instances from the controller, and show how far they are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+# Seconds the module on the node waits for news in one call: few connections, and still a quick end.
+LONG_LOOK = 15
+SETTLED = {"active", "inactive", "failed"}
+
+
+def settled(found: dict[str, Any]) -> bool:
+    """Has systemd finished with the unit, one way or the other?"""
+    return found["active"] in SETTLED and not found["job"]
+
+
+def line(host: str, found: dict[str, Any]) -> str:
+    """One line of progress, as people read it."""
+    state = found["state"]
+    if found["sub"] == "auto-restart":
+        text = f"a try failed, systemd starts it again: {state.get('status', 'no reason was left')}"
+    else:
+        text = state.get("status", "waiting for systemd to start it")
+    return f"[{host}: {found['instance']}] {text}"
+
+
+def failure(host: str, found: dict[str, Any]) -> str:
+    """Why an instance does not serve, in its supervisor's own words."""
+    unit = f"vllm-{found['instance']}.service"
+    said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
+    text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
+    return f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}"
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+    """The action."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Look, show, and look again, until every instance is settled."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(
+            argument_spec={
+                "instances": {"type": "list", "elements": "str", "required": True},
+                "timeout": {"type": "int", "default": 14400},
+                "interval": {"type": "int", "default": 10},
+            }
+        )
+        variables = task_vars or {}
+        host = str(variables.get("inventory_hostname", "node"))
+        shown: dict[str, tuple[str, str, float]] = {}
+        progress: list[str] = []
+        deadline = time.monotonic() + options["timeout"]
+        digest, wait = "", 0
+        while True:
+            looked = self._execute_module(
+                module_name="vllm_service_info",
+                module_args={"instances": options["instances"], "seen": digest, "wait": wait},
+                task_vars=variables,
+            )
+            if looked.get("failed"):
+                return {**result, **looked}
+            digest, wait = looked["digest"], LONG_LOOK
+            self._show(host, looked["instances"], shown, progress, options["interval"])
+            result.update(changed=False, instances=looked["instances"], progress=progress)
+            if self._task.check_mode or all(settled(found) for found in looked["instances"]):
+                break
+            if time.monotonic() > deadline:
+                waiting = "; ".join(line(host, found) for found in looked["instances"] if not settled(found))
+                hint = "The units go on: run the playbook again to follow further."
+                return {**result, "failed": True, "msg": f"Not ready after {options['timeout']} s. {waiting}. {hint}"}
+        bad = [found for found in looked["instances"] if found["active"] != "active"]
+        if bad and not self._task.check_mode:
+            result.update(failed=True, msg=" ".join(failure(host, found) for found in bad))
+        return result
+
+    def _show(
+        self,
+        host: str,
+        instances: list[dict[str, Any]],
+        shown: dict[str, tuple[str, str, float]],
+        progress: list[str],
+        interval: int,
+    ) -> None:
+        """Show what is new: a new phase at once, progress within one now and then."""
+        for found in instances:
+            text, phase, now = line(host, found), str(found["state"].get("phase")), time.monotonic()
+            last_text, last_phase, last_time = shown.get(found["instance"], ("", "", 0.0))
+            if text != last_text and (phase != last_phase or now - last_time >= interval):
+                shown[found["instance"]] = (text, phase, now)
+                progress.append(text)
+                Display().display(text)

@@ -1,0 +1,53 @@
+"""Show instances as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+HEADINGS = ("INSTANCE", "STATE", "SLOTS", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
+
+
+def warm_up(state: dict[str, Any]) -> str:
+    """How long the warm-up took, or how far it is."""
+    if state.get("warm_up_seconds") is not None:
+        return f"{state['warm_up_seconds']:g} s"
+    counts = list(state.get("warm_up", {}).values())
+    return f"{sum(done for done, _ in counts)}/{sum(total for _, total in counts)}" if counts else "-"
+
+
+def row(found: dict[str, Any]) -> tuple[str, ...]:
+    """One instance as the cells of a line."""
+    state = found["state"]
+    last = state.get("last_reason") or {}
+    says = str(state.get("status", "never started"))
+    if state.get("phase") == "serving" and last:
+        says += f" (last failure {last.get('time')}: {last.get('kind')})"
+    return (
+        str(found["instance"]),
+        str(state.get("phase", found["active"]))
+        if found["active"] in ("active", "activating")
+        else str(found["active"]),
+        ",".join(str(card["module_id"]) for card in state.get("cards", [])) or "-",
+        str(state.get("endpoint", "-")),
+        str(state.get("since", "-")).replace("T", " ").rstrip("Z"),
+        warm_up(state),
+        says,
+    )
+
+
+def vllm_service_table(instances: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of a table, headings first; one line that says so where there are no instances."""
+    if not instances:
+        return ["no instances"]
+    rows = [HEADINGS, *(row(found) for found in instances)]
+    widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADINGS))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., list[str]]]:
+        """Name the filters."""
+        return {"vllm_service_table": vllm_service_table}

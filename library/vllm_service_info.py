@@ -1,0 +1,186 @@
+#!/usr/bin/python
+"""Read how the vLLM instances of a node are doing."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vllm_service_info
+short_description: Read how the vLLM instances of a node are doing
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Says of each instance what systemd says of its unit and what its supervisor wrote last
+    (C(/var/lib/gaudi-serving/instances/NAME/state.json)).
+  - On request waits until something has changed, so that a follower on the controller needs few connections.
+options:
+  instances:
+    description: The instances to read. Without it all that are installed on the node.
+    type: list
+    elements: str
+  seen:
+    description: What the caller knows already, RV(digest) of an earlier call. Only with O(wait).
+    type: str
+    default: ""
+  wait:
+    description: How many seconds to wait for a state other than O(seen).
+    type: int
+    default: 0
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux with systemd.
+    support: full
+    platforms: posix
+seealso:
+  - module: vllm_service_wait
+"""
+
+EXAMPLES = r"""
+- name: Read all instances
+  vllm_service_info:
+  become: true
+  register: services
+
+- name: Show the states
+  ansible.builtin.debug:
+    msg: "{{ services.instances | map(attribute='instance') | zip(services.instances | map(attribute='active')) }}"
+"""
+
+RETURN = r"""
+instances:
+  description: One entry an instance, sorted by name.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    instance:
+      description: Name of the instance.
+      type: str
+      sample: qwen3-8b
+    active:
+      description: State of the unit as systemd has it.
+      type: str
+      sample: activating
+    sub:
+      description: Finer state of the unit.
+      type: str
+      sample: start
+    job:
+      description: Whether systemd still works at starting or stopping it.
+      type: bool
+      sample: true
+    result:
+      description: How the unit ended last, C(success) if well.
+      type: str
+      sample: success
+    enabled:
+      description: Whether it starts at boot.
+      type: bool
+      sample: true
+    state:
+      description: What the supervisor wrote last; empty if it never ran.
+      type: dict
+      sample:
+        phase: warming-up
+        status: "warm-up: prompt 12/24, decode 0/48"
+        since: "2026-01-31T08:00:00Z"
+digest:
+  description: Stands for all of the above; the same as long as nothing changes.
+  returned: always
+  type: str
+  sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
+"""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "instances": {"type": "list", "elements": "str"},
+    "seen": {"type": "str", "default": ""},
+    "wait": {"type": "int", "default": 0},
+}
+
+PLANS = Path("/etc/gaudi-serving/instances")
+STATES = Path("/var/lib/gaudi-serving/instances")
+PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState"]
+# Seconds between two looks; a warm-up step takes longer.
+INTERVAL = 1.0
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read the NAME=value lines of systemctl show."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def describe(instance: str, properties: dict[str, str], state: dict[str, Any]) -> dict[str, Any]:
+    """Put together what is known of one instance."""
+    return {
+        "instance": instance,
+        "active": properties.get("ActiveState", "unknown"),
+        "sub": properties.get("SubState", "unknown"),
+        # "Job" is the number of a waiting or running job, and 0 or missing without one.
+        "job": properties.get("Job", "0") not in ("", "0"),
+        "result": properties.get("Result", "unknown"),
+        "enabled": properties.get("UnitFileState") == "enabled",
+        "state": state,
+    }
+
+
+def digest(instances: list[dict[str, Any]]) -> str:
+    """Stand for a list of descriptions."""
+    return hashlib.sha256(json.dumps(instances, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read what a supervisor wrote; {} if it never did. Raises ValueError for a damaged file."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+
+
+def read(module: AnsibleModule, names: list[str]) -> list[dict[str, Any]]:
+    """Ask systemd and read the supervisors' files."""
+    found = []
+    for name in names:
+        command = [module.get_bin_path("systemctl", required=True), "show", f"vllm-{name}.service"]
+        status, output, errors = module.run_command([*command, *(f"--property={name}" for name in PROPERTIES)])
+        if status != 0:
+            module.fail_json(msg=f"systemctl show vllm-{name}.service failed with status {status}: {errors.strip()}")
+        try:
+            state = read_state(STATES / name / "state.json")
+        except ValueError as damaged:
+            module.fail_json(msg=f"{STATES / name / 'state.json'} is damaged: {damaged}. Restart vllm-{name}.service.")
+        found.append(describe(name, parse_properties(output), state))
+    return found
+
+
+def main() -> None:
+    """Read, and wait for something new on request."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    names = module.params["instances"]
+    if names is None:
+        names = [path.parent.name for path in PLANS.glob("*/plan.json")]
+    deadline = time.monotonic() + module.params["wait"]
+    while True:
+        instances = read(module, sorted(names))
+        current = digest(instances)
+        if current != module.params["seen"] or time.monotonic() >= deadline:
+            module.exit_json(changed=False, instances=instances, digest=current)
+        time.sleep(INTERVAL)
+
+
+if __name__ == "__main__":
+    main()
