@@ -129,7 +129,9 @@ def validate(module: AnsibleModule, file: str, target: str) -> bool:
 def write(module: AnsibleModule, path: str, text: str) -> dict[str, Any]:
     """Replace the file in one step, after the engine has had its say; return what there is to report."""
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=module.tmpdir)
+    # Beside its target: the step that puts it in place is then a rename.
+    handle, name = tempfile.mkstemp(dir=str(Path(path).parent))
+    module.add_cleanup_file(name)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
     report: dict[str, Any] = {"validated": validate(module, name, path)}

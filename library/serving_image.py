@@ -130,7 +130,9 @@ def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str
 def write_record(module: AnsibleModule, path: str, text: str) -> None:
     """Replace the record in one step."""
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=module.tmpdir)
+    # Beside its target: the step that puts it in place is then a rename.
+    handle, name = tempfile.mkstemp(dir=str(Path(path).parent))
+    module.add_cleanup_file(name)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
     module.atomic_move(name, path)

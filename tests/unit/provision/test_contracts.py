@@ -1,0 +1,124 @@
+"""What every role and playbook promises: documented defaults are the real ones, nothing is skipped or swallowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLES = sorted(path.parent.parent for path in ROOT.glob("roles/*/tasks/main.yml"))
+TASK_FILES = sorted([*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/handlers/*.yml")])
+PLAYBOOKS = sorted([ROOT / "site.yml", *ROOT.glob("playbooks/*.yml"), *ROOT.glob("molecule/*/*.yml")])
+# Modules that start a program and cannot know whether it changed something.
+PROGRAMS = {"command", "shell", "raw", "script"}
+BLOCKS = ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Ansible writes it: its own tags are read as their plain values."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, _, node: getattr(node, "value", None))
+
+
+def load(path: Path) -> Any:
+    return _Loader(path.read_text(encoding="utf-8")).get_single_data()
+
+
+def tasks(node: Any) -> Iterator[dict[str, Any]]:
+    """Every task below a list of tasks or plays, however deep."""
+    for item in node if isinstance(node, list) else []:
+        if isinstance(item, dict):
+            if not any(key in item for key in BLOCKS):
+                yield item
+            for key in BLOCKS:
+                yield from tasks(item.get(key))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def specified(role: Path) -> dict[str, dict[str, Any]]:
+    """Options of all entry points; the same option means the same everywhere."""
+    entry_points = load(role / "meta/argument_specs.yml")["argument_specs"].values()
+    return {name: option for entry in entry_points for name, option in entry.get("options", {}).items()}
+
+
+@pytest.fixture(params=ROLES, ids=lambda role: str(role.name))
+def role(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+def test_there_are_roles() -> None:
+    assert {"preflight", "container_runtime", "serving_image"} <= {role.name for role in ROLES}
+
+
+def test_every_role_has_its_papers(role: Path) -> None:
+    for paper in ("README.md", "meta/main.yml", "meta/argument_specs.yml", "defaults/main.yml", "tasks/main.yml"):
+        assert (role / paper).is_file(), f"{role.name} lacks {paper}"
+    assert load(role / "meta/main.yml")["galaxy_info"]["role_name"] == role.name
+
+
+def test_documented_defaults_are_the_real_ones(role: Path) -> None:
+    defaults = load(role / "defaults/main.yml") or {}
+    documented = {name: option["default"] for name, option in specified(role).items() if "default" in option}
+    assert documented == defaults
+
+
+def test_required_inputs_have_no_default(role: Path) -> None:
+    defaults = load(role / "defaults/main.yml") or {}
+    for name, option in specified(role).items():
+        assert not (option.get("required") and ("default" in option or name in defaults)), name
+
+
+def test_every_option_says_what_it_is(role: Path) -> None:
+    for name, option in specified(role).items():
+        assert option.get("type"), name
+        assert str(option.get("description", "")).strip(), name
+
+
+def test_variables_carry_the_roles_name(role: Path) -> None:
+    for name in load(role / "defaults/main.yml") or {}:
+        assert name.startswith(f"{role.name}_"), name
+    for name in specified(role):
+        assert name.startswith((f"{role.name}_", "gaudi_")), name
+    private = role / "vars/main.yml"
+    for name in (load(private) or {}) if private.exists() else {}:
+        assert name.startswith(f"__{role.name}_"), name
+
+
+def test_a_role_reads_as_a_table_of_contents(role: Path) -> None:
+    contents = load(role / "tasks/main.yml")
+    assert (role / "tasks/main.yml").read_text().count("\n") <= 25
+    assert all(role.name in task.get("tags", []) for task in contents), "every part carries the role's tag"
+
+
+@pytest.mark.parametrize("path", [*TASK_FILES, *PLAYBOOKS], ids=name_of)
+def test_nothing_is_swallowed(path: Path) -> None:
+    for task in tasks(load(path)):
+        assert not task.get("ignore_errors"), task["name"]
+        assert not task.get("ignore_unreachable"), task["name"]
+        assert task.get("failed_when") is not False, task["name"]
+
+
+@pytest.mark.parametrize("path", [*TASK_FILES, *PLAYBOOKS], ids=name_of)
+def test_every_program_says_whether_it_changed_something(path: Path) -> None:
+    for task in tasks(load(path)):
+        if any(key.rpartition(".")[2] in PROGRAMS for key in task):
+            assert "changed_when" in task, task["name"]
+
+
+@pytest.mark.parametrize("path", TASK_FILES, ids=name_of)
+def test_nobody_sleeps(path: Path) -> None:
+    for task in tasks(load(path)):
+        assert not any(key.endswith((".pause", ".wait_for_connection")) for key in task), task["name"]
+
+
+def test_swallowing_would_be_found() -> None:
+    found = list(tasks([{"block": [{"name": "a", "ignore_errors": True}], "rescue": [{"name": "b"}]}]))
+    assert [task["name"] for task in found] == ["a", "b"]
