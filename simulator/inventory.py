@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from simulator.network import ADDRESS
+
 USER = "gaudi"
 GROUP = "gaudi_nodes"
-ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True)

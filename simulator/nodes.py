@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ import docker
 from docker import DockerClient
 from docker.models.containers import Container
 
-from simulator import context, host, images, inventory, keys
+from simulator import context, host, images, inventory, keys, network
 from simulator.context import File
 from simulator.inventory import Node
 from simulator.settings import LABEL, Scope, SimulatorError
@@ -44,7 +43,7 @@ def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str |
         image = images.node(client, say)
     with host.lock(f"scope-{scope.name}"):
         user_key = _user_key(scope)
-        network(client, scope)
+        network.ensure(client, scope)
         rendered = description.render(document)
         started = [
             _start(client, scope, name, image, document["description"], rendered, user_key, say) for name in names
@@ -81,13 +80,6 @@ def output(container: Container, *command: str) -> str:
     """Run a command in a container as root and give what it printed, whatever its status."""
     result = container.exec_run(list(command), environment={"LC_ALL": "C.UTF-8"})
     return cast("bytes", result.output).decode(errors="replace").strip()
-
-
-def network(client: DockerClient, scope: Scope) -> str:
-    """Make sure the scope has a network of its own, on which nodes find each other and the vault by name."""
-    if not client.networks.list(names=[f"^{scope.prefix}$"]):
-        client.networks.create(scope.prefix, driver="bridge", labels=scope.labels)
-    return scope.prefix
 
 
 def write_inventory(client: DockerClient, scope: Scope) -> dict[str, Node]:
@@ -138,7 +130,9 @@ def _start(
     volume = f"{full_name}-docker"
     client.volumes.create(volume, labels=scope.labels)
     host_key = keys.new_ssh_pair(f"simulated {name}")
-    ports: dict[int | str, tuple[str, int]] = {port: (inventory.ADDRESS, _free_port()) for port in (22, *API_PORTS)}
+    ports: dict[int | str, tuple[str, int]] = {
+        port: (network.ADDRESS, network.free_port()) for port in (22, *API_PORTS)
+    }
     created = client.api.create_container(
         image,
         name=full_name,
@@ -213,12 +207,6 @@ def _remove(client: DockerClient, container: Container) -> None:
     container.remove(force=True, v=True)
     with contextlib.suppress(docker.errors.NotFound):
         client.volumes.get(f"{container.name}-docker").remove()
-
-
-def _free_port() -> int:
-    """Choose a port now, so that a node keeps it over restarts of its container."""
-    with socket.create_server((inventory.ADDRESS, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _wait_for_boot(container: Container) -> None:

@@ -5,9 +5,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 apt-get update
 apt-get install --yes --no-install-recommends libnuma1 python3-venv
+apt-get clean
 rm -rf /var/lib/apt/lists/*
 
 python3 -m venv /opt/venv
 /opt/venv/bin/pip install --quiet --no-index --no-deps --no-cache-dir --find-links /mnt --requirement "$here/requirements.txt"
-# torch's own tests and tools: 130 MB that every pull would carry.
-rm -rf /opt/venv/lib/python3.11/site-packages/torch/test /opt/venv/lib/python3.11/site-packages/torch/bin
+# Tests and torch's tools: 200 MB that every pull would carry.
+packages=/opt/venv/lib/python3.11/site-packages
+find "$packages" -type d \( -name tests -o -path "$packages/torch/test" -o -path "$packages/torch/bin" \) -prune -exec rm -r {} +
