@@ -211,6 +211,28 @@ def read_topology(name: str) -> dict[str, Any]:
     return dict(document)
 
 
+def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
+    """Say how to get a model's weights; ``directory`` is where the plan expects them on the node."""
+    shown = f"{directory} ({entry['weights_bytes'] / 1e9:.1f} GB, {entry['title']}) is not there."
+    hubs = {
+        "huggingface": "hf download {repository}{revision} --local-dir {target}",
+        "modelscope": "modelscope download {repository}{revision} --local_dir {target}",
+        "git": "git clone {repository} {target}",
+    }
+    conversion = entry.get("conversion")
+    target = f"{directory.rpartition('/')[0]}/{conversion['from_directory']}" if conversion else directory
+    commands = []
+    for hub, source in entry["repositories"].items():
+        revision = f" --revision {source['revision']}" if "revision" in source else ""
+        commands.append(hubs[hub].format(repository=source["repository"], revision=revision, target=target))
+    if not commands:
+        return (
+            f"{shown} It is published nowhere; the notes of catalog/models/{entry['name']}.yml say where it comes from."
+        )
+    converted = f" Then convert {target} to {directory} (docs/models.md, FP8)." if conversion else ""
+    return f"{shown} Get it with: {', or '.join(commands)}.{converted}"
+
+
 def render(plans: list[Any], topology: object) -> str:
     """The page for people; the renderer is shared with the nodes' code, so it is found beside this file."""
     folder = str(ROOT / "module_utils")
@@ -252,26 +274,40 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         requests = request_list(options["requests"])
         topology = read_topology(options["topology_file"]) if options["topology_file"] else options["topology"]
         models, refused = self._models(requests)
+        release, cards = {}, {}
+        try:
+            release = load_checked("release", resolve("releases", "release", options["release"]))
+            cards = load_checked("cards", CATALOG / "cards.yml")
+        except CatalogueError as error:
+            # Nothing can be planned; whoever asked for a report gets it for every request.
+            refused = {position: str(error) for position in range(len(requests))}
         if refused and options["on_refusal"] == "fail":
-            raise CatalogueError(" ".join(refused.values()))
+            raise CatalogueError(" ".join(dict.fromkeys(refused.values())))
+        if len(refused) == len(requests):
+            plans = [self._refusal(request, refused[position]) for position, request in enumerate(requests)]
+            known = topology if topology and "cards" in topology else None
+            return {"changed": False, "plans": plans, "topology": known, "how_to_get": {}}
         arguments = {
             "requests": [request for position, request in enumerate(requests) if position not in refused],
             "models": models,
-            "release": load_checked("release", resolve("releases", "release", options["release"])),
-            "cards": load_checked("cards", CATALOG / "cards.yml"),
+            "release": release,
+            "cards": cards,
             "on_refusal": options["on_refusal"],
             **{key: options[key] for key in ("weights_root", "image_registry") if options[key]},
             **({"topology": topology} if topology else {}),
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
-        answers = iter(result.get("plans", []))
         if not result.get("failed"):
+            answers = iter(result["plans"])
             result["plans"] = [
-                {"instance": self._instance(request), "refused": refused[position]}
-                if position in refused
-                else next(answers)
+                self._refusal(request, refused[position]) if position in refused else next(answers)
                 for position, request in enumerate(requests)
             ]
+            result["how_to_get"] = {
+                plan["instance"]: how_to_get(models[plan["model"]], plan["requires"]["weights_path"])
+                for plan in result["plans"]
+                if plan.get("instance") and plan.get("model")
+            }
         return result
 
     @staticmethod
@@ -281,7 +317,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         refused: dict[int, str] = {}
         for position, request in enumerate(requests):
             name = request.get("model") if isinstance(request, Mapping) else None
-            if name is None or name in models:
+            if name is None or (isinstance(name, str) and name in models):
                 continue
             try:
                 models[name] = load_checked("model", resolve("models", "model", name))
@@ -290,9 +326,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         return models, refused
 
     @staticmethod
-    def _refusal(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    def _refusal(request: object, reason: str) -> dict[str, Any]:
         """What the module itself answers for a request it refuses."""
-        name = request.get("instance")
+        name = request.get("instance") if isinstance(request, Mapping) else None
         return {"instance": name if isinstance(name, str) else None, "refused": reason}
 
     def _interpreter(self, task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,223 @@
+"""Plans as a page of text: the node, then for each instance what is started, and why it is so."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .topology_text import WIDTH, describe_node
+from .topology_users import printable
+
+GIB = 1 << 30
+# Bytes as shops count them, for files; device memory is counted in GiB everywhere else.
+GB = 10**9
+# Longest value shown of one input of a rule; a list of buckets would fill the page.
+_LONGEST_INPUT = 40
+
+
+def page(plans: Sequence[Mapping[str, Any]], topology: Mapping[str, Any] | None) -> str:
+    """Return the page for all requests of one node, at most WIDTH columns, without a newline at the end.
+
+    ``plans`` holds plan documents and refusals (``{"instance": ..., "refused": sentence}``), a request each;
+    ``topology`` is the topology document they were made for, or None where it is not known.
+    """
+    parts = [_node(topology, plans)] if topology else []
+    parts += [_refusal(plan) if "refused" in plan else describe_plan(plan) for plan in plans]
+    return "\n\n".join(parts)
+
+
+def describe_plan(plan: Mapping[str, Any]) -> str:
+    """Return one plan: what it starts and why."""
+    sections = [
+        _heading(_title(plan)),
+        _summary(plan),
+        *_section("Warnings", [line for text in plan["warnings"] for line in _bullet(text)]),
+        *_section("Command line", _command(plan)),
+        *_section("Environment", [f"{name}={value}" for name, value in sorted(plan["environment"].items())]),
+        *_section("Container", _container(plan)),
+        *_section("Warm-up", _buckets(plan["buckets"])),
+        *_section("Memory of each card", _memory(plan["memory"])),
+        *_section("Why", _explanation(plan["explain"])),
+    ]
+    return "\n\n".join(sections)
+
+
+def _node(topology: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> str:
+    """Return the picture of the node, the plans' cards marked with their instances."""
+    holders = {
+        module["module_id"]: plan["instance"] or plan["served_model_name"]
+        for plan in plans
+        if "refused" not in plan
+        for module in plan["modules"]
+    }
+    return f"{_heading('The node')}\n\n{describe_node(topology, holders)}"
+
+
+def _refusal(plan: Mapping[str, Any]) -> str:
+    lines = textwrap.wrap(printable(plan["refused"]), WIDTH - 2, break_on_hyphens=False)
+    return "\n\n".join([_heading(f"{plan.get('instance') or 'a request'}: refused"), _indented(lines)])
+
+
+def _title(plan: Mapping[str, Any]) -> str:
+    listen = plan["listen"]
+    return f"{plan['instance'] or plan['served_model_name']}: http://{listen['host']}:{listen['port']}"
+
+
+def _heading(text: str) -> str:
+    text = printable(text)
+    return f"{text}\n{'=' * min(len(text), WIDTH)}"
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    """Return a section as a list of one, or nothing where there is nothing to say."""
+    return [f"{title}\n{_indented(lines)}"] if lines else []
+
+
+def _indented(lines: Iterable[str]) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in lines)
+
+
+def _bullet(text: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text), WIDTH - 2, initial_indent="* ", subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
+def _summary(plan: Mapping[str, Any]) -> str:
+    """Return what a person asks first: what, on which cards, from which release, what must be there."""
+    requires = plan["requires"]
+    modules = ", ".join(str(module["module_id"]) for module in plan["modules"])
+    cards = f"{len(plan['modules'])} (module {modules})" if plan["modules"] else str(requires["cards"])
+    weights = str(requires["weights_path"])
+    if requires.get("weights_bytes"):
+        weights += f", {requires['weights_bytes'] / GB:.1f} GB"
+    binding = shlex.join(plan["cpu_binding"]) if plan["cpu_binding"] else "none"
+    facts = {
+        "model": plan["model"] or "not in the catalogue",
+        "served as": plan["served_model_name"],
+        "release": plan["release"],
+        "cards": cards,
+        "CPU binding": binding,
+        "weights": weights,
+    }
+    return _indented(_aligned(facts))
+
+
+def _aligned(facts: Mapping[str, str]) -> list[str]:
+    width = max(len(name) for name in facts)
+    lines: list[str] = []
+    for name, value in facts.items():
+        indent = " " * (width + 2)
+        lines += textwrap.wrap(
+            printable(str(value)),
+            WIDTH - 2,
+            initial_indent=f"{name.ljust(width)}  ",
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        ) or [name]
+    return lines
+
+
+def _command(plan: Mapping[str, Any]) -> list[str]:
+    """Return the command as a shell would take it, an option with its value never torn apart."""
+    words = [*plan["cpu_binding"], *plan["arguments"]]
+    groups: list[str] = []
+    for word in words:
+        option = word.startswith("-") and not word.lstrip("-").isdigit()
+        # The value of an option follows it on the same line; what comes before the first option stays together.
+        if groups and not option and groups[-1].startswith("-") and " " not in groups[-1]:
+            groups[-1] += f" {shlex.quote(word)}"
+        else:
+            groups.append(shlex.quote(word))
+    return _filled(groups, " \\", indent="    ")
+
+
+def _filled(groups: Iterable[str], end: str, indent: str) -> list[str]:
+    """Return groups side by side, as many on a line as fit; every line but the last closed with ``end``."""
+    room = WIDTH - 2 - len(end)
+    lines: list[str] = []
+    for group in groups:
+        if lines and len(lines[-1]) + 1 + len(group) <= room:
+            lines[-1] += f" {group}"
+        else:
+            lines.append(f"{indent}{group}" if lines else group)
+    return [line + end for line in lines[:-1]] + lines[-1:]
+
+
+def _container(plan: Mapping[str, Any]) -> list[str]:
+    box = plan["container"]
+    mounts = [
+        f"{mount['source']} -> {mount['target']}{' (read only)' if mount['read_only'] else ''}"
+        for mount in box["mounts"]
+    ]
+    facts = {
+        "image": plan["image"],
+        "name": box["name"],
+        "runtime": f"{box['runtime']}, network {box['network']}, ipc {box['ipc']}",
+        "root": "read only" if box["read_only"] else "writable",
+        "capabilities": ", ".join(box["capabilities"]) or "none added",
+        "limits": ", ".join(f"{name} {value}" for name, value in box["ulimits"].items()) or "the engine's",
+        "tmpfs": ", ".join(box["tmpfs"]) or "none",
+        "mounts": "; ".join(mounts) or "none",
+        "environment": ", ".join(f"{name}={value}" for name, value in box["environment"].items()) or "none of its own",
+    }
+    return _aligned(facts)
+
+
+def _buckets(buckets: Mapping[str, Any]) -> list[str]:
+    """Return the four lists of shapes and how many graphs they make."""
+    return _aligned({_words(name): _value(value) for name, value in buckets.items()}) if buckets else []
+
+
+def _memory(memory: Mapping[str, Any]) -> list[str]:
+    return _aligned({_words(name): _quantity(name, value) for name, value in memory.items()}) if memory else []
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return " ".join(str(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(str(name))} {_value(inner)}" for name, inner in value.items())
+    return "not known" if value is None else str(value)
+
+
+def _quantity(name: str, value: object) -> str:
+    """Return an amount in the unit its name says."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return _value(value)
+    if name.endswith("_bytes"):
+        return f"{value / GIB:.2f} GiB"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _explanation(explain: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return every value with its rule and the numbers that went in, gathered by rule and source."""
+    by_rule: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for item in explain:
+        by_rule.setdefault((item["rule"], item["source"]), []).append(item)
+    lines: list[str] = []
+    for (rule, source), items in by_rule.items():
+        lines += textwrap.wrap(
+            printable(f"{rule}: {source}"), WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False
+        )
+        for item in items:
+            inputs = ", ".join(f"{name} {_short(value)}" for name, value in item["inputs"].items())
+            text = f"{item['value']} = {_short(item['result'])}" + (f"  ({inputs})" if inputs else "")
+            lines += textwrap.wrap(
+                printable(text), WIDTH - 2, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
+            )
+    return lines
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= _LONGEST_INPUT else f"{text[: _LONGEST_INPUT - 3]}..."
