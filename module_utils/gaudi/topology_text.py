@@ -66,7 +66,7 @@ def _title(numa_node: int | None, cpus: str) -> str:
     """Return the heading of a box."""
     node = "no NUMA node" if numa_node is None else f"NUMA node {numa_node}"
     # Blanks after the commas let a long list break over lines.
-    return f"{node}, CPUs {cpus.replace(',', ', ')}" if cpus else f"{node}, CPUs not known"
+    return printable(f"{node}, CPUs {cpus.replace(',', ', ')}" if cpus else f"{node}, CPUs not known")
 
 
 def _table(cards: Sequence[Mapping[str, Any]], holders: Mapping[int, str]) -> tuple[list[str], Rows]:

@@ -1,0 +1,1 @@
+"""Topology, CPU lists, hl-smi, reservations."""

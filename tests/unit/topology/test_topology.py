@@ -1,0 +1,417 @@
+"""The merge: what each source contributes, and what is said when one is missing or another disagrees."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi import topology_findings
+from ansible.module_utils.gaudi.topology import build_topology
+from ansible.module_utils.gaudi.topology_query import Answer, Seen, SeenCard, query_hl_smi
+from ansible.module_utils.gaudi.topology_sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
+from ansible.module_utils.gaudi.topology_text import describe_node
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.topology.nodes import (
+    BUS_IDS,
+    DETAILS,
+    IDENTITY,
+    MODULES,
+    answers,
+    ask,
+    details,
+    failed,
+    holder,
+    identity,
+    listing,
+    ok,
+    recorded,
+    sources,
+)
+from tests.unit.topology.test_hl_smi import TABLES
+
+
+def found(topology: dict[str, Any]) -> list[str]:
+    return [finding["id"] for finding in topology["findings"]]
+
+
+def message(topology: dict[str, Any], identifier: str) -> str:
+    return next(str(finding["message"]) for finding in topology["findings"] if finding["id"] == identifier)
+
+
+def card_of(topology: dict[str, Any], module_id: int) -> dict[str, Any]:
+    return next(card for card in topology["cards"] if card["module_id"] == module_id)
+
+
+def test_a_healthy_node_is_known_completely_and_without_findings() -> None:
+    topology = build_topology(sources())
+    assert topology["findings"] == []
+    assert [card["module_id"] for card in topology["cards"]] == list(range(8))
+    assert (topology["schema"], topology["hl_smi_version"], topology["driver_version"]) == (
+        1,
+        "1.22.1",
+        "1.22.1-97ec1a4",
+    )
+    assert topology["addresses"] == [["lo", "127.0.0.1/8"], ["eth0", "10.20.0.11/24"]]
+    assert card_of(topology, 3) == {
+        "index": 0,
+        "module_id": 3,
+        "name": "HL-225",
+        "serial": "AM50016130",
+        "uuid": "01P0-HL2080A0-15-TF8A81-09-07-00",
+        "bus_id": "0000:33:00.0",
+        "numa_node": 0,
+        "cpus": "0-39,80-119",
+        "memory_total_mib": 98304,
+        "memory_used_mib": 768,
+        "temperature_c": 27,
+        "driver_version": "1.22.1-97ec1a4",
+        "nic_driver_version": "1.22.1-97ec1a4",
+        "firmware": "hl-gaudi2-1.12.1-fw-46.0.5-sec-6",
+        "links_up": 21,
+        "links_total": 21,
+        "state": "operational",
+        "users": [],
+    }
+    assert json.loads(json.dumps(topology)) == topology
+
+
+def test_each_call_is_made_once_and_the_common_fields_come_first() -> None:
+    calls: list[str] = []
+    query_hl_smi(ask(answers(), calls))
+    assert calls[:5] == ["", IDENTITY, DETAILS, "-L", f"-n link -i {BUS_IDS[0]}"]
+    assert len(calls) == len(set(calls)) == 4 + 8 + 1
+    calls.clear()
+    query_hl_smi(ask(answers(), calls), links=False)
+    assert calls == ["", IDENTITY, DETAILS, "-L", "topo -c -N"]
+
+
+def test_a_release_that_does_not_know_one_field_is_asked_for_each() -> None:
+    given = answers()
+    del given[DETAILS]
+    given["-Q index,serial -f csv"] = failed("unknown field")
+    given["-Q index,temperature.aip -f csv"] = ok(
+        "index, temperature.aip [C]\n" + "".join(f"{index}, 4{index} C\n" for index in range(8))
+    )
+    topology = build_topology(sources(given))
+    # -L has the serial number, the table the memory: nothing is lost but what no source has.
+    assert card_of(topology, 7)["serial"] == "AM50016131"
+    assert card_of(topology, 7)["temperature_c"] == 41
+    assert card_of(topology, 7)["memory_total_mib"] == 98304
+    assert "hl-smi -Q index,serial -f csv failed" in message(topology, "unreadable")
+
+
+@pytest.mark.parametrize("driver", TABLES)
+def test_the_table_alone_is_enough_for_a_topology(driver: str) -> None:
+    table = TABLES[driver]
+    topology = build_topology(sources({"": ok(recorded(f"{driver}/hl-smi.txt"))}, pci=(), accel=(), lspci=None))
+    assert len(topology["cards"]) == table[3]
+    first = next(card for card in topology["cards"] if card["index"] == 0)
+    assert (first["name"], first["bus_id"], first["temperature_c"]) == (table[4], table[5][0], table[5][1])
+    assert (first["driver_version"], first["nic_driver_version"]) == (table[1], table[2])
+    assert topology["driver_version"] == table[1]
+    # Module ids are in no table: without another source a card cannot be named.
+    assert found(topology).count("module_id_unknown") == table[3]
+
+
+def test_a_gaudi2e_node_of_release_1_23() -> None:
+    lspci = recorded("1.23.0/lspci_-d_1da3.txt")
+    buses = [f"0000:{line[:7]}" for line in lspci.splitlines()]
+    modules = dict(zip(buses, (0, 2, 4, 5, 1, 3, 6, 7), strict=True))
+    given = {"": ok(recorded("1.23.0/hl-smi.txt"))}
+    given |= {f"-n link -i {bus}": ok(recorded("1.23.0/hl-smi_-n_link.txt")) for bus in buses}
+    seen = query_hl_smi(ask(given))
+    pci = tuple(PciCard(bus, int(bus[5] in "ab"), "0-47,96-143") for bus in buses)
+    accel = tuple(
+        AccelCard(card.index, card.bus_id, modules[card.bus_id], "operational") for card in seen.cards if card.bus_id
+    )
+    topology = build_topology(sources(seen=seen, pci=pci, accel=accel, lspci=ok(lspci)))
+    assert [card["module_id"] for card in topology["cards"]] == list(range(8))
+    assert {(card["name"], card["links_up"], card["links_total"]) for card in topology["cards"]} == {
+        ("HL-288E", 18, 18)
+    }
+    assert card_of(topology, 0)["index"] == 2
+    assert topology["driver_version"] == "1.23.0-2eae87a"
+    # The recording has no -Q and no -L: that is said, and the serial numbers stay unknown.
+    assert {"unreadable", "not_available"} == set(found(topology))
+
+
+def test_users_have_their_unit_and_container() -> None:
+    container = "4f1d2c3b4a59" + "0" * 52
+    docker = f"0::/system.slice/docker-{container}.scope\n"
+    topology = build_topology(
+        sources(
+            holders=[holder(0), holder(1, 99, "python3", docker), holder(1, 98, "ray::\x1b[2J", docker)],
+            container_names={"4f1d2c3b4a59": "vllm-qwen3-8b"},
+        )
+    )
+    assert card_of(topology, 3)["users"] == [
+        {"pid": 4242, "name": "python3", "unit": "foo.service", "container": None, "container_name": None}
+    ]
+    assert card_of(topology, 7)["users"] == [
+        {"pid": 98, "name": "ray::?[2J", "unit": None, "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"},
+        {"pid": 99, "name": "python3", "unit": None, "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"},
+    ]
+    assert card_of(topology, 0)["users"] == []
+
+
+def test_a_process_that_only_hl_smi_lists_is_a_user() -> None:
+    given = answers(**{"": ok(recorded("1.16.0/hl-smi.txt"))})
+    topology = build_topology(sources(given))
+    assert card_of(topology, MODULES[6])["users"] == [
+        {"pid": 618796, "name": "ray::ServeRepli", "unit": None, "container": None, "container_name": None}
+    ]
+    # The same process seen in /proc is one user, with its owner.
+    topology = build_topology(sources(given, holders=[holder(6, 618796, "ray::ServeRepli")]))
+    assert [user["unit"] for user in card_of(topology, MODULES[6])["users"]] == ["foo.service"]
+
+
+def test_memory_that_nobody_owns_makes_a_card_used() -> None:
+    given = answers(**{DETAILS: ok(details().replace("768 MiB", "90351 MiB", 1))})
+    topology = build_topology(sources(given))
+    (user,) = card_of(topology, 3)["users"]
+    assert set(user.values()) == {None}
+    assert "Module 3 (accel0, 0000:33:00.0) has 90351 MiB in use" in message(topology, "memory_without_process")
+    topology = build_topology(sources(given, holders=[holder(0)]))
+    assert (found(topology), len(card_of(topology, 3)["users"])) == ([], 1)
+
+
+def test_no_hl_smi() -> None:
+    topology = build_topology(sources(seen=None))
+    assert found(topology) == ["no_hl_smi"]
+    assert "PCI shows 8 Gaudi cards" in message(topology, "no_hl_smi")
+    # What the driver and the kernel know is still there.
+    assert card_of(topology, 3)["bus_id"] == BUS_IDS[0]
+    assert card_of(topology, 3)["cpus"] == "0-39,80-119"
+    assert card_of(topology, 3)["name"] is None
+
+
+def test_no_driver() -> None:
+    topology = build_topology(sources({"": failed("hl-smi: The habanalabs driver is not loaded")}, accel=()))
+    assert (topology["cards"], found(topology)) == ([], ["no_driver"])
+    assert "PCI shows 8 Gaudi cards" in message(topology, "no_driver")
+    assert "it said 'hl-smi: The habanalabs driver is not loaded'" in message(topology, "no_driver")
+
+
+def test_neither_driver_nor_hl_smi() -> None:
+    assert found(build_topology(sources(seen=None, accel=()))) == ["no_hl_smi", "no_driver"]
+
+
+def test_no_cards() -> None:
+    topology = build_topology(sources({}, pci=(), accel=(), lspci=ok("")))
+    assert (topology["cards"], found(topology)) == ([], ["no_cards"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(failed("Timeout"), "hl-smi failed (status 1, it said 'Timeout')"), (Answer(124, "", ""), "in time")],
+)
+def test_hl_smi_fails_although_there_is_a_driver(answer: Answer, words: str) -> None:
+    topology = build_topology(sources({"": answer}))
+    assert found(topology) == ["hl_smi_failed"]
+    assert words in message(topology, "hl_smi_failed")
+    assert len(topology["cards"]) == 8
+
+
+def test_not_root() -> None:
+    rows = "\n".join(["index, module_id, bus_id, name", *["N/A, N/A, N/A, N/A"] * 8]) + "\n"
+    none = "\n".join(
+        ["index,serial,uuid,driver_version,memory.total,memory.used,temperature.aip", *[",".join(["N/A"] * 7)] * 8]
+    )
+    given = {"": failed("permission denied"), IDENTITY: ok(rows), DETAILS: ok(none)}
+    topology = build_topology(sources(given, uid=1000))
+    assert found(topology)[0] == "not_root"
+    assert "user id 1000" in message(topology, "not_root")
+    assert "not_available" not in found(topology)
+    assert [card["bus_id"] for card in topology["cards"]] == [BUS_IDS[MODULES.index(module)] for module in range(8)]
+
+
+def test_a_lost_card_is_reported_and_not_averaged_away() -> None:
+    seven = [index for index in range(8) if index != 4]
+    given = answers(**{IDENTITY: ok(identity(seven)), DETAILS: ok(details(seven))})
+    healthy = sources(given)
+    topology = build_topology(replace(healthy, accel=[card for card in healthy.accel if card.index != 4]))
+    assert (len(topology["cards"]), found(topology)) == (7, ["lost_card"])
+    assert message(topology, "lost_card").startswith(
+        "A card at 0000:4e:00.0 is lost: hl-smi sees 7 cards, PCI sees 8, and the driver has no device for it."
+    )
+    # The driver still has it: then its module is known.
+    topology = build_topology(healthy)
+    assert message(topology, "lost_card").startswith("Module 5 at 0000:4e:00.0 is lost")
+
+
+def test_sources_that_disagree_are_reported() -> None:
+    healthy = sources()
+    moved = [replace(card, numa_node=1) if card.bus_id == BUS_IDS[0] else card for card in healthy.pci]
+    topology = build_topology(replace(healthy, pci=moved))
+    assert found(topology) == ["sources_disagree"]
+    assert card_of(topology, 3)["numa_node"] == 1
+    topology = build_topology(replace(healthy, lspci=ok(healthy.lspci.stdout.replace("33:00.0", "35:00.0"))))
+    assert "they differ in 0000:33:00.0, 0000:35:00.0" in message(topology, "sources_disagree")
+    topology = build_topology(replace(healthy, pci=healthy.pci[1:], lspci=None))
+    assert "PCI does not show 0000:33:00.0" in message(topology, "sources_disagree")
+
+
+def test_a_card_without_numa_node() -> None:
+    pci = tuple(PciCard(bus_id, None, "0-159") for bus_id in BUS_IDS)
+    topology = build_topology(sources(pci=pci))
+    assert (found(topology), card_of(topology, 0)["numa_node"]) == ([], 0)
+    without_topo = {call: answer for call, answer in answers().items() if call != "topo -c -N"}
+    topology = build_topology(sources(without_topo, pci=pci))
+    assert (card_of(topology, 0)["numa_node"], card_of(topology, 0)["cpus"]) == (None, "")
+    assert found(topology).count("numa_unknown") == 8
+
+
+@pytest.mark.parametrize(
+    ("temperature", "finding", "value"),
+    [
+        ("0 C", "zero_temperature", None),
+        ("505712272 C", "implausible_temperature", None),
+        ("-5 C", "implausible_temperature", None),
+    ],
+)
+def test_temperatures_that_are_none(temperature: str, finding: str, value: int | None) -> None:
+    given = answers(**{DETAILS: ok(details().replace("27 C", temperature, 1))})
+    topology = build_topology(sources(given))
+    assert found(topology) == [finding]
+    assert card_of(topology, 3)["temperature_c"] is value
+    assert "Module 3 (accel0, 0000:33:00.0)" in message(topology, finding)
+
+
+def test_values_that_are_not_available() -> None:
+    table = recorded("1.22.1/hl-smi.txt").replace("| N/A   22C ", "| N/A   N/A ", 1)
+    given = answers(**{"": ok(table), DETAILS: ok(details().replace("27 C", "N/A", 1).replace("AM50016130", "N/A"))})
+    given["-L"] = ok("".join(listing(index) for index in range(1, 8)))
+    topology = build_topology(sources(given))
+    assert "N/A for the serial number, the temperature of module 3" in message(topology, "not_available")
+    assert card_of(topology, 3)["serial"] is None
+
+
+def test_a_card_that_does_not_work() -> None:
+    healthy = sources()
+    accel = [replace(card, state="malfunction") if card.index == 6 else card for card in healthy.accel]
+    topology = build_topology(replace(healthy, accel=accel))
+    assert (found(topology), card_of(topology, 6)["state"]) == (["not_operational"], "malfunction")
+    # Without the driver's own word, that of -L.
+    given = answers(**{"-L": ok("".join(listing(i, state="In reset" if i == 6 else "Operational") for i in range(8)))})
+    topology = build_topology(sources(given, accel=[replace(card, state=None) for card in healthy.accel]))
+    assert card_of(topology, 6)["state"] == "in reset"
+
+
+def test_a_link_that_is_down() -> None:
+    down = ok(recorded("reconstructed/hl-smi_-n_link_one_down.txt"))
+    topology = build_topology(sources(answers(**{f"-n link -i {BUS_IDS[4]}": down})))
+    assert (card_of(topology, 5)["links_up"], card_of(topology, 5)["links_total"]) == (20, 21)
+    assert "Module 5 (accel4, 0000:4e:00.0) has 20 of 21 internal links up; down: port 9." in message(
+        topology, "link_down"
+    )
+
+
+def test_rows_that_wait_to_be_replaced() -> None:
+    blocks = "".join(listing(index, pending="Yes" if index == 2 else "No") for index in range(8))
+    topology = build_topology(sources(answers(**{"-L": ok(blocks)})))
+    assert message(topology, "rows_pending").startswith("Module 1 (accel2, 0000:34:00.0) has memory rows")
+
+
+def test_versions_are_compared_by_release() -> None:
+    table = recorded("1.22.1/hl-smi.txt")
+    other_hash = table.replace(
+        "| Nic Driver Version:                                 1.22.1-97ec1a4", "| Nic Driver Version: 1.22.1-0000000"
+    )
+    assert found(build_topology(sources(answers(**{"": ok(other_hash)})))) == []
+    older = other_hash.replace("1.22.1-0000000", "1.21.0-0000000")
+    topology = build_topology(sources(answers(**{"": ok(older)})))
+    assert found(topology) == ["nic_driver_mismatch"]
+    assert "1.21.0-0000000" in message(topology, "nic_driver_mismatch")
+    tool = table.replace("hl-1.22.1-fw-61.4.2.1", "hl-1.23.0-fw-62.2.1.1")
+    assert found(build_topology(sources(answers(**{"": ok(tool)})))) == ["hl_smi_mismatch"]
+
+
+def test_cards_that_cannot_be_told_apart() -> None:
+    twice = identity().replace("1, 7, 0000:9a:00.0", "1, 3, 0000:9a:00.0")
+    topology = build_topology(sources(answers(**{IDENTITY: ok(twice)})))
+    assert "Two cards have module id 3: module 3 (accel0, 0000:33:00.0) and module 3 (accel1" in message(
+        topology, "duplicate_identity"
+    )
+
+
+def test_every_finding_has_a_test_and_a_place_in_the_documentation() -> None:
+    documented = importlib.import_module("gaudi_topology_info").RETURN
+    tested = Path(__file__).read_text(encoding="utf-8")
+    for identifier, (severity, words) in topology_findings.MESSAGES.items():
+        assert f'"{identifier}"' in tested
+        assert f"V({identifier})" in documented
+        assert severity in {"error", "warning", "info"}
+        assert words.endswith((".", "{advice}"))
+
+
+def test_sysfs() -> None:
+    assert [sysfs_number(text) for text in ("3\n", "-1\n", "", "x", "9" * 99)] == [3, None, None, None, None]
+    assert [sysfs_cpus(text) for text in ("0-39,80-119\n", "\n", "x")] == ["0-39,80-119", None, None]
+
+
+def test_addresses() -> None:
+    text = json.dumps(
+        [
+            {"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1", "prefixlen": 8}]},
+            {},
+            {
+                "ifname": "eth0",
+                "addr_info": [{"local": "10.0.0.2", "prefixlen": 24}, {"local": "10.0.0.3", "prefixlen": 24}],
+            },
+        ]
+    )
+    assert parse_addresses(text) == (("lo", "127.0.0.1/8"), ("eth0", "10.0.0.2/24"), ("eth0", "10.0.0.3/24"))
+    for bad in ("x", "3", '[{"addr_info": 3}]', '[{"addr_info": [3]}]', "[" * 100_000):
+        with pytest.raises(ValueError, match="ip printed"):
+            parse_addresses(bad)
+
+
+NUMBERS = st.none() | st.integers(-2, 20)
+WORDS = st.none() | st.text(max_size=8) | st.sampled_from(["0000:33:00.0", "1.22.1-x", "operational", "HL-225"])
+CARDS = st.builds(
+    SeenCard,
+    index=NUMBERS,
+    module_id=NUMBERS,
+    bus_id=WORDS,
+    name=WORDS,
+    serial=WORDS,
+    driver_version=WORDS,
+    memory_total_mib=NUMBERS,
+    memory_used_mib=NUMBERS | st.just(90000),
+    temperature_c=NUMBERS | st.just(505712272),
+    state=WORDS,
+    rows_pending=st.none() | st.booleans(),
+    links=st.none() | st.dictionaries(st.integers(0, 23), st.booleans(), max_size=4),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@given(
+    cards=st.lists(CARDS, max_size=4),
+    failure=st.none() | st.text(max_size=8),
+    pci=st.lists(st.builds(PciCard, WORDS.map(str), NUMBERS, WORDS), max_size=3),
+    accel=st.lists(st.builds(AccelCard, st.integers(0, 20), WORDS, NUMBERS, WORDS), max_size=3),
+    uid=st.sampled_from([0, 1000]),
+    lspci=st.none() | st.builds(Answer, st.integers(0, 2), st.text(max_size=20), st.text(max_size=9)),
+)
+def test_whatever_is_read_becomes_a_document_and_a_picture(
+    cards: list[SeenCard], failure: str | None, **read: Any
+) -> None:
+    topology = build_topology(sources(seen=Seen(tuple(cards), failure=failure), **read))
+    assert json.loads(json.dumps(topology)) == topology
+    picture = describe_node(topology)
+    assert max(map(len, picture.split("\n"))) <= 100
+    assert all(character.isprintable() for character in picture.replace("\n", ""))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.dictionaries(st.sampled_from(sorted(answers())), st.builds(Answer, st.integers(0, 2), st.text(), st.text())))
+def test_whatever_hl_smi_answers_there_is_a_topology(changes: dict[str, Answer]) -> None:
+    topology = build_topology(sources({**answers(), **changes}))
+    assert len(topology["cards"]) >= 8 or found(topology)
