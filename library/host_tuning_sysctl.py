@@ -129,11 +129,7 @@ def main() -> None:
     try:
         wanted = sysctl.check_request({key: str(value) for key, value in options["settings"].items()})
         pages = int(wanted.get(sysctl.HUGEPAGES, 0))
-        refusal = (
-            sysctl.memory_refusal(pages, _memory(), options["max_memory_share"])
-            if present and pages
-            else None
-        )
+        refusal = sysctl.memory_refusal(pages, _memory(), options["max_memory_share"]) if present and pages else None
     except ValueError as error:
         module.fail_json(msg=str(error))
     if refusal:

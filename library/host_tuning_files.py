@@ -1,0 +1,114 @@
+#!/usr/bin/python
+"""Hold several files of our own in one go, or take them away."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_tuning_files
+short_description: Files of the role host_tuning
+description:
+  - Writes the files that differ, and makes the directories they lie in. One round trip for all of them, so that a
+    run that changes nothing is a short one.
+author: gaudi-serving
+options:
+  files:
+    description: The files.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Where the file lies.
+        type: path
+        required: true
+      content:
+        description: What is in it. Without it, the file is taken away.
+        type: str
+      mode:
+        description: Its permissions, in octal.
+        type: str
+        default: "0644"
+attributes:
+  check_mode:
+    description: Says what would change and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows each file that differs.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Write a unit and take another away
+  host_tuning_files:
+    files:
+      - path: /etc/systemd/system/gaudi-host-tuning.service
+        content: "{{ lookup('ansible.builtin.template', 'gaudi-host-tuning.service.j2') }}"
+      - path: /etc/systemd/system/former.service
+"""
+
+RETURN = r"""
+written:
+  description: Paths that were, or would be, written or taken away.
+  type: list
+  elements: str
+  returned: always
+  sample: ["/etc/systemd/system/gaudi-host-tuning.service"]
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "path": {"type": "path", "required": True},
+            "content": {"type": "str", "no_log": False},
+            "mode": {"type": "str", "default": "0644"},
+        },
+    }
+}
+
+
+def _state(path: Path) -> tuple[str | None, int | None]:
+    return (path.read_text(), path.stat().st_mode & 0o7777) if path.exists() else (None, None)
+
+
+def _hold(module: AnsibleModule, path: Path, content: str | None, mode: int) -> None:
+    if content is None:
+        path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+    with os.fdopen(handle, "w") as file:
+        file.write(content)
+    Path(temporary).chmod(mode)
+    module.atomic_move(temporary, str(path))
+    path.chmod(mode)
+
+
+def main() -> None:
+    """Compare, then write what differs unless in check mode."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    written, diff = [], []
+    for file in module.params["files"]:
+        path, content = Path(file["path"]), file["content"]
+        mode = int(file["mode"], 8) if content is not None else None
+        before = _state(path)
+        if before == (content, mode):
+            continue
+        written.append(str(path))
+        diff.append({"before_header": str(path), "before": before[0] or "", "after": content or ""})
+        if not module.check_mode:
+            _hold(module, path, content, mode or 0)
+    module.exit_json(changed=bool(written), written=written, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+#!/usr/bin/python
+"""Say how a host is tuned: wanted, configured, in effect now, in effect after a reboot."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_tuning_info
+short_description: State of the host settings a Gaudi server needs
+description:
+  - Reads kernel settings, the kernel command line, GRUB, processors, limits and what can be seen of the firmware.
+  - Changes nothing, in check mode as otherwise.
+author: gaudi-serving
+options:
+  wanted:
+    description: What the role wants, as it is in the role's variables.
+    type: dict
+    required: true
+    suboptions:
+      sysctl:
+        description: Kernel settings, name and value.
+        type: dict
+        required: true
+      max_memory_share:
+        description: Largest part of the memory that hugepages may take, in percent.
+        type: int
+        required: true
+      kernel_rules:
+        description: The catalogue's rules for the kernel command line that this site follows.
+        type: list
+        elements: dict
+        required: true
+      set_arguments:
+        description: Whether the role sets the kernel arguments, or somebody does it by hand.
+        type: bool
+        required: true
+      always:
+        description: Ids of the rules that hold whatever the node is.
+        type: list
+        elements: str
+        default: []
+      cpu:
+        description: Whether processors are to run at full speed.
+        type: bool
+        required: true
+      limits:
+        description: Limits of our units, name and value.
+        type: dict
+        required: true
+      firmware:
+        description: The catalogue's list of firmware settings.
+        type: list
+        elements: dict
+        required: true
+  paths:
+    description: Where the role keeps its files.
+    type: dict
+    required: true
+    suboptions:
+      sysctl:
+        description: The sysctl drop-in.
+        type: path
+        required: true
+      grub:
+        description: The GRUB drop-in.
+        type: path
+        required: true
+      limits:
+        description: The drop-in for our units.
+        type: path
+        required: true
+      former:
+        description: The record of what was there before the first change.
+        type: path
+        required: true
+attributes:
+  check_mode:
+    description: Reads only.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: See how the host is tuned
+  host_tuning_info:
+    wanted: "{{ __host_tuning_wanted }}"
+    paths: "{{ __host_tuning_paths }}"
+  register: host
+"""
+
+RETURN = r"""
+refusals:
+  description: Why the host cannot be tuned like this, in sentences. Empty when it can.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+in_effect:
+  description: Whether every item is in effect now and after a reboot.
+  type: bool
+  returned: always
+  sample: true
+items:
+  description: The items of the table.
+  type: list
+  elements: dict
+  returned: always
+  sample:
+    - {"item": "vm.nr_hugepages", "wanted": "64", "configured": "64", "now": "64", "after_reboot": "64", "state": "ok"}
+table:
+  description: The same as lines for people.
+  type: list
+  elements: str
+  returned: always
+  sample: ["ITEM             WANTED  CONFIGURED  NOW  AFTER REBOOT  STATE"]
+checklist:
+  description: Settings only the firmware can change.
+  type: list
+  elements: dict
+  returned: always
+  sample: [{"setting": "VT-d (IOMMU)", "want": "enabled", "state": "ok", "because": "the firmware has a DMAR table"}]
+checklist_table:
+  description: The same as lines for people.
+  type: list
+  elements: str
+  returned: always
+  sample: ["FIRMWARE SETTING  WANTED   STATE  HOW IT IS KNOWN"]
+findings:
+  description: What a person should know, in sentences.
+  type: list
+  elements: str
+  returned: always
+  sample: ["/etc/sysctl.d/10-db.conf:3 sets vm.nr_hugepages = 8, wanted is 64. ..."]
+reboot:
+  description: What a reboot would bring into effect, in sentences.
+  type: list
+  elements: str
+  returned: always
+  sample: ["intel_idle.max_cstate=0 (speed: the processor's power saving costs tokens per second)"]
+leaving:
+  description: What the running kernel still has and the next boot will not have, in sentences.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+unit_present:
+  description: Whether the role's unit is there.
+  type: bool
+  returned: always
+  sample: true
+loader:
+  description: What sets kernel arguments here, grub or grubby; null when neither is there.
+  type: str
+  returned: always
+  sample: grub
+serving_refused:
+  description: Why nothing may be served on the running kernel, or null.
+  type: str
+  returned: always
+  sample: null
+kernel_arguments:
+  description: The arguments this node needs.
+  type: list
+  elements: str
+  returned: always
+  sample: ["cpufreq.default_governor=performance", "intel_idle.max_cstate=0"]
+container:
+  description: Whether this is a container, whose kernel is its host's.
+  type: bool
+  returned: always
+  sample: false
+former:
+  description: What was there before the first change.
+  type: dict
+  returned: always
+  sample: {"schema": 1, "sysctl": {"kernel.numa_balancing": "1"}, "kernel_arguments": {}}
+document:
+  description: What the node keeps for those who decide whether to serve.
+  type: dict
+  returned: always
+  sample: {"schema": 1, "serving_refused": null}
+server:
+  description: Maker, model and firmware version, as the firmware names them.
+  type: str
+  returned: always
+  sample: Supermicro SYS-821GV-TNR, firmware 1.4
+"""
+
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import grub, host_state, kernel_cmdline
+from ansible.module_utils.gaudi import host_state_sysctl as sysctl
+
+_TEXT: dict[str, Any] = {"type": "path", "required": True}
+ARGUMENT_SPEC: dict[str, Any] = {
+    "wanted": {
+        "type": "dict",
+        "required": True,
+        "options": {
+            "sysctl": {"type": "dict", "required": True},
+            "max_memory_share": {"type": "int", "required": True},
+            "kernel_rules": {"type": "list", "elements": "dict", "required": True},
+            "set_arguments": {"type": "bool", "required": True},
+            "always": {"type": "list", "elements": "str", "default": []},
+            "cpu": {"type": "bool", "required": True},
+            "limits": {"type": "dict", "required": True},
+            "firmware": {"type": "list", "elements": "dict", "required": True},
+        },
+    },
+    "paths": {
+        "type": "dict",
+        "required": True,
+        "options": {"sysctl": _TEXT, "grub": _TEXT, "limits": _TEXT, "former": _TEXT},
+    },
+}
+_GRUB_DEFAULTS = Path("/etc/default/grub")
+_GRUB_CONFIG = Path("/boot/grub/grub.cfg")
+_UNIT = Path("/etc/systemd/system/gaudi-host-tuning.service")
+_UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants/gaudi-host-tuning.service")
+_CPUS = Path("/sys/devices/system/cpu")
+_LIMITS = {"nofile": "LimitNOFILE", "memlock": "LimitMEMLOCK"}
+
+
+def _text(path: Path) -> str | None:
+    """Return a small file's text without its end of line, or None when it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        # sysfs answers some reads with an error where the hardware has nothing to say.
+        return None
+
+
+def _command(module: AnsibleModule, program: str, *arguments: str) -> str | None:
+    """Return what a program prints, or None when this system does not have it."""
+    path = module.get_bin_path(program, opt_dirs=["/usr/sbin", "/sbin"])
+    if path is None:
+        return None
+    _rc, out, _err = module.run_command([path, *arguments], environ_update={"LC_ALL": "C"})
+    return str(out)
+
+
+def _os_release() -> dict[str, str]:
+    lines = (_text(Path("/etc/os-release")) or "").splitlines()
+    return {key: value.strip("\"'") for key, _, value in (line.partition("=") for line in lines)}
+
+
+def _sysctl_files() -> list[sysctl.Assignment]:
+    """Read what sets kernel settings at boot, in the order it is applied."""
+    there = [str(path) for folder in sysctl.DIRECTORIES for path in sorted(Path(folder).glob("*.conf"))]
+    found: list[sysctl.Assignment] = []
+    for path in sysctl.boot_order(there):
+        # The name decides the order, the file it leads to is the one to edit: 99-sysctl.conf is /etc/sysctl.conf.
+        found += sysctl.parse(os.path.realpath(path), _text(Path(path)) or "")
+    return found
+
+
+def _cpus() -> list[host_state.Cpu]:
+    found = []
+    for path in sorted(_CPUS.glob("cpu[0-9]*")):
+        if _text(path / "online") == "0":
+            continue
+        states = {
+            _text(state / "name") or state.name: _text(state / "disable") == "0"
+            for state in sorted(path.glob("cpuidle/state*"))
+        }
+        found.append(host_state.Cpu(int(path.name[3:]), _text(path / "cpufreq/scaling_governor"), states))
+    return found
+
+
+def _firmware(cpus: list[host_state.Cpu], *, virtual: bool) -> host_state.Firmware:
+    tables = Path("/sys/firmware/acpi/tables")
+    bias = _text(_CPUS / "cpu0/power/energy_perf_bias")
+    nodes = [path for path in Path("/sys/devices/system/node").glob("node[0-9]*") if _text(path / "cpulist")]
+    return host_state.Firmware(
+        idle_driver=_text(_CPUS / "cpuidle/current_driver"),
+        idle_states=sorted({name for cpu in cpus for name in cpu.idle_states}),
+        cpufreq=any(cpu.governor is not None for cpu in cpus),
+        energy_bias=int(bias) if bias and bias.isdigit() else None,
+        nodes=len(nodes),
+        packages=len({_text(path) for path in _CPUS.glob("cpu[0-9]*/topology/physical_package_id")}),
+        iommu_table=(tables / "DMAR").exists() if tables.exists() else None,
+        virtual=virtual,
+    )
+
+
+def _limits(module: AnsibleModule, path: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the limits of our drop-in, and those systemd has for each of our units."""
+    names = {systemd: name for name, systemd in _LIMITS.items()}
+
+    def pick(text: str) -> dict[str, str]:
+        pairs = dict(line.partition("=")[::2] for line in text.splitlines())
+        return {names[key]: value for key, value in pairs.items() if key in names}
+
+    shown = _command(module, "systemctl", "show", "vllm-*.service", f"--property=Id,{','.join(names)}") or ""
+    units = {block.partition("Id=")[2].splitlines()[0]: pick(block) for block in shown.split("\n\n") if "Id=" in block}
+    return pick(_text(path) or ""), units
+
+
+class _Boot:
+    """What the boot loader will hand to the next kernel."""
+
+    def __init__(self, module: AnsibleModule, own: str, *, container: bool) -> None:
+        self.entries: list[grub.Entry] = []
+        self.files: list[tuple[str, str]] = []
+        self.loader: str | None = None
+        self.refusal: str | None = None
+        listing = None if container else _command(module, "grubby", "--info=ALL")
+        if listing is not None:
+            self.loader, self.entries = "grubby", grub.parse_grubby(listing)
+        elif not container and _GRUB_CONFIG.exists() and _GRUB_DEFAULTS.exists():
+            self.loader, self.entries = "grub", grub.parse_config(_GRUB_CONFIG.read_text())
+            paths = [_GRUB_DEFAULTS, *sorted(Path("/etc/default/grub.d").glob("*.cfg"))]
+            self.files = [(str(path), path.read_text()) for path in paths]
+            if not os.access(_GRUB_CONFIG, os.W_OK):
+                self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."
+            foreign = dict(self.files).get(own, grub.MARK)
+            if not foreign.startswith(grub.MARK):
+                self.refusal = f"{own} was not written by this role. Move it away, then run again."
+
+    def written(self, arguments: list[str], own: str) -> list[grub.Word]:
+        """Return the kernel arguments with the place each is written, as if ours were written already."""
+        if self.loader == "grubby":
+            return [
+                grub.Word(word, grub.Place(f"grubby, {entry.kernel}", 1))
+                for entry in self.entries
+                for word in entry.arguments
+            ]
+        others = {path: text for path, text in self.files if path != own}
+        ours = {own: grub.render(arguments)} if arguments else {}
+        ordered = sorted({**others, **ours}.items(), key=lambda item: (item[0] != str(_GRUB_DEFAULTS), item[0]))
+        words: list[grub.Word] = grub.command_line(grub.evaluate(ordered))
+        return words
+
+
+def _inspect(module: AnsibleModule) -> dict[str, Any]:
+    """Read everything, and let the pure functions say what it means. Raises ValueError for an impossible wish."""
+    wanted, paths = module.params["wanted"], module.params["paths"]
+    system, kernel = _os_release(), platform.release()
+    container = (_command(module, "systemd-detect-virt", "--container") or "none").strip() != "none"
+    virtual = (_command(module, "systemd-detect-virt", "--vm") or "none").strip() != "none"
+    refusals: list[str] = []
+
+    settings = sysctl.check_request({key: str(value) for key, value in wanted["sysctl"].items()})
+    memory = sysctl.parse_meminfo(Path("/proc/meminfo").read_text())
+    refusals.append(
+        sysctl.memory_refusal(int(settings.get(sysctl.HUGEPAGES, 0)), memory, wanted["max_memory_share"]) or ""
+    )
+    procs = {key: Path("/proc/sys") / key.replace(".", "/") for key in settings}
+    running = {key: sysctl.normal(path.read_text()) for key, path in procs.items() if path.exists()}
+    frozen = [key for key in running if not os.access(procs[key], os.W_OK)]
+    assignments = _sysctl_files()
+
+    boot = _Boot(module, paths["grub"], container=container)
+    kernels = [kernel, *(entry.kernel.rpartition("vmlinuz-")[2] for entry in boot.entries)]
+    needed = kernel_cmdline.needed(wanted["kernel_rules"], system.get("ID", ""), kernels, wanted["always"])
+    arguments = kernel_cmdline.check(need.argument for need in needed)
+    refusals.append(boot.refusal or "")
+    if needed and wanted["set_arguments"] and boot.loader is None and not container:
+        refusals.append(
+            f"{system.get('PRETTY_NAME', 'This system')} has neither grubby nor update-grub (with {_GRUB_DEFAULTS} and "
+            f"{_GRUB_CONFIG}), so its kernel arguments cannot be set. Set {' '.join(arguments)} by hand and "
+            "host_tuning_kernel_cmdline: false, or use a system this role knows (Debian, Ubuntu, RHEL 9)."
+        )
+    command_line = kernel_cmdline.split(Path("/proc/cmdline").read_text())
+    waiting = [] if container else host_state.waits_for_reboot(needed, boot.entries, command_line)
+    refused = None if container else host_state.serving_refusal(needed, kernel, command_line)
+
+    cpus = _cpus()
+    own_limits, units = _limits(module, Path(paths["limits"]))
+    items = host_state.sysctl_items(settings, running, assignments, paths["sysctl"], frozen if container else ())
+    items += host_state.argument_items(needed, boot.entries, command_line, container=container)
+    if wanted["cpu"]:
+        items += host_state.cpu_items(cpus, enabled=_UNIT_WANTED.is_symlink(), container=container)
+    items += host_state.limit_items({key: str(value) for key, value in wanted["limits"].items()}, own_limits, units)
+    checklist = host_state.checklist(wanted["firmware"], _firmware(cpus, virtual=virtual))
+    findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
+    findings += kernel_cmdline.conflicts(arguments, boot.written(arguments, paths["grub"]), paths["grub"])
+    findings += host_state.absences(items, container=container)
+    reboot = host_state.reboot_reasons(waiting)
+
+    record = json.loads(_text(Path(paths["former"])) or "{}")
+    # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
+    replaced = boot.entries if boot.loader == "grubby" else []
+    boot_arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
+    return {
+        "refusals": [sentence for sentence in refusals if sentence],
+        "in_effect": all(item.state in (host_state.OK, host_state.ABSENT) for item in items),
+        "items": [asdict(item) for item in items],
+        "table": host_state.items_table(items),
+        "checklist": checklist,
+        "checklist_table": host_state.checklist_table(checklist),
+        "findings": findings,
+        "reboot": reboot,
+        "leaving": host_state.reboot_reasons(host_state.leaves_at_reboot(needed, boot.entries, command_line)),
+        "unit_present": _UNIT.exists(),
+        "serving_refused": refused,
+        "kernel_arguments": arguments,
+        "container": container,
+        "loader": boot.loader,
+        "former": host_state.remember(record, {"sysctl": running, "kernel_arguments": boot_arguments}),
+        "server": host_state.server(
+            _text(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")
+        ),
+        "document": {
+            "schema": 1,
+            "serving_refused": refused,
+            "reboot_needed": reboot,
+            "kernel_arguments": [] if container else [asdict(need) for need in needed],
+            "firmware": checklist,
+            "findings": findings,
+        },
+    }
+
+
+def main() -> None:
+    """Read and report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        module.exit_json(changed=False, **_inspect(module))
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()

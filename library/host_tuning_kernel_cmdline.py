@@ -1,0 +1,190 @@
+#!/usr/bin/python
+"""Give every kernel that can be booted the arguments asked for, or take them away."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_tuning_kernel_cmdline
+short_description: Kernel arguments at the next boot
+description:
+  - Debian and Ubuntu get a drop-in of our own in C(/etc/default/grub.d) and, only when something changed,
+    C(update-grub). Systems with C(grubby) get their arguments through it. Files of others are never edited.
+  - When C(update-grub) or C(grubby) fails, or does not bring the arguments into the boot entries, what was there
+    before is put back.
+  - The running kernel keeps what it was started with; that takes a reboot, which is not this module's.
+author: gaudi-serving
+options:
+  arguments:
+    description: The arguments, as text. With O(state=absent), those to take away.
+    type: list
+    elements: raw
+    required: true
+  path:
+    description: The drop-in for GRUB. It must be ours, or not be there.
+    type: path
+    required: true
+  former:
+    description: With grubby and O(state=absent), each kernel's arguments before the first change.
+    type: dict
+    default: {}
+  state:
+    description: Whether the kernels get the arguments.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    description: Says what would change and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows the drop-in, or the arguments of each kernel.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Give the kernels their arguments
+  host_tuning_kernel_cmdline:
+    path: /etc/default/grub.d/zz-gaudi-serving.cfg
+    arguments: [intel_idle.max_cstate=0]
+"""
+
+RETURN = r"""
+entries:
+  description: For each kernel that can be booted, its arguments.
+  type: dict
+  returned: always
+  sample: {"/boot/vmlinuz-6.1.0-56-amd64": "root=UUID=41b2 ro quiet intel_idle.max_cstate=0"}
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import grub, kernel_cmdline
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "arguments": {"type": "list", "elements": "raw", "required": True},
+    "path": {"type": "path", "required": True},
+    "former": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
+CONFIG = Path("/boot/grub/grub.cfg")
+DEFAULTS = Path("/etc/default/grub")
+_SYSTEM = ["/usr/sbin", "/sbin"]
+
+
+def _write(module: AnsibleModule, path: str, text: str | None) -> None:
+    if text is None:
+        Path(path).unlink()
+        return
+    handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(temporary).chmod(0o644)
+    Path(path).parent.mkdir(exist_ok=True)
+    module.atomic_move(temporary, path)
+
+
+def _run(module: AnsibleModule, command: list[str]) -> str | None:
+    """Run a command; return what it said when it failed, None when it did its work."""
+    rc, out, err = module.run_command(command, environ_update={"LC_ALL": "C"})
+    return None if rc == 0 else f"{' '.join(command)} ended with status {rc}: {(err or out).strip()[-2000:]}"
+
+
+def _shown(entries: list[grub.Entry]) -> dict[str, str]:
+    return {entry.kernel: " ".join(entry.arguments) for entry in entries}
+
+
+def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) -> dict[str, Any]:
+    """Hold the arguments in a drop-in, and run update-grub when the boot entries do not follow from it."""
+    path: str = module.params["path"]
+    old = Path(path).read_text() if Path(path).exists() else None
+    if old is not None and not old.startswith(grub.MARK):
+        module.fail_json(msg=f"{path} was not written by this role. Move it away, then run again.")
+    new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
+    files = {str(file): file.read_text() for file in sorted(DEFAULTS.parent.glob("grub.d/*.cfg"))}
+    files.pop(path, None)
+    ours = {path: new} if new is not None else {}
+    line = grub.command_line(grub.evaluate([(str(DEFAULTS), DEFAULTS.read_text()), *sorted({**files, **ours}.items())]))
+    expected = [argument for argument in arguments if kernel_cmdline.holds(argument, [word.text for word in line])]
+
+    def boots() -> bool:
+        entries = grub.parse_config(CONFIG.read_text())
+        return all(kernel_cmdline.holds_in_all(argument, entries) for argument in expected)
+
+    before = CONFIG.read_text()
+    changed = old != new or (new is not None and not boots())
+    if changed and not module.check_mode:
+        if old != new:
+            _write(module, path, new)
+        failure = _run(module, [update_grub])
+        if failure is None and new is not None and not boots():
+            failure = f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
+        if failure:
+            if old != new:
+                _write(module, path, old)
+            if CONFIG.read_text() != before:
+                _write(module, str(CONFIG), before)
+            module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
+    return {
+        "changed": changed,
+        "entries": _shown(grub.parse_config(CONFIG.read_text())),
+        "diff": {"before_header": path, "before": old or "", "after_header": path, "after": new or ""},
+    }
+
+
+def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> dict[str, Any]:
+    """Hold the arguments through grubby, which changes the entry of each kernel."""
+
+    def read() -> list[grub.Entry]:
+        rc, out, err = module.run_command([grubby, "--info=ALL"], environ_update={"LC_ALL": "C"})
+        if rc != 0:
+            module.fail_json(
+                msg=f"grubby cannot say which kernels there are: {err.strip()}. Repair it, then run again."
+            )
+        found: list[grub.Entry] = grub.parse_grubby(out)
+        return found
+
+    entries = read()
+    if module.params["state"] == "absent":
+        calls = kernel_cmdline.grubby_restore(arguments, entries, module.params["former"])
+    elif all(kernel_cmdline.holds_in_all(argument, entries) for argument in arguments):
+        calls = []
+    else:
+        calls = [kernel_cmdline.grubby_set(arguments)]
+    before = after = _shown(entries)
+    if calls and not module.check_mode:
+        failure = next((said for said in (_run(module, [grubby, *call]) for call in calls) if said), None)
+        after = _shown(read())
+        if failure:
+            for call in kernel_cmdline.grubby_restore(arguments, read(), before):
+                _run(module, [grubby, *call])
+            module.fail_json(msg=f"{failure} The previous arguments are back in place.", before=before, after=after)
+    return {"changed": bool(calls), "entries": after, "diff": {"before": before, "after": after}}
+
+
+def main() -> None:
+    """Find the boot loader's tool and let it hold the arguments."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    grubby = module.get_bin_path("grubby", opt_dirs=_SYSTEM)
+    update_grub = module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
+    try:
+        arguments = kernel_cmdline.check(module.params["arguments"])
+        if grubby:
+            result = _with_grubby(module, grubby, arguments)
+        elif update_grub and DEFAULTS.exists() and CONFIG.exists():
+            result = _with_grub(module, update_grub, arguments)
+        else:
+            raise ValueError(
+                "This system has neither grubby nor update-grub (with /etc/default/grub and /boot/grub/grub.cfg). "
+                "Set the kernel arguments by hand, and host_tuning_kernel_cmdline: false."
+            )
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Runs at boot: processors at full speed, and whether the kernel was started as serving needs it.
+
+apply [--cpu]  sets governor and idle states, keeping what was there in /run, and brings the node's state file,
+               /var/lib/gaudi-serving/host_tuning.json, up to date with the kernel that runs now.
+restore        puts governor and idle states back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+CPUS = Path("/sys/devices/system/cpu")
+BEFORE = Path("/run/gaudi-serving/cpu_before.json")
+STATE = Path("/var/lib/gaudi-serving/host_tuning.json")
+GOVERNOR = "performance"
+# Idle states that stay on: busy waiting, C1 as intel_idle and acpi_idle name it, and a guest's halt.
+SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
+
+
+def changes(cpus: Path) -> dict[str, str]:
+    """Return the controls that are to change, relative to `cpus`, and their new values."""
+    found: dict[str, str] = {}
+    for governor in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")):
+        offered = (governor.parent / "scaling_available_governors").read_text().split()
+        if GOVERNOR in offered and governor.read_text().strip() != GOVERNOR:
+            found[str(governor.relative_to(cpus))] = GOVERNOR
+    for state in sorted(cpus.glob("cpu[0-9]*/cpuidle/state[0-9]*")):
+        disable = state / "disable"
+        if (state / "name").read_text().strip() not in SHALLOW and disable.read_text().strip() == "0":
+            found[str(disable.relative_to(cpus))] = "1"
+    return found
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file in one step: whoever reads it sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(temporary).chmod(0o644)
+    Path(temporary).rename(path)
+
+
+def apply(cpus: Path, before: Path) -> int:
+    """Set the controls; keep the value each had the first time. Returns how many were set."""
+    kept: dict[str, str] = json.loads(before.read_text()) if before.exists() else {}
+    todo = changes(cpus)
+    for control in todo:
+        kept.setdefault(control, (cpus / control).read_text().strip())
+    write(before, json.dumps(kept, indent=1) + "\n")
+    for control, value in todo.items():
+        (cpus / control).write_text(value)
+    return len(todo)
+
+
+def restore(cpus: Path, before: Path) -> int:
+    """Put back what was kept, where the processor is still online. Returns how many were put back."""
+    if not before.exists():
+        return 0
+    kept: dict[str, str] = json.loads(before.read_text())
+    there = {control: value for control, value in kept.items() if (cpus / control).exists()}
+    for control, value in there.items():
+        (cpus / control).write_text(value)
+    before.unlink()
+    return len(there)
+
+
+def refresh(document: dict[str, object], kernel: str, command_line: list[str]) -> dict[str, object]:
+    """Return the state document as it is for the kernel that runs now.
+
+    The same rule as module_utils/gaudi/host_state.py, which this program cannot import; a test holds them together.
+    """
+    arguments = document.get("kernel_arguments")
+    lacking = (
+        [need for need in arguments if not holds(need["argument"], command_line)] if isinstance(arguments, list) else []
+    )
+    wrong = [
+        need
+        for need in lacking
+        if need["purpose"] == "correctness"
+        and (
+            not need["kernels"]
+            or any(re.match(re.escape(version) + "(?![0-9])", kernel) for version in need["kernels"])
+        )
+    ]
+    refused = None
+    if wrong:
+        refused = (
+            f"The running kernel {kernel} was started without {' '.join(need['argument'] for need in wrong)}: "
+            f"{wrong[0]['because']}. "
+            "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
+        )
+    # What waited for this boot is there now, unless somebody changed the boot loader's configuration meanwhile.
+    return {
+        **document,
+        "serving_refused": refused,
+        "reboot_needed": document.get("reboot_needed", []) if lacking else [],
+    }
+
+
+def holds(argument: str, command_line: list[str]) -> bool:
+    """Tell whether the last argument of this name is this one; the kernel reads "-" and "_" as the same letter."""
+
+    def name(word: str) -> str:
+        return word.partition("=")[0].replace("-", "_")
+
+    return next((word for word in reversed(command_line) if name(word) == name(argument)), None) == argument
+
+
+def main() -> int:
+    """Do what the unit asks for, and say it in one line of the journal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=["apply", "restore"])
+    parser.add_argument("--cpu", action="store_true", help="set governor and idle states")
+    chosen = parser.parse_args()
+    if chosen.action == "restore":
+        print(f"{restore(CPUS, BEFORE)} controls of the processors put back")
+        return 0
+    if chosen.cpu:
+        print(f"{apply(CPUS, BEFORE)} controls of the processors set")
+    if STATE.exists():
+        document = json.loads(STATE.read_text())
+        current = refresh(document, platform.release(), Path("/proc/cmdline").read_text().split())
+        if current != document:
+            write(STATE, json.dumps(current, indent=4, sort_keys=True) + "\n")
+        if current["serving_refused"]:
+            print(current["serving_refused"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
