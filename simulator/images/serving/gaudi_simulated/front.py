@@ -1,0 +1,218 @@
+"""Take a Gaudi release's command line and environment, do what its server would show, then become the real vLLM.
+
+``front.py api_server ARGS`` and ``front.py serve MODEL ARGS``. The process that checks, prints and acquires the cards
+is the one that becomes the server: signals and exit status are the server's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import cards, surface, warmup
+
+HERE = Path(__file__).resolve().parent
+RELEASE_FILE = HERE.parent / "release"
+SURFACES = HERE.parent / "surface"
+PYTHON = "/opt/venv/bin/python3"
+
+# Options that mean the same to the real vLLM for CPUs; everything else is about the accelerator.
+PASSED = (
+    "--host", "--port", "--served-model-name", "--api-key", "--middleware", "--max-model-len", "--seed",
+    "--tokenizer", "--chat-template", "--chat-template-content-format", "--response-role", "--root-path",
+    "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--uvicorn-log-level", "--allowed-origins",
+    "--allowed-methods", "--allowed-headers", "--allow-credentials", "--trust-remote-code", "--generation-config",
+    "--disable-uvicorn-access-log", "--disable-fastapi-docs", "--enable-request-id-headers",
+    "--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser", "--max-logprobs",
+    "--return-tokens-as-token-ids", "--enable-prompt-tokens-details", "--hf-overrides",
+)  # fmt: skip
+# Sequences at a time: the machine below is small.
+MOST_SEQUENCES = 16
+SECRETS = ("--api-key", "--hf-token", "VLLM_API_KEY")
+DEVICE_GIB = 94.62
+# A warm-up takes this long in all, unless the node description asks for a slow one.
+QUICK_WARMUP = 2.0
+
+
+def log(message: str, source: str = "hpu_model_runner.py") -> None:
+    """Print a line the way the release's logger does, marked."""
+    print(f"INFO {datetime.now().strftime('%m-%d %H:%M:%S')} [simulated {source}] {message}", flush=True)
+
+
+def fail(message: str, status: int = 1) -> NoReturn:
+    """End like the server: a message on stderr and a status."""
+    sys.stdout.flush()
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(status)
+
+
+def record(release: str, arguments: list[str], environment: Mapping[str, str], modules: list[int]) -> str:
+    """Return one line of JSON with what the server was given, without secrets."""
+    shown = list(arguments)
+    for position, word in enumerate(shown):
+        name, has_value, _ = word.partition("=")
+        if name in SECRETS and has_value:
+            shown[position] = f"{name}=(hidden)"
+        elif name in SECRETS and position + 1 < len(shown):
+            shown[position + 1] = "(hidden)"
+    families = {name: value for name, value in environment.items() if name.startswith(surface.FAMILIES)}
+    given: dict[str, Any] = {
+        "simulated": True,
+        "release": release,
+        "arguments": shown,
+        "environment": {name: "(hidden)" if name in SECRETS else families[name] for name in sorted(families)},
+        "modules": modules,
+        "numactl": json.loads(environment.get("GAUDI_SIMULATED_NUMACTL", "null")),
+        "user": os.getuid(),
+    }
+    return json.dumps(given)
+
+
+def limits_of(command: surface.Command) -> warmup.Limits:
+    """Return the server's limits, with vLLM's defaults; ValueError where the scheduler refuses them."""
+    length = command.number("--max-model-len", 2048)
+    tokens = command.number("--max-num-batched-tokens", max(length, 2048))
+    sequences = command.number("--max-num-seqs", 128)
+    if tokens < length:
+        raise ValueError(
+            f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({length}). This effectively limits the "
+            "maximum sequence length to max_num_batched_tokens and makes vLLM reject longer sequences. Please "
+            "increase max_num_batched_tokens or decrease max_model_len."
+        )
+    if tokens < sequences:
+        raise ValueError(
+            f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({sequences})."
+        )
+    return warmup.Limits(length, tokens, sequences, min(command.number("--max-num-prefill-seqs", sequences), sequences))
+
+
+def translate(command: surface.Command, names: surface.Surface) -> list[str]:
+    """Return the command line of the real vLLM for CPUs."""
+    arguments = ["--model", command.text("--model")]
+    for name in PASSED:
+        values = command.values.get(name)
+        if values is None or values == ["false"]:
+            continue
+        option = names.options[name]
+        if option.is_flag:
+            arguments.append(name)
+        elif option.kind == "append":
+            for value in values:
+                arguments += [name, value]
+        else:
+            arguments += [name, *values]
+    return [
+        *arguments,
+        "--max-num-seqs",
+        str(min(command.number("--max-num-seqs", MOST_SEQUENCES), MOST_SEQUENCES)),
+        *("--dtype", "bfloat16", "--enforce-eager", "--block-size", str(warmup.BLOCK)),
+    ]
+
+
+def real_environment(environment: Mapping[str, str], scratch: str) -> dict[str, str]:
+    """Return the environment of the real vLLM: without the accelerator's variables, and off every network.
+
+    ``scratch`` is a directory to write to: the root file system may be read-only.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(surface.FAMILIES) or name in ("VLLM_API_KEY", "VLLM_LOGGING_LEVEL")
+    }
+    return kept | {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        # numactl has bound the process; vLLM must not look for cores of its own.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HOME": scratch,
+        "XDG_CACHE_HOME": scratch,
+        "TORCHINDUCTOR_CACHE_DIR": scratch,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def warm_up(release: str, command: surface.Command, environment: Mapping[str, str], faults: Mapping[str, Any]) -> None:
+    """Print the bucket configuration and the warm-up lines, at the described pace and with the described faults."""
+    work = warmup.buckets(environment, limits_of(command), padding_limits=release.startswith(("1.22", "deepseek")))
+    for line in work.configuration:
+        log(line, "bucketing.py")
+    if environment.get("VLLM_SKIP_WARMUP", "false").lower() in ("1", "true"):
+        log("Skipping warmup...")
+        return
+    log(f"Generated {len(work.prompt)} prompt buckets, {len(work.decode)} decode buckets", "bucketing.py")
+    begin = time.monotonic()
+    lines = list(warmup.lines(release, work, DEVICE_GIB - 40))
+    pause = faults.get("slow_warmup", QUICK_WARMUP / max(len(lines), 100))
+    for number, line in enumerate(lines, start=1):
+        if number == faults.get("hang_at_warmup"):
+            signal.pause()
+        if number == faults.get("out_of_memory_at_warmup"):
+            fail("RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB")
+        log(line)
+        time.sleep(pause)
+    log(f"Warmup finished in {time.monotonic() - begin:.0f} secs, allocated 8 GiB of device memory")
+
+
+def kill_later(seconds: float) -> None:
+    """Leave a child behind that kills this process, whatever it has become by then."""
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(0)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Check, show, acquire, and become the server."""
+    release = RELEASE_FILE.read_text(encoding="ascii").strip()
+    names = surface.load(SURFACES, release)
+    called, given = arguments[0], arguments[1:]
+    program = "api_server.py" if called == "api_server" else "vllm serve"
+    if called == "serve" and given and not given[0].startswith("-"):
+        given = ["--model", *given]
+    print(f"SIMULATED Gaudi release {release}: the real vLLM for CPUs answers, no accelerator is used.", flush=True)
+    try:
+        command = surface.parse(names, given)
+        if not command.text("--model"):
+            raise surface.UsageError("the following arguments are required: --model")
+        if unknown := surface.unknown_variables(names, os.environ):
+            raise surface.UsageError(f"release {release} knows no environment variable {', '.join(unknown)}")
+    except surface.UsageError as error:
+        fail(f"usage: {program} [options]\n{program}: error: {error}", 2)
+    try:
+        node = cards.load_node()
+        faults = node["faults"]
+        if "crash_after" in faults:
+            kill_later(faults["crash_after"])
+        if faults.get("crash_at_start"):
+            fail("RuntimeError: Engine core initialization failed. See root cause above. (simulated fault)")
+        # Limits first: a request the scheduler refuses never reaches a card.
+        limits_of(command)
+        modules = cards.acquire(node, os.environ, command.number("--tensor-parallel-size", 1))
+        log(f"given {record(release, given, os.environ, modules)}", "front.py")
+        warm_up(release, command, os.environ, faults)
+    except (cards.AcquireError, warmup.BucketError) as error:
+        fail(str(error))
+    except ValueError as error:
+        fail(f"ValueError: {error}")
+    server = translate(command, names)
+    if faults.get("wrong_answer"):
+        server += ["--middleware", "gaudi_simulated.faults.WrongAnswer"]
+    log(f"becoming the real vLLM for CPUs: {' '.join(word for word in server if word.startswith('--'))}", "front.py")
+    sys.stdout.flush()
+    scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
+    os.execve(
+        PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], real_environment(os.environ, scratch)
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
