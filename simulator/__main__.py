@@ -8,7 +8,7 @@ from pathlib import Path
 
 import docker
 
-from simulator import engine, nodes
+from simulator import engine, nodes, world
 from simulator.settings import Scope, SimulatorError
 from simulator.standins import description
 
@@ -34,14 +34,16 @@ def _engine(_: argparse.Namespace) -> None:
 
 def _up(arguments: argparse.Namespace) -> None:
     scope = Scope(arguments.scope)
-    started = nodes.up(engine.ensure(), scope, arguments.node or [nodes.DEFAULT_NAME], arguments.describe, print)
+    names = arguments.node or [nodes.DEFAULT_NAME]
+    releases = [] if arguments.no_vault else arguments.release or [world.RELEASE]
+    started = world.up(engine.ensure(), scope, names, arguments.describe, print, releases)
     for node in started:
         print(f"Simulated node {node.name} is up ({node.description}): ssh -F {_ssh_config(scope)} {node.name}")
 
 
 def _down(arguments: argparse.Namespace) -> None:
     client = engine.connect()
-    removed = nodes.down(client, Scope(arguments.scope), arguments.node) if client else []
+    removed = world.down(client, Scope(arguments.scope), arguments.node) if client else []
     print(f"Removed {', '.join(removed)}" if removed else "Nothing to remove")
 
 
@@ -86,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME|FILE",
         help="what the nodes look like (%(default)s)",
     )
+    up.add_argument("--release", action="append", help=f"serving image the vault holds ({world.RELEASE})")
+    up.add_argument("--no-vault", action="store_true", help="nodes only")
     return parser
 
 

@@ -91,9 +91,15 @@ def vllm(client: DockerClient, say: Say) -> str:
     return reference
 
 
-def serving(client: DockerClient, say: Say) -> str:
-    """Give the stand-in for the vendor's serving image: the real vLLM behind a front of its release."""
-    return build(client, "serving", context.tree(_SOURCES / "serving"), {"BASE": vllm(client, say)}, say)
+def serving(client: DockerClient, release: str, tag: str, say: Say) -> str:
+    """Give the stand-in for the vendor's serving image of a release: the real vLLM behind that release's front."""
+    arguments = {
+        "BASE": vllm(client, say),
+        "RELEASE": release,
+        # The vendor's plugin carries the version and build of its image: 1.22.2-32 brings 1.22.2.32.
+        "PLUGIN_VERSION": tag.replace("-", "."),
+    }
+    return build(client, "serving", context.tree(_SOURCES / "serving"), arguments, say)
 
 
 def exists(client: DockerClient, reference: str) -> bool:

@@ -14,7 +14,7 @@ from docker import DockerClient
 from docker.models.containers import Container
 
 from simulator import context, host, images, inventory, keys, network
-from simulator.context import File
+from simulator.context import Files
 from simulator.inventory import Node
 from simulator.settings import LABEL, Scope, SimulatorError
 from simulator.standins import description
@@ -33,7 +33,9 @@ _SSH = "22/tcp"
 Say = Callable[[str], None]
 
 
-def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say) -> list[Node]:
+def up(
+    client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say, weights: Files
+) -> list[Node]:
     """Start nodes, or find them running as described already; return when systemd and ssh answer on all."""
     try:
         document = description.load(describe)
@@ -42,12 +44,13 @@ def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str |
     with host.lock("images"):
         image = images.node(client, say)
     with host.lock(f"scope-{scope.name}"):
-        user_key = _user_key(scope)
         network.ensure(client, scope)
-        rendered = description.render(document)
-        started = [
-            _start(client, scope, name, image, document["description"], rendered, user_key, say) for name in names
-        ]
+        files = {
+            **weights,
+            description.NODE_DOCUMENT.lstrip("/"): context.text(description.render(document)),
+            f"home/{inventory.USER}/.ssh/authorized_keys": context.text(_user_key(scope)),
+        }
+        started = [_start(client, scope, name, image, document["description"], files, say) for name in names]
         for container in started:
             _wait_for_boot(container)
         found = write_inventory(client, scope)
@@ -106,17 +109,10 @@ def _describe(container: Container) -> Node:
 
 
 def _start(
-    client: DockerClient,
-    scope: Scope,
-    name: str,
-    image: str,
-    described: str,
-    document: str,
-    user_key: str,
-    say: Say,
+    client: DockerClient, scope: Scope, name: str, image: str, described: str, files: Files, say: Say
 ) -> Container:
     """Give a running container for a node; one that was made from other inputs is replaced."""
-    inputs = context.digest({}, image, document, user_key)
+    inputs = context.digest(files, image)
     full_name = f"{scope.prefix}-{name}"
     with contextlib.suppress(docker.errors.NotFound):
         existing = client.containers.get(full_name)
@@ -124,7 +120,7 @@ def _start(
             if existing.status != "running":
                 existing.start()
             return existing
-        say(f"Replacing node {name}: its image, description or key has changed")
+        say(f"Replacing node {name}: its image, description or files have changed")
         _remove(client, existing)
     say(f"Starting simulated node {name} ({described})")
     volume = f"{full_name}-docker"
@@ -148,7 +144,11 @@ def _start(
         host_config=_host_config(client, scope, volume, ports),
     )
     container = client.containers.get(created["Id"])
-    container.put_archive("/", context.archive(_identity(document, host_key, user_key)))
+    host_keys = {
+        "etc/ssh/ssh_host_ed25519_key": context.text(host_key.private, 0o600),
+        "etc/ssh/ssh_host_ed25519_key.pub": context.text(host_key.public + "\n"),
+    }
+    container.put_archive("/", context.archive({**files, **host_keys}))
     container.start()
     return container
 
@@ -181,16 +181,6 @@ def _host_config(
     )
     # What the command line calls systempaths=unconfined; the SDK has no word for it.
     return {**config, "MaskedPaths": [], "ReadonlyPaths": []}
-
-
-def _identity(document: str, host_key: keys.Pair, user_key: str) -> dict[str, File]:
-    """Give the files that make a node this one, and let its user in."""
-    return {
-        description.NODE_DOCUMENT.lstrip("/"): context.text(document),
-        "etc/ssh/ssh_host_ed25519_key": context.text(host_key.private, 0o600),
-        "etc/ssh/ssh_host_ed25519_key.pub": context.text(host_key.public + "\n"),
-        f"home/{inventory.USER}/.ssh/authorized_keys": File(user_key.encode(), 0o644),
-    }
 
 
 def _user_key(scope: Scope) -> str:
