@@ -18,7 +18,8 @@ from typing import Any
 
 NAME = "Simulated-Tiny-Qwen2"
 SEED = 20251121
-HIDDEN, HEADS, KV_HEADS, LAYERS, INTERMEDIATE, VOCABULARY, LENGTH = 64, 4, 2, 2, 256, 512, 32768
+# Heads of 32: the smallest the CPU attention of vLLM takes.
+HIDDEN, HEADS, KV_HEADS, LAYERS, INTERMEDIATE, VOCABULARY, LENGTH = 128, 4, 2, 2, 256, 512, 32768
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 # What the merges of the tokenizer are learnt from.
