@@ -1,0 +1,282 @@
+#!/usr/bin/python
+"""Start long work on a node, or attach to it, and bring back its result."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_job
+short_description: Run long work that belongs to the node, and follow it
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Starts C(gaudi-job@KEY.service) for a command, or attaches to the one that already runs for the same key, or
+    returns the recorded result of a finished one with the same command, environment and inputs.
+  - The work goes on when the connection drops, the controller dies or Ctrl-C is pressed; running the same task
+    again follows it again and never starts it twice. After a reboot it is C(interrupted), and the next run
+    starts the command again, which is expected to continue where it stopped.
+  - On the controller the work's progress is shown, a bar on a terminal and a line every O(interval) seconds in
+    a log. How to come back to it is said first, since after Ctrl-C nothing can be said.
+  - The role P(gaudi_serving.node_job#role) installs what runs the work.
+options:
+  key:
+    description: Name of the work on this node, such as C(fetch.qwen3-8b).
+    type: str
+    required: true
+  command:
+    description: The command, as an argument vector. Needed to start; no shell is involved.
+    type: list
+    elements: str
+  environment:
+    description: Environment of the command. Not for secrets, which belong into root-only files the command reads.
+    type: dict
+    default: {}
+  inputs:
+    description: What the result depends on besides the command, such as a revision; compared, not passed on.
+    type: dict
+    default: {}
+  state:
+    description:
+      - V(finished) starts or attaches and follows until it ends. V(started) does not wait.
+      - V(followed) attaches to what runs under this key, whatever it is, and starts nothing.
+      - V(cancelled) stops it and says so in its state. V(read) only looks.
+    type: str
+    choices: [finished, started, followed, cancelled, read]
+    default: finished
+  force:
+    description: Do the work even if the same work succeeded before.
+    type: bool
+    default: false
+  interval:
+    description: Show progress in a log every so many seconds.
+    type: int
+    default: 30
+  seen:
+    description: A digest RV(digest) of an earlier look, for whoever follows.
+    type: str
+    default: ""
+  wait:
+    description: Wait up to so many seconds for something newer than O(seen).
+    type: int
+    default: 0
+attributes:
+  check_mode:
+    description: Says whether the work would be started, and starts nothing.
+    support: full
+  diff_mode:
+    description: Changes no file of interest.
+    support: none
+  action:
+    description: Runs on the controller, with a module on the node.
+    support: full
+  platform:
+    description: Linux with systemd.
+    support: full
+    platforms: posix
+"""
+
+EXAMPLES = r"""
+- name: Convert the weights, and follow until it is done
+  node_job:
+    key: convert.deepseek-r1
+    command: [/usr/bin/python3, /usr/local/lib/gaudi-serving/fp8_convert.py, /data/models/IN, /data/models/OUT]
+    inputs:
+      source_manifest: 5f0c
+  become: true
+
+- name: Stop it; what is finished stays
+  node_job:
+    key: convert.deepseek-r1
+    state: cancelled
+  become: true
+"""
+
+RETURN = r"""
+job:
+  description: How the job stands.
+  returned: always
+  type: dict
+  contains:
+    key:
+      description: Name of the job.
+      type: str
+      sample: convert.deepseek-r1
+    standing:
+      description: One of absent, running, succeeded, failed, cancelled, interrupted.
+      type: str
+      sample: succeeded
+    progress:
+      description: The last progress the work wrote; empty if none.
+      type: dict
+      sample: {phase: convert, done: 4200000000, total: 4200000000, unit: bytes, rate: 2100000000, eta: 0.0}
+    text:
+      description: The same in words.
+      type: str
+      sample: "convert: 4.2 GB of 4.2 GB (100 %), 2.1 GB/s"
+    state:
+      description: What was written about its last run, with the last lines of its log.
+      type: dict
+      sample: {state: succeeded, started: "2026-01-31T08:00:00Z", ended: "2026-01-31T08:05:00Z", status: 0, log: []}
+result:
+  description: What the work left as its result; empty if nothing.
+  returned: when it succeeded
+  type: dict
+  sample: {shards: 163}
+digest:
+  description: Stands for all of the above; the same as long as nothing changes.
+  returned: always
+  type: str
+  sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import jobs
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "key": {"type": "str", "required": True, "no_log": False},
+    "command": {"type": "list", "elements": "str"},
+    "environment": {"type": "dict", "default": {}},
+    "inputs": {"type": "dict", "default": {}},
+    "state": {
+        "type": "str",
+        "choices": ["finished", "started", "followed", "cancelled", "read"],
+        "default": "finished",
+    },
+    "force": {"type": "bool", "default": False},
+    "interval": {"type": "int", "default": 30},
+    "seen": {"type": "str", "default": ""},
+    "wait": {"type": "int", "default": 0},
+}
+
+JOBS = Path("/var/lib/gaudi-serving/jobs")
+# Seconds between two looks while waiting; progress is written twice a second.
+LOOK_AGAIN = 0.5
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} if it is not there."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+
+
+def systemctl(module: AnsibleModule, *arguments: str) -> str:
+    """Run systemctl and return what it printed; fails the module with its words."""
+    status, output, errors = module.run_command([module.get_bin_path("systemctl", required=True), *arguments])
+    if status != 0:
+        module.fail_json(msg=f"systemctl {' '.join(arguments)} failed with status {status}: {errors.strip()}")
+    return str(output)
+
+
+def look(module: AnsibleModule, key: str) -> dict[str, Any]:
+    """Read how a job stands."""
+    folder = JOBS / key
+    active = systemctl(module, "show", "--property=ActiveState", "--value", f"gaudi-job@{key}.service").strip()
+    state = read_json(folder / "state.json")
+    progress = read_json(folder / "progress.json")
+    return {
+        "key": key,
+        "standing": jobs.standing(state, active),
+        "digest": read_json(folder / "job.json").get("digest"),
+        "progress": progress,
+        "text": jobs.progress_text(progress),
+        "state": state,
+    }
+
+
+def describe(module: AnsibleModule, wanted: str) -> None:
+    """Write the description the unit reads; root's alone, since commands name what a site serves."""
+    folder = JOBS / module.params["key"]
+    content = {
+        "key": module.params["key"],
+        "command": module.params["command"],
+        "environment": module.params["environment"],
+        "inputs": module.params["inputs"],
+        "digest": wanted,
+        "requested": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    temporary = folder / "job.json.writing"
+    temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+    temporary.chmod(0o600)
+    temporary.replace(folder / "job.json")
+
+
+def request(module: AnsibleModule) -> bool:
+    """Start the work unless it runs or is done; returns whether it was (or would be) started."""
+    key, command = module.params["key"], module.params["command"]
+    if not command:
+        module.fail_json(msg=f"Work {key} can only be started with a command.")
+    wanted = jobs.digest(command, module.params["environment"], module.params["inputs"])
+    if module.check_mode:
+        job = look(module, key)
+        return bool(jobs.decide(job["standing"], job["digest"], wanted, module.params["force"]) == "start")
+    folder = JOBS / key
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Two controllers may ask at once: the one that comes second finds the unit running.
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        job = look(module, key)
+        try:
+            todo = jobs.decide(job["standing"], job["digest"], wanted, module.params["force"])
+        except ValueError as refusal:
+            module.fail_json(msg=f"{key}: {refusal}", job=job)
+        if todo == "start":
+            describe(module, wanted)
+            for left_over in ("progress.json", "state.json"):
+                (folder / left_over).unlink(missing_ok=True)
+            systemctl(module, "start", f"gaudi-job@{key}.service")
+    return bool(todo == "start")
+
+
+def cancel(module: AnsibleModule) -> bool:
+    """Stop the work if it runs; returns whether it did."""
+    key = module.params["key"]
+    if look(module, key)["standing"] != "running":
+        return False
+    if not module.check_mode:
+        (JOBS / key / "cancelled").touch()
+        systemctl(module, "stop", f"gaudi-job@{key}.service")
+    return True
+
+
+def answer(module: AnsibleModule, changed: bool) -> None:
+    """Report how the job stands, as soon as it is not what the caller has seen or the wait is over."""
+    deadline = time.monotonic() + module.params["wait"]
+    while True:
+        job = look(module, module.params["key"])
+        digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:32]
+        if digest != module.params["seen"] or time.monotonic() >= deadline:
+            result = job["state"].get("result", {}) if job["standing"] == "succeeded" else {}
+            module.exit_json(changed=changed, job=job, result=result, digest=digest)
+        time.sleep(LOOK_AGAIN)
+
+
+def main() -> None:
+    """Decide, act, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        jobs.check_key(module.params["key"])
+    except ValueError as refusal:
+        module.fail_json(msg=str(refusal))
+    if os.geteuid() != 0:
+        module.fail_json(msg="Work on a node is root's: run this with become: true.")
+    wish = module.params["state"]
+    changed = False
+    if wish in ("finished", "started"):
+        changed = request(module)
+    elif wish == "cancelled":
+        changed = cancel(module)
+    answer(module, changed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+#!/usr/bin/python
+"""List the long work of a node, running and past."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_job_info
+short_description: List the long work of a node
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Reads every job M(node_job) has ever started on this node, with how it stands and how far it is.
+options: {}
+attributes:
+  check_mode:
+    description: Only reads.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux with systemd.
+    support: full
+    platforms: posix
+seealso:
+  - module: node_job
+"""
+
+EXAMPLES = r"""
+- name: Read all jobs
+  node_job_info:
+  become: true
+  register: seen
+"""
+
+RETURN = r"""
+jobs:
+  description: The jobs, by key.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - key: fetch.qwen3-8b
+      standing: succeeded
+      text: "fetch: 16.4 GB of 16.4 GB (100 %)"
+      since: "2026-01-31T08:00:00Z"
+      message: ""
+table:
+  description: The same as lines of text.
+  returned: always
+  type: list
+  elements: str
+  sample: ["fetch.qwen3-8b    succeeded    2026-01-31T08:00:00Z  fetch: 16.4 GB of 16.4 GB (100 %)"]
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import jobs
+
+ARGUMENT_SPEC: dict[str, Any] = {}
+
+JOBS = Path("/var/lib/gaudi-serving/jobs")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} if it is not there."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+
+
+def main() -> None:
+    """Read every job's files and ask systemd once for all of them."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    keys = sorted(path.parent.name for path in JOBS.glob("*/job.json"))
+    active: dict[str, str] = {}
+    if keys:
+        command = [module.get_bin_path("systemctl", required=True), "show", "--property=Id,ActiveState"]
+        status, output, errors = module.run_command([*command, *(f"gaudi-job@{key}.service" for key in keys)])
+        if status != 0:
+            module.fail_json(msg=f"systemctl show failed with status {status}: {errors.strip()}")
+        active = jobs.active_states(output)
+    found = []
+    for key in keys:
+        state = read_json(JOBS / key / "state.json")
+        found.append(
+            {
+                "key": key,
+                "standing": jobs.standing(state, active.get(f"gaudi-job@{key}.service", "inactive")),
+                "text": jobs.progress_text(read_json(JOBS / key / "progress.json")),
+                "since": str(state.get("started", "")),
+                "message": str(state.get("message", "")),
+            }
+        )
+    module.exit_json(changed=False, jobs=found, table=jobs.table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Run one long piece of work under systemd, so that it belongs to the node and not to a connection.
+
+    gaudi_job.py KEY        (called by gaudi-job@KEY.service)
+
+The description lies in /var/lib/gaudi-serving/jobs/KEY/job.json, written by the Ansible module node_job. Beside
+it this program keeps state.json (how the job stands) and log (what the work printed); the work itself keeps
+progress.json (path in GAUDI_JOB_PROGRESS) and may leave result.json (path in GAUDI_JOB_RESULT).
+
+A job that was cut off by a stop, a crash or a reboot is "interrupted": the work is started again by the next
+request and is expected to continue where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+JOBS = Path("/var/lib/gaudi-serving/jobs")
+LOG_LIMIT = 1024 * 1024  # bytes of log kept of one run; the journal has all of it
+TAIL = 20  # lines of it that go into the state
+
+
+def now() -> str:
+    """The time as state files have it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a file in one step, so that a reader never sees half of it."""
+    temporary = path.with_name(path.name + ".writing")
+    with temporary.open("w", encoding="utf-8") as out:
+        json.dump(content, out, indent=1, sort_keys=True)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} if it is not there."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+
+
+def boot_id() -> str:
+    """Names this boot of the node; after another one nothing of ours can still run."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+class Log:
+    """The last words of the work: all of them to the journal, the last megabyte to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stream = path.open("w", encoding="utf-8", buffering=1)
+        self.size = 0
+        self.tail: list[str] = []
+
+    def add(self, line: str) -> None:
+        """Take one line."""
+        print(line, flush=True)
+        self.tail = [*self.tail[-(TAIL - 1) :], line]
+        if self.size > LOG_LIMIT:
+            self.stream.close()
+            self.path.replace(self.path.with_name("log.1"))
+            self.stream, self.size = self.path.open("w", encoding="utf-8", buffering=1), 0
+        self.size += len(line) + 1
+        self.stream.write(line + "\n")
+
+
+class Job:
+    """One run of one job."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.description = read_json(folder / "job.json")
+        self.started = now()
+        self.stopped = False
+        self.work: subprocess.Popen[str] | None = None
+
+    def state(self, name: str, log: Log, **more: object) -> None:
+        """Write down how the job stands."""
+        content = {
+            "state": name,
+            "digest": self.description["digest"],
+            "started": self.started,
+            "boot_id": boot_id(),
+            "log": log.tail,
+            **more,
+        }
+        write_json(self.folder / "state.json", content)
+
+    def stop(self, _signal: int, _frame: object) -> None:
+        """Pass a stop on to the work, which may finish what it is writing."""
+        self.stopped = True
+        if self.work is not None:
+            self.work.terminate()
+
+    def run(self) -> int:
+        """Do the work; returns its exit status."""
+        for name in ("progress.json", "result.json", "cancelled"):
+            (self.folder / name).unlink(missing_ok=True)
+        log = Log(self.folder / "log")
+        self.state("running", log)
+        signal.signal(signal.SIGTERM, self.stop)
+        environment = {
+            **os.environ,
+            **self.description["environment"],
+            "GAUDI_JOB_PROGRESS": str(self.folder / "progress.json"),
+            "GAUDI_JOB_RESULT": str(self.folder / "result.json"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        try:
+            self.work = subprocess.Popen(
+                self.description["command"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            self.state("failed", log, ended=now(), status=127, message=f"{error.filename}: {error.strerror}")
+            return 1
+        if self.stopped:  # the stop came before there was anything to stop
+            self.work.terminate()
+        for line in self.work.stdout or ():
+            log.add(line.rstrip("\n"))
+        status = self.work.wait()
+        self.finish(status, log)
+        # A stop is no failure of the unit: the state says "interrupted" or "cancelled".
+        return 0 if self.stopped else status if 0 <= status < 128 else 1
+
+    def finish(self, status: int, log: Log) -> None:
+        """Write down how it ended, with the work's own last sentence where it failed."""
+        said = next((line for line in reversed(log.tail) if line.strip()), "it printed nothing")
+        if status == 0:
+            self.state("succeeded", log, ended=now(), status=0, result=read_json(self.folder / "result.json"))
+        elif (self.folder / "cancelled").exists():
+            self.state("cancelled", log, ended=now(), status=status, message="cancelled on request")
+        elif self.stopped:
+            self.state("interrupted", log, ended=now(), status=status, message="stopped; run it again to continue")
+        else:
+            how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+            self.state("failed", log, ended=now(), status=status, message=f"{said} ({how})")
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point: the key of the job."""
+    if len(arguments) != 1:
+        print("usage: gaudi_job.py KEY", file=sys.stderr)
+        return 2
+    folder = JOBS / arguments[0]
+    if not (folder / "job.json").exists():
+        print(f"There is no job {arguments[0]}: {folder / 'job.json'} is missing.", file=sys.stderr)
+        return 2
+    return Job(folder).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

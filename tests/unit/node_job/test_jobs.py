@@ -1,0 +1,190 @@
+"""Decisions about long work, and the program that runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi import jobs
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROGRAM = Path(__file__).parents[3] / "roles" / "node_job" / "files" / "gaudi_job.py"
+
+
+@pytest.mark.parametrize("key", ["fetch.qwen3-8b", "a", "convert.deepseek-r1-0528"])
+def test_keys_that_can_name_a_unit(key: str) -> None:
+    assert jobs.check_key(key) == key
+
+
+@pytest.mark.parametrize("key", ["", "../x", "a/b", "a\nb", "-a", "a-", "A", "a..b", "x" * 64, "a%b", "a b", "a\n"])
+def test_keys_that_cannot(key: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the key"):
+        jobs.check_key(key)
+
+
+def test_work_is_the_same_only_with_the_same_inputs() -> None:
+    one = jobs.digest(["fetch"], {"A": "1"}, {"revision": "abc"})
+    assert one == jobs.digest(["fetch"], {"A": "1"}, {"revision": "abc"})
+    others = [
+        jobs.digest(["fetch", ""], {"A": "1"}, {"revision": "abc"}),
+        jobs.digest(["fetch"], {"A": "2"}, {"revision": "abc"}),
+        jobs.digest(["fetch"], {"A": "1"}, {"revision": "abd"}),
+    ]
+    assert one not in others
+
+
+@pytest.mark.parametrize(
+    ("state", "active", "expected"),
+    [
+        ({}, "inactive", "absent"),
+        ({}, "activating", "running"),
+        ({"state": "running"}, "active", "running"),
+        ({"state": "running"}, "inactive", "interrupted"),
+        ({"state": "running"}, "failed", "interrupted"),
+        ({"state": "succeeded"}, "inactive", "succeeded"),
+        ({"state": "failed"}, "failed", "failed"),
+        ({"state": "succeeded"}, "active", "running"),
+    ],
+)
+def test_how_a_job_stands(state: dict[str, Any], active: str, expected: str) -> None:
+    assert jobs.standing(state, active) == expected
+
+
+def test_what_to_do_about_a_request() -> None:
+    assert jobs.decide("absent", None, "a", force=False) == "start"
+    assert jobs.decide("running", "a", "a", force=True) == "attach"
+    assert jobs.decide("succeeded", "a", "a", force=False) == "keep"
+    assert jobs.decide("succeeded", "a", "a", force=True) == "start"
+    assert jobs.decide("succeeded", "a", "b", force=False) == "start"
+    assert jobs.decide("interrupted", "a", "a", force=False) == "start"
+    with pytest.raises(ValueError, match="other work runs"):
+        jobs.decide("running", "a", "b", force=True)
+
+
+def test_progress_as_text() -> None:
+    text = jobs.progress_text(
+        {"phase": "fetch", "done": 4.2e9, "total": 16.4e9, "unit": "bytes", "rate": 1e8, "eta": 122.0, "message": ""}
+    )
+    assert text == "fetch: 4.2 GB of 16.4 GB (26 %), 100.0 MB/s, 2 min 02 s to go"
+    assert jobs.progress_text({}) == "working: no figures yet"
+    assert jobs.progress_text({"phase": "list", "done": 3, "total": 0, "unit": "files"}) == "list: 3 files of 0 files"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["phase", "done", "total", "unit", "rate", "eta"]), st.none() | st.text() | st.floats()
+    )
+)
+def test_no_progress_document_crashes_the_follower(document: dict[str, Any]) -> None:
+    assert jobs.progress_text(document)
+
+
+def test_states_of_several_units() -> None:
+    shown = "Id=gaudi-job@a.service\nActiveState=active\n\nId=gaudi-job@b.service\nActiveState=inactive\n"
+    assert jobs.active_states(shown) == {"gaudi-job@a.service": "active", "gaudi-job@b.service": "inactive"}
+
+
+def _load() -> Any:
+    spec = importlib.util.spec_from_file_location("gaudi_job", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "job").mkdir()
+    return tmp_path / "job"
+
+
+def describe(folder: Path, code: str, **environment: str) -> None:
+    (folder / "job.json").write_text(
+        json.dumps({"command": [sys.executable, "-c", code], "environment": environment, "digest": "d"})
+    )
+
+
+def state(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "state.json").read_text()))
+
+
+def run(folder: Path) -> int:
+    script = (
+        f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import gaudi_job, pathlib;"
+        f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
+    )
+    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True).returncode
+
+
+def test_success_brings_back_the_result(folder: Path) -> None:
+    describe(folder, "import os, json; json.dump({'n': 3}, open(os.environ['GAUDI_JOB_RESULT'], 'w')); print('done')")
+    assert run(folder) == 0
+    assert state(folder)["state"] == "succeeded"
+    assert state(folder)["result"] == {"n": 3}
+    assert state(folder)["log"] == ["done"]
+
+
+def test_an_old_result_is_not_taken_for_a_new_one(folder: Path) -> None:
+    (folder / "result.json").write_text('{"n": 1}')
+    describe(folder, "pass")
+    run(folder)
+    assert state(folder)["result"] == {}
+
+
+def test_failure_carries_the_works_own_sentence(folder: Path) -> None:
+    describe(folder, "import sys; print('started'); print('no room left', file=sys.stderr); sys.exit(3)")
+    assert run(folder) == 3
+    assert (state(folder)["state"], state(folder)["message"]) == ("failed", "no room left (exit status 3)")
+
+
+def test_a_killed_work_says_so(folder: Path) -> None:
+    describe(folder, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert run(folder) == 1
+    assert state(folder)["message"] == "it printed nothing (killed by signal 9)"
+
+
+def test_a_command_that_is_not_there_says_so(folder: Path) -> None:
+    (folder / "job.json").write_text(json.dumps({"command": ["/nonexistent"], "environment": {}, "digest": "d"}))
+    assert run(folder) == 1
+    assert "/nonexistent: No such file" in state(folder)["message"]
+
+
+def test_only_the_end_of_a_long_log_is_kept(folder: Path) -> None:
+    describe(folder, "for i in range(60000): print('line', i, 'x' * 40)")
+    assert run(folder) == 0
+    assert state(folder)["log"][-1].startswith("line 59999 ")
+    assert len(state(folder)["log"]) == 20
+    assert (folder / "log").stat().st_size + (folder / "log.1").stat().st_size < 2.2 * 1024 * 1024
+
+
+@pytest.mark.parametrize(("cancelled", "expected"), [(True, "cancelled"), (False, "interrupted")])
+def test_a_stop_reaches_the_work_and_is_written_down(folder: Path, cancelled: bool, expected: str) -> None:
+    describe(
+        folder,
+        "import signal, sys, pathlib, os\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        "pathlib.Path(os.environ['GAUDI_JOB_PROGRESS']).write_text('{}')\n"
+        "signal.pause()",
+    )
+    script = (
+        f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import gaudi_job, pathlib;"
+        f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not (folder / "progress.json").exists():
+        assert time.monotonic() < deadline
+    if cancelled:
+        (folder / "cancelled").touch()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert state(folder)["state"] == expected
