@@ -186,13 +186,15 @@ def topology_from_case(given: Mapping[str, Any]) -> dict[str, Any]:
         _require(isinstance(given[key], str), f"{key} is text as hl-smi prints it, not {shown(str(given[key]))}")
     names = [row["name"] for row in parse_csv(given["hl_smi_name_csv"], ["name"])]
     numbers = [_index_and_module(row) for row in parse_csv(given["hl_smi_index_module_csv"], ["index", "module_id"])]
-    if len(names) != len(numbers):
-        raise ValueError(f"hl_smi_name_csv lists {len(names)} cards, hl_smi_index_module_csv {len(numbers)}")
+    counts = f"hl_smi_name_csv lists {len(names)} cards, hl_smi_index_module_csv {len(numbers)}"
+    _require(len(names) == len(numbers), counts)
+    modules = [module_id for _index, module_id in numbers]
+    twice = next((module_id for module_id in modules if modules.count(module_id) > 1), None)
+    _require(twice is None, f"hl_smi_index_module_csv lists module {twice} twice")
     affinity = {row.module_id: row for row in parse_topo(given["hl_smi_topo"])} if numbers else {}
     in_use = _module_ids(given.get("modules_in_use", []))
-    absent = sorted(in_use - {module_id for _index, module_id in numbers})
-    if absent:
-        raise ValueError(f"modules_in_use names module {absent[0]}, which hl_smi_index_module_csv does not list")
+    absent = next(iter(sorted(in_use - set(modules))), None)
+    _require(absent is None, f"modules_in_use names module {absent}, which hl_smi_index_module_csv does not list")
     cards = []
     for name, (index, module_id) in zip(names, numbers):
         card = new_card(index, module_id)

@@ -66,7 +66,8 @@ def owner_of(cgroup: str, init_cgroup: str = "") -> tuple[str | None, str | None
     container: str | None = None
     # systemd's hierarchy first: the resource hierarchies of v1 may know a parent only.
     for controllers, path in sorted(_paths(cgroup), key=lambda line: line[0] not in {"", "name=systemd"}):
-        below = path[len(base.get(controllers, "")) :] if path.startswith(base.get(controllers, "") + "/") else path
+        root = base.get(controllers, "")
+        below = path[len(root) :] if f"{path}/".startswith(f"{root}/") else path
         for part in below.split("/"):
             if match := _CONTAINER.fullmatch(part):
                 container = container or match.group(1)[:_SHORT_ID]
