@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from ansible.module_utils.gaudi.checks import Reader, Refusal, integer, number
+from .checks import Reader, Refusal, integer, number
 
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
@@ -302,7 +303,7 @@ class ReleaseEntry:
     image: Mapping[str, str]
     fork_directory: str
     pins: Mapping[str, Pin]
-    constants: Mapping[str, object]
+    constants: Mapping[str, Any]
     environment: Mapping[str, str]
     execution_modes: Mapping[str, str]
     unsupported: Mapping[str, str]

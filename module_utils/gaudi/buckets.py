@@ -1,0 +1,167 @@
+"""Buckets: the shapes a release compiles, as its own bucketing generates them from minimum, step, maximum and limit.
+
+Units: batch sizes count sequences, sequence lengths count tokens, decode blocks count KV cache blocks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .checks import Refusal
+
+# One dimension of a phase; VLLM_<PHASE>_<DIM>_BUCKET_<PARAM> are its variables.
+DIMENSIONS = (("PROMPT", "BS"), ("PROMPT", "SEQ"), ("DECODE", "BS"), ("DECODE", "BLOCK"))
+
+
+def ceil_to(value: int, base: int) -> int:
+    """``value`` rounded up to a multiple of ``base``."""
+    return -(-value // base) * base
+
+
+def ceil_div(value: int, divisor: int) -> int:
+    """Division rounded up."""
+    return -(-value // divisor)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Minimum, step and maximum of one dimension, and the padding limit of releases that know one (0.0 to 0.5)."""
+
+    minimum: int
+    step: int
+    maximum: int
+    limit: float | None = None
+
+    def check(self, name: str) -> None:
+        """Refuse what the release's bucketing asserts on only after the weights are loaded; ``name`` is PROMPT_SEQ."""
+        if self.minimum > self.maximum:
+            raise Refusal(
+                f"VLLM_{name}_BUCKET_MIN is {self.minimum}, above VLLM_{name}_BUCKET_MAX {self.maximum}: the bucket "
+                f"code would stop the server after loading. Lower the minimum or raise the maximum."
+            )
+
+    def values(self, *, honour_limit: bool = True) -> list[int]:
+        """The buckets of this dimension, ascending.
+
+        Without a limit: powers of two from the minimum while below the step, then every multiple of the step up to the
+        maximum (vllm-hpu-extension, ``warmup_range``). With one: see :func:`limited`.
+        """
+        if self.limit is None or not honour_limit:
+            return linear(self.minimum, self.step, self.maximum)
+        return limited(self.minimum, self.step, self.maximum, self.limit)
+
+
+def linear(minimum: int, step: int, maximum: int) -> list[int]:
+    """Ramp up by doubling to the step, then walk by the step.
+
+    >>> linear(2, 32, 64)
+    [2, 4, 8, 16, 32, 64]
+    """
+    ramp = []
+    value = minimum
+    while value < step and value <= maximum:
+        ramp.append(value)
+        value *= 2
+    first = max(step, ceil_to(minimum, step))
+    return ramp + list(range(first, maximum + 1, step))
+
+
+def limited(minimum: int, step: int, maximum: int, limit: float) -> list[int]:
+    """Ramp up by doubling beyond the step, then keep a value only where leaving it out would pad more than ``limit``.
+
+    The worst case of leaving a value out is a request one below the value after it: all of it above the last kept
+    value is padding. The maximum is always kept, on the grid or not. 0.0 gives the linear list, 0.5 nearly doubles.
+
+    >>> limited(896, 128, 4096, 0.25)
+    [896, 1152, 1536, 2048, 2688, 3584, 4096]
+    """
+    kept = [minimum]
+    value = minimum
+    while value <= maximum:
+        last = kept[-1]
+        if value <= step:
+            following = last * 2
+            if following <= maximum:
+                kept.append(following)
+        else:
+            following = value + step
+            if value != last and 1 - last / (following - 1) > limit:
+                kept.append(value)
+        value = following
+    if kept[-1] != maximum:
+        kept.append(maximum)
+    return kept
+
+
+def prompt_graphs(sizes: Sequence[int], lengths: Sequence[int], max_num_batched_tokens: int | None) -> int:
+    """How many prompt shapes are warmed up: those within the token budget, or all when not even the smallest is."""
+    if max_num_batched_tokens is None:
+        return len(sizes) * len(lengths)
+    within = sum(bisect_right(lengths, max_num_batched_tokens // size) for size in sizes)
+    return within or len(sizes) * len(lengths)
+
+
+def decode_graphs(sizes: Sequence[int], blocks: Sequence[int]) -> int:
+    """How many decode shapes are warmed up: a batch needs at least one block a sequence, so bs > blocks is left out."""
+    return sum(len(blocks) - bisect_left(blocks, size) for size in sizes)
+
+
+def bucket_for(value: int, buckets: Sequence[int]) -> int | None:
+    """The smallest bucket that holds ``value``; None when it is larger than the last and compiles at run time."""
+    place = bisect_left(buckets, value)
+    return buckets[place] if place < len(buckets) else None
+
+
+def shape_for(batch: int, length: int, sizes: Sequence[int], lengths: Sequence[int]) -> tuple[int | None, int | None]:
+    """The shape a batch runs in.
+
+    >>> shape_for(3, 412, [1, 2, 4], [128, 256, 384, 512])
+    (4, 512)
+    """
+    return bucket_for(batch, sizes), bucket_for(length, lengths)
+
+
+def from_environment(environment: Mapping[str, str], *, limits: bool) -> dict[str, Range]:
+    """The four ranges out of the variables; ``limits`` says whether the release reads the LIMIT variables.
+
+    Raises :class:`Refusal` for a value the release's bucketing would stop at.
+    """
+    ranges = {}
+    for phase, dimension in DIMENSIONS:
+        name = f"{phase}_{dimension}"
+        found = {}
+        for key in ("MIN", "STEP", "MAX"):
+            variable = f"VLLM_{name}_BUCKET_{key}"
+            text = environment.get(variable, "")
+            if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= 1 << 31:
+                raise Refusal(f"{variable} must be a whole number from 1, not {text[:40]!r}.")
+            found[key] = int(text)
+        limit = environment.get(f"VLLM_{name}_BUCKET_LIMIT") if limits else None
+        ranges[name] = Range(found["MIN"], found["STEP"], found["MAX"], _limit(name, limit))
+        ranges[name].check(name)
+    return ranges
+
+
+def _limit(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 0.5:
+        raise Refusal(f"VLLM_{name}_BUCKET_LIMIT must be a number from 0.0 to 0.5, not {text[:40]!r}.")
+    return value
+
+
+def document(
+    ranges: Mapping[str, Range], max_num_batched_tokens: int | None, *, honour_limit: bool
+) -> dict[str, object]:
+    """The ``buckets`` part of a plan: the four lists and how many graphs a warm-up takes."""
+    values = {name: ranges[name].values(honour_limit=honour_limit) for name in ranges}
+    prompt = prompt_graphs(values["PROMPT_BS"], values["PROMPT_SEQ"], max_num_batched_tokens)
+    decode = decode_graphs(values["DECODE_BS"], values["DECODE_BLOCK"])
+    lists = {name.lower(): values[name] for name in values}
+    return {**lists, "prompt_graphs": prompt, "decode_graphs": decode, "graphs": prompt + decode}

@@ -1,0 +1,61 @@
+"""Device memory: what weights, graphs and KV cache take of each card, and whether they fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+# What of a card's memory the PyTorch bridge never sees, beside what an idle card already uses: Gaudi2 has 98304 MiB,
+# 768 of them used when idle, and vLLM sees 94.62 GiB (the manual's memory log, "14.97 GiB/94.62 GiB used").
+BRIDGE_MIB = 645
+
+# What the profiling run took in the same log, for an 8B model.
+PROFILE_RUN_MIB = 504
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the memory that is free after loading and profiling is divided, in GiB."""
+
+    usable: float
+    graphs: float
+    kv_cache: float
+
+
+def split(free_gib: float, gpu_memory_utilization: float, graph_reserved_mem: float) -> Split:
+    """Divide free device memory as hpu_worker does and logs it.
+
+    The utilisation is a share of what is free *after* the weights are loaded; graphs take their share of that, the KV
+    cache takes the rest.
+    """
+    usable = free_gib * gpu_memory_utilization
+    graphs = usable * graph_reserved_mem
+    return Split(usable, graphs, usable - graphs)
+
+
+def blocks(kv_cache_gib: float, bytes_per_token: int, block_size: int) -> int:
+    """How many KV cache blocks of ``block_size`` tokens fit; bytes per token and card."""
+    return int(kv_cache_gib * GIB / (bytes_per_token * block_size))
+
+
+def kv_bytes_per_token(
+    *,
+    layers: int,
+    key_value_heads: int,
+    head_dim: int,
+    element_bytes: int,
+    tensor_parallel_size: int,
+    kv_lora_rank: int | None = None,
+    rope_head_dim: int | None = None,
+) -> int:
+    """Bytes of KV cache for one token on one card.
+
+    Keys and values of the heads a card holds (at least one), in every layer. With multi-head latent attention one
+    compressed vector and one rotary part are kept instead, whole on every card.
+    """
+    if kv_lora_rank is not None:
+        return layers * (kv_lora_rank + (rope_head_dim or 0)) * element_bytes
+    heads = -(-key_value_heads // tensor_parallel_size)
+    return 2 * layers * heads * head_dim * element_bytes

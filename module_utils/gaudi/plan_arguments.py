@@ -1,0 +1,131 @@
+"""A release's surface: the arguments and variables its server knows. Nothing else is ever passed on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .catalogue import ReleaseEntry
+from .checks import Refusal, shown
+from .rules import Draft
+
+# Options of a request that decide more than one argument: set here, they would contradict the buckets or the cards.
+OWNED = {
+    "--model": "weights or model",
+    "--host": "host",
+    "--port": "port",
+    "--served-model-name": "served_model_name",
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "-tp": "tensor_parallel_size",
+    "--max-model-len": "max_model_len",
+    "--max-num-seqs": "max_num_seqs",
+    "--max-num-batched-tokens": "max_num_batched_tokens",
+    "--max-num-prefill-seqs": "max_num_prefill_seqs",
+    "--max-seq-len-to-capture": "max_seq_len_to_capture",
+    "--gpu-memory-utilization": "gpu_memory_utilization",
+    "--block-size": "block_size",
+    "--dtype": "dtype",
+    "--kv-cache-dtype": "kv_cache_dtype",
+    "--trust-remote-code": "trust_remote_code",
+    "--enforce-eager": "enforce_eager",
+    "--num-scheduler-steps": "scheduler_steps",
+}
+
+# A key on a command line can be read by every process of the node.
+SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
+
+# Namespaces that belong to the server and the cards: there, a name the release does not read is a mistake.
+CHECKED = re.compile(r"(VLLM_|PT_HPU|HABANA_|HLS_|INC_|QUANT_CONFIG|EXPERIMENTAL_WEIGHT|RAY_)")
+
+# Variables that would change which programs or libraries run in the container.
+DENIED = ("LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS")
+SECRET = re.compile(r"(API_KEY|TOKEN$|_TOKEN_|SECRET|PASSWORD|PASSWD|CREDENTIAL)")
+
+_SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
+
+
+def normal(option: str) -> str:
+    """``--distributed_executor_backend`` and ``--distributed-executor-backend`` are one option to vLLM's parser."""
+    name = option.split("=", 1)[0]
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+class Surface:
+    """What one release's server knows."""
+
+    def __init__(self, release: ReleaseEntry) -> None:
+        self._release = release.name
+        self._options = frozenset(normal(name) for name in release.arguments)
+        self._variables = release.variables
+
+    def knows(self, option: str) -> bool:
+        """Whether the server's parser has an option (or its --no- form)."""
+        name = normal(option)
+        return name in self._options or (name.startswith("--no-") and f"--{name[5:]}" in self._options)
+
+    def reads(self, variable: str) -> bool:
+        """Whether a variable has any effect; names outside the server's own namespaces belong to other libraries."""
+        return variable in self._variables or not CHECKED.match(variable)
+
+    def check_variable(self, variable: str) -> None:
+        """Refuse variables that are no settings."""
+        if variable in DENIED:
+            raise Refusal(
+                f"extra_environment sets {variable}, which changes what runs in the container. Build it into the image."
+            )
+        if SECRET.search(variable):
+            raise Refusal(
+                f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect shows "
+                f"them. Give it to the service role as a file."
+            )
+
+    def check_option(self, option: str) -> None:
+        """Refuse an option the release does not know."""
+        if not self.knows(option):
+            raise Refusal(
+                f"extra_args has {shown(option)}, which release {self._release} does not know: its server would not start. "
+                f"Remove it."
+            )
+
+    @property
+    def release(self) -> str:
+        """The release's name, for messages."""
+        return self._release
+
+
+def is_option(token: str) -> bool:
+    """Whether a token of a command line is an option rather than a value."""
+    return token.startswith("--") or bool(_SHORT.fullmatch(token))
+
+
+def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
+    """Check ``extra_args`` and let it replace what it says anew; its tokens are appended as they stand."""
+    if extra and not is_option(extra[0]):
+        raise Refusal(f"extra_args begins with {shown(extra[0])}, which is no option. Begin with one such as --seed.")
+    replaced = set()
+    for token in extra:
+        if not is_option(token):
+            continue
+        name = normal(token)
+        if name in SECRETS:
+            raise Refusal(
+                f"extra_args has {name}: every process of the node can read it there. Give the key to the service role."
+            )
+        if name in OWNED:
+            raise Refusal(f"extra_args has {name}, which other values depend on. Use the option {OWNED[name]}.")
+        surface.check_option(token)
+        replaced.add(name)
+    draft.arguments[:] = [entry for entry in draft.arguments if normal(entry[0]) not in replaced]
+    for name in sorted(replaced):
+        draft.note(f"arguments.{name}", None, "extra-args", "the request", {"extra_args": list(extra)})
+
+
+def check_environment(draft: Draft, surface: Surface) -> None:
+    """A plan with a value its release does not know is our own mistake: say which file to repair."""
+    unknown = [name for name in draft.environment if not surface.reads(name)]
+    options = [option for option, _ in draft.arguments if not surface.knows(option)]
+    if unknown or options:
+        raise Refusal(
+            f"The plan sets {', '.join(unknown + options)}, which release {surface.release} does not know. Leave the "
+            f"option out that asks for it, or complete catalog/releases/{surface.release}.yml."
+        )

@@ -1,0 +1,80 @@
+"""Plan a list of requests for one node: what an earlier one got is taken for the later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .catalogue import CardType, ModelEntry, ReleaseEntry
+from .checks import Refusal
+from .placement import Reservations
+from .plan import Node, plan
+from .plan_weights import Weights
+from .reservations import parse_reservations
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The catalogue files a call needs, read and checked."""
+
+    release: ReleaseEntry
+    models: Mapping[str, ModelEntry]
+    cards: Mapping[str, CardType]
+
+    @classmethod
+    def from_mappings(cls, release: object, models: Mapping[str, object], cards: object) -> Catalogue:
+        """Read the contents of catalogue files; raises :class:`Refusal` with file and key."""
+        return cls(
+            ReleaseEntry.from_mapping(release),
+            {name: ModelEntry.from_mapping(entry) for name, entry in models.items()},
+            CardType.table(cards),
+        )
+
+
+def plan_all(
+    requests: Sequence[Mapping[str, object]],
+    catalogue: Catalogue,
+    topology: Mapping[str, Any],
+    *,
+    weights_root: str,
+    image_registry: str | None = None,
+    reservations: str = "",
+    read_weights: Callable[[str], Weights | None] | None = None,
+) -> list[dict[str, Any]]:
+    """One plan document a request, in order, or ``{"instance": ..., "refused": sentence}``.
+
+    ``reservations`` is the text of the reservation file; ``read_weights`` looks at a path of the node, None where the
+    node is not there. Raises ValueError for a reservation file nobody can read: to go on would give cards away twice.
+    """
+    held = Reservations.from_document({"reservations": parse_reservations(reservations)})
+    planned: dict[int, str] = {}
+    ports: dict[int, str] = {}
+    instances: set[str] = set()
+    plans: list[dict[str, Any]] = []
+    for request in requests:
+        name = request.get("instance") if isinstance(request, Mapping) else None
+        instance = name if isinstance(name, str) and len(name) <= 64 else None
+        try:
+            if instance is not None and instance in instances:
+                raise Refusal(f"Two requests are for the instance {instance}. Give every instance a name of its own.")
+            node = Node(
+                topology=topology,
+                reservations=held,
+                planned=dict(planned),
+                ports=dict(ports),
+                weights_root=weights_root,
+                image_registry=image_registry,
+            )
+            model = request.get("model") if isinstance(request, Mapping) else None
+            entry = catalogue.models.get(model) if isinstance(model, str) else None
+            made = plan(request, catalogue.release, entry, catalogue.cards, node, read_weights)
+        except Refusal as refusal:
+            plans.append({"instance": instance, "refused": str(refusal)})
+            continue
+        label = instance or str(made["served_model_name"])
+        instances.update({instance} if instance is not None else ())
+        planned.update({module["module_id"]: label for module in made["modules"]})
+        ports[made["listen"]["port"]] = label
+        plans.append(made)
+    return plans

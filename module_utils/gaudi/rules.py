@@ -1,0 +1,421 @@
+"""The rules of a serving plan: small named functions, each with where it comes from.
+
+A rule computes; :class:`Draft` records what it was asked, so that a plan's explanation can never tell another story
+than its values. Sources name the vendor's script and commit (HabanaAI/vllm-fork) that sets the value so, or the page
+that asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .buckets import ceil_div, ceil_to
+from .checks import Refusal
+
+SCRIPT_121 = "vllm-fork 277a33cd9 scripts/utils.sh"
+SCRIPT_122 = "vllm-fork 4cd8c0613 scripts/utils.sh"
+SCRIPT_122_HEAD = "vllm-fork 17a7946f4 scripts/utils.sh"
+SCRIPT_DEEPSEEK = "vllm-fork 687dd5bbd scripts/quickstart/start_vllm.sh"
+SCRIPT_DEEPSEEK_HEAD = "vllm-fork 016b6bd20 scripts/quickstart/start_vllm.sh"
+MANUAL_118 = "vLLM documentation, Intel Gaudi, release 1.18.0, environment variables"
+OURS = "gaudi-serving"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named computation; called like the function it wraps."""
+
+    id: str
+    source: str
+    compute: Callable[..., Any]
+
+    def __call__(self, **inputs: object) -> Any:
+        """Compute without recording."""
+        return self.compute(**inputs)
+
+
+def rule(name: str, source: str) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a function a named rule."""
+
+    def wrap(compute: Callable[..., Any]) -> Rule:
+        return Rule(name, source, compute)
+
+    return wrap
+
+
+def written(value: object) -> str:
+    """A value as it goes into a variable or an argument."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+@dataclass
+class Draft:
+    """A plan in the making: every value comes with the rule that made it and the numbers that went in."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    arguments: list[tuple[str, str | None]] = field(default_factory=list)
+    explain: list[dict[str, object]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def note(self, value: str, result: object, name: str, source: str, inputs: Mapping[str, object]) -> None:
+        """Record a decision, replacing an earlier one about the same value."""
+        self.explain[:] = [entry for entry in self.explain if entry["value"] != value]
+        self.explain.append({"value": value, "result": result, "rule": name, "source": source, "inputs": dict(inputs)})
+
+    def decide(self, what: str, by: Rule, /, **inputs: object) -> Any:
+        """Apply a rule and record it."""
+        result = by(**inputs)
+        self.note(what, result, by.id, by.source, inputs)
+        return result
+
+    def variable(self, name: str, by: Rule, /, **inputs: object) -> None:
+        """Set an environment variable by a rule; None leaves it unset."""
+        result = by(**inputs)
+        if result is not None:
+            self.environment[name] = written(result)
+            self.note(f"environment.{name}", written(result), by.id, by.source, inputs)
+
+    def option(self, name: str, by: Rule, /, **inputs: object) -> None:
+        """Add an argument by a rule: None and False leave it out, True is a flag without a value."""
+        result = by(**inputs)
+        if result is None or result is False:
+            return
+        value = None if result is True else written(result)
+        self.arguments.append((name, value))
+        self.note(f"arguments.{name}", value, by.id, by.source, inputs)
+
+    def warn(self, sentence: str) -> None:
+        """Say something an operator should read before starting."""
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
+
+
+# ---- plain values
+
+REQUESTED = Rule("requested", "the request, or the model's defaults in the catalogue", lambda value: value)
+CONSTANT = Rule("release-constant", "catalog/releases, constants", lambda value: value)
+FIXED = Rule("release-environment", "catalog/releases, environment", lambda value: value)
+
+
+def either(requested: object, constant: object) -> tuple[Rule, object]:
+    """The request's value if there is one, else the release's constant, with the rule that says which."""
+    return (CONSTANT, constant) if requested is None else (REQUESTED, requested)
+
+
+# ---- lengths and batch sizes
+
+
+@rule("model-len-from-ranges", f"{SCRIPT_122} set_length")
+def model_len_from_ranges(input_max: int, output_max: int, block_size: int) -> int:
+    """Longest input and longest output together, to whole blocks."""
+    return ceil_to(input_max + output_max, block_size)
+
+
+@rule("model-len-to-blocks", f"{SCRIPT_122_HEAD} set_length")
+def model_len_to_blocks(max_model_len: int, block_size: int) -> int:
+    """A length that was asked for, to whole blocks."""
+    return ceil_to(max_model_len, block_size)
+
+
+@rule("batched-tokens-from-ranges", f"{SCRIPT_122} set_length")
+def batched_tokens_from_ranges(input_max: int, output_max: int, preferred: int, block_size: int) -> int:
+    """One longest request, but no less than the preferred budget."""
+    return ceil_to(max(input_max + output_max, preferred), block_size)
+
+
+@rule("batched-tokens-from-length", f"{SCRIPT_122_HEAD} set_length")
+def batched_tokens_from_length(max_model_len: int, preferred: int, block_size: int) -> int:
+    """One longest request, but no less than the preferred budget."""
+    return ceil_to(max(max_model_len, preferred), block_size)
+
+
+@rule("batched-tokens-equal-length", f"{SCRIPT_DEEPSEEK} max_num_batched_tokens")
+def batched_tokens_equal_length(max_model_len: int) -> int:
+    """One longest request at a time."""
+    return max_model_len
+
+
+@rule("prefill-seqs-auto", f"{SCRIPT_122} set_length")
+def prefill_seqs_auto(preferred: int, input_min: int, block_size: int, max_num_seqs: int) -> int:
+    """As many shortest inputs as the preferred token budget holds, at least one."""
+    return min(max(1, preferred // ceil_to(input_min, block_size)), max_num_seqs)
+
+
+@rule("prefill-seqs-within-seqs", f"{SCRIPT_122} set_length")
+def prefill_seqs_within_seqs(max_num_prefill_seqs: int, max_num_seqs: int) -> int:
+    """A prefill batch cannot be larger than the batch."""
+    return min(max_num_prefill_seqs, max_num_seqs)
+
+
+# ---- buckets, release 1.21
+
+
+@rule("prompt-bs-max-1.21", f"{SCRIPT_121} set_bucketing")
+def prompt_bs_max_121(max_num_batched_tokens: int, input_min: int, max_num_seqs: int) -> int:
+    """As many shortest inputs as one batch holds."""
+    return min(max_num_batched_tokens // input_min, max_num_seqs)
+
+
+@rule("prompt-seq-min", f"{SCRIPT_122} set_bucketing")
+def prompt_seq_min(input_min: int, block_size: int) -> int:
+    """Shortest input, to whole blocks."""
+    return ceil_to(input_min, block_size)
+
+
+@rule("prompt-seq-max-1.21", f"{SCRIPT_121} set_bucketing")
+def prompt_seq_max_121(input_max: int, block_size: int) -> int:
+    """Longest input, to whole blocks, and one block more."""
+    return ceil_to(input_max, block_size) + block_size
+
+
+@rule("decode-bs-step", f"{SCRIPT_122} set_bucketing")
+def decode_bs_step(max_num_seqs: int) -> int:
+    """A sixteenth of the batch, at most 16."""
+    return min(ceil_div(max_num_seqs, 16), 16)
+
+
+@rule("decode-bs-max", f"{SCRIPT_122} set_bucketing")
+def decode_bs_max(max_num_seqs: int, step: int) -> int:
+    """The batch, to whole steps."""
+    return ceil_to(max_num_seqs, step)
+
+
+@rule("decode-block-min-1.21", f"{SCRIPT_121} set_bucketing")
+def decode_block_min_121(input_min: int, block_size: int) -> int:
+    """Blocks of the shortest input, to a multiple of the step."""
+    return ceil_to(ceil_div(input_min, block_size), block_size)
+
+
+@rule("decode-block-max-1.21", f"{SCRIPT_121} set_bucketing")
+def decode_block_max_121(input_max: int, output_max: int, decode_bs_max: int, block_size: int) -> int:
+    """Blocks of the longest request and one more, for the whole batch."""
+    return ceil_to((ceil_div(input_max + output_max, block_size) + 1) * decode_bs_max, block_size)
+
+
+@rule("partial-warmup", f"{SCRIPT_121} set_partial_warmup")
+def partial_warmup_value(value: int) -> int:
+    """What the hot requests need, over anything else that was set."""
+    return value
+
+
+@rule("partial-warmup-blocks", f"{SCRIPT_121} set_partial_warmup")
+def partial_warmup_blocks(max_seq_len: int, output_max: int, max_num_seqs: int, block_size: int) -> int:
+    """Blocks of the hot requests; the vendor rounds the division down before it rounds up."""
+    return ceil_to((max_seq_len + output_max) * max_num_seqs // block_size, block_size)
+
+
+# ---- buckets, release 1.22 with ranges
+
+
+@rule("prompt-bs-max", f"{SCRIPT_122} set_bucketing")
+def prompt_bs_max(max_num_prefill_seqs: int) -> int:
+    """The prefill batch."""
+    return max_num_prefill_seqs
+
+
+@rule("prompt-seq-max", f"{SCRIPT_122} set_bucketing")
+def prompt_seq_max(input_max: int, block_size: int) -> int:
+    """Longest input, to whole blocks."""
+    return ceil_to(input_max, block_size)
+
+
+@rule("decode-block-min", f"{SCRIPT_122} set_bucketing")
+def decode_block_min(input_min: int, block_size: int) -> int:
+    """Blocks of the shortest input, at least one step."""
+    return max(ceil_div(input_min, block_size), block_size)
+
+
+@rule("decode-block-max", f"{SCRIPT_122} set_bucketing")
+def decode_block_max(input_max: int, output_max: int, decode_bs_max: int, block_size: int) -> int:
+    """Blocks of the longest request, for the whole batch."""
+    return ceil_to(ceil_div(input_max + output_max, block_size) * decode_bs_max, block_size)
+
+
+# ---- buckets, release 1.22 with a length
+
+
+@rule("prompt-seq-max-length", f"{SCRIPT_122_HEAD} set_bucketing")
+def prompt_seq_max_length(max_model_len: int) -> int:
+    """Any input the model length allows."""
+    return max_model_len
+
+
+@rule("decode-bs-max-length", f"{SCRIPT_122_HEAD} set_bucketing")
+def decode_bs_max_length(max_num_seqs: int, step: int) -> int:
+    """The batch, to whole steps."""
+    return ceil_to(max_num_seqs, step)
+
+
+@rule("decode-block-max-length", f"{SCRIPT_122_HEAD} set_bucketing")
+def decode_block_max_length(max_model_len: int, decode_bs_max: int, block_size: int) -> int:
+    """Blocks of the longest request, for the whole batch."""
+    return ceil_to(ceil_div(max_model_len, block_size) * decode_bs_max, block_size)
+
+
+@rule("one-block", f"{SCRIPT_122_HEAD} set_bucketing")
+def one_block(block_size: int) -> int:
+    """Minimum and step of lengths and blocks."""
+    return block_size
+
+
+@rule("padding-limit", f"{SCRIPT_122} set_bucketing")
+def padding_limit(limit: float) -> float:
+    """One limit for all four dimensions."""
+    return limit
+
+
+# ---- buckets, DeepSeek
+
+
+@rule("prompt-bs-capped", f"{SCRIPT_DEEPSEEK} bucketing")
+def prompt_bs_capped(max_num_seqs: int, most: int) -> int:
+    """Step and maximum of the prompt batch where the release has no prefill option."""
+    return min(max_num_seqs, most)
+
+
+@rule("decode-bs-step-by-card", f"{SCRIPT_DEEPSEEK} check platform")
+def decode_bs_step_by_card(max_num_seqs: int, card_step: int) -> int:
+    """8 on HL-225, 2 on HL-288: the PCIe cards talk more slowly, so finer steps pay."""
+    return min(max_num_seqs, card_step)
+
+
+@rule("decode-block-max-deepseek", f"{SCRIPT_DEEPSEEK} bucketing")
+def decode_block_max_deepseek(max_num_seqs: int, max_model_len: int, block_size: int) -> int:
+    """Blocks of a full batch of longest requests, not rounded."""
+    return max(max_num_seqs * max_model_len // block_size, 128)
+
+
+@rule("memory-by-length", f"{SCRIPT_DEEPSEEK} memory footprint")
+def memory_by_length(max_model_len: int, threshold: int, up_to: float, above: float) -> float:
+    """Long contexts leave more room outside the KV cache."""
+    return up_to if max_model_len <= threshold else above
+
+
+# ---- models
+
+
+@rule("expert-parallel", f"{SCRIPT_122} set_perf_tuning; num_experts of config.json")
+def expert_parallel(num_experts: int | None, llama4_scout: bool) -> bool:
+    """On for mixtures of experts; on as in the script where nothing is known (vLLM drops it for a dense model)."""
+    return not llama4_scout and (num_experts is None or num_experts > 1)
+
+
+@rule("executor", f"{SCRIPT_122} set_perf_tuning")
+def executor(tensor_parallel_size: int) -> str:
+    """Processes of one node. The script names ray above 8 cards, but nothing starts a ray cluster."""
+    return "mp"
+
+
+@rule("lazy-collectives", f"{SCRIPT_122} set_common_env")
+def lazy_collectives(tensor_parallel_size: int) -> bool | None:
+    """Needed for tensor parallel inference with HPU graphs."""
+    return True if tensor_parallel_size > 1 else None
+
+
+@rule("zero-padding", f"{SCRIPT_122} set_length, set_perf_tuning")
+def zero_padding(requested: bool | None, input_min: int, input_max: int) -> bool:
+    """Off when all inputs have one length: nothing is padded then."""
+    return input_min != input_max if requested is None else requested
+
+
+@rule("zero-padding-length", f"{SCRIPT_122_HEAD} set_perf_tuning")
+def zero_padding_length(requested: bool | None) -> bool:
+    """On unless switched off."""
+    return True if requested is None else requested
+
+
+@rule("recipe-cache", f"{SCRIPT_122} set_perf_tuning")
+def recipe_cache(directory: str, size_mib: int) -> str:
+    """Directory, keep (do not delete at start), size in MiB."""
+    return f"{directory},false,{size_mib}"
+
+
+@rule("fp32-softmax-off", f"{SCRIPT_121} set_perf_tuning")
+def fp32_softmax_121(requested: bool | None, kind: str | None) -> bool | None:
+    """The extension turns it on for qwen2; these are exact enough without."""
+    if requested is not None:
+        return requested
+    return False if kind in _EXACT_WITHOUT_FP32 else None
+
+
+_EXACT_WITHOUT_FP32 = (
+    "qwen2-14b",
+    "qwen2-32b",
+    "llama-8b",
+    "llama-70b",
+    "qwen3-8b",
+    "qwen3-14b",
+    "qwen3-32b",
+    "qwen3-30b-a3b",
+    "qwen3-235b-a22b",
+)
+
+
+@rule("fp32-softmax-on", f"{SCRIPT_122} set_perf_tuning")
+def fp32_softmax_122(requested: bool | None, kind: str | None) -> bool | None:
+    """Off by default; the 7B models of the Qwen2 family need it."""
+    if requested is not None:
+        return requested
+    return True if kind == "qwen2-7b" else None
+
+
+@rule("kv-cache-dtype-1.21", f"{SCRIPT_121} set_dtype")
+def kv_cache_dtype_121(requested: str | None, kind: str | None) -> str:
+    """FP8 keys and values, except for models whose attention stays in bfloat16."""
+    if requested is not None:
+        return requested
+    in_bfloat16 = kind in ("llama-8b", "qwen2-7b") or (
+        (kind or "").startswith("qwen3") and kind not in ("qwen3-32b", "qwen3-30b-a3b")
+    )
+    return "auto" if in_bfloat16 else "fp8_inc"
+
+
+@rule("weights-load-device", f"{SCRIPT_121} set_dtype")
+def weights_load_device_121(kind: str | None) -> str | None:
+    """The largest model is quantised on the host, it does not fit beside its FP8 copy."""
+    return "cpu" if kind == "qwen3-235b-a22b" else None
+
+
+@rule("reasoning-parser", f"{SCRIPT_DEEPSEEK} reasoning parser; only for models that think")
+def reasoning_parser(parser: str | None) -> str | None:
+    """The script names deepseek_r1 for every model; an answer of another model would come out empty."""
+    return parser
+
+
+@rule("hpu-quantization", f"{SCRIPT_122} set_dtype")
+def hpu_quantization(dtype: str) -> str | None:
+    """AWQ and GPTQ have kernels of their own on these cards."""
+    return f"{dtype}_hpu" if dtype in ("awq", "gptq") else None
+
+
+# ---- bounds
+
+
+def check_ranges(
+    max_model_len: int,
+    input_range: tuple[int, int],
+    output_range: tuple[int, int],
+    given: bool,
+    draft: Draft,
+) -> None:
+    """A model length must hold the longest input and output; a tight fit leaves no room for a chat template."""
+    need = input_range[1] + output_range[1]
+    if max_model_len < need and given:
+        raise Refusal(
+            f"max_model_len is {max_model_len}, but input_range and output_range together reach "
+            f"{input_range[1]} + {output_range[1]} = {need} tokens. Raise max_model_len or lower the ranges."
+        )
+    if max_model_len < need:
+        draft.warn(
+            f"max_model_len {max_model_len} is below what the release's default ranges reach ({need} tokens): more is "
+            f"warmed up than can be used. Set input_range and output_range to what the clients send."
+        )
+    elif max_model_len == need:
+        draft.warn(
+            f"max_model_len {max_model_len} leaves nothing beyond the longest input and output "
+            f"({input_range[1]} + {output_range[1]}): a chat template's own tokens do not fit. Raise it by a block."
+        )

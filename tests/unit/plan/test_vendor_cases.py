@@ -1,0 +1,64 @@
+"""All recorded cases: match the vendor where it is right, do better where it is not, refuse what cannot work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from . import vendor
+
+CASES: list[dict[str, Any]] = vendor.CASES["cases"]
+
+
+def _of(policy: str) -> list[Any]:
+    return [pytest.param(case, id=case["name"]) for case in CASES if case["policy"] == policy]
+
+
+@pytest.mark.parametrize("case", _of("match"))
+def test_the_plan_is_the_vendors_where_the_vendor_is_right(case: dict[str, Any]) -> None:
+    theirs = case["vendor_result"]
+    plan = vendor.plan_case(case)
+    if not theirs["environment"] and not theirs["arguments"]:
+        assert "refused" in plan
+        return
+    assert "refused" not in plan, plan
+    differences = compare(case, plan)
+    assert not differences, "\n".join(differences)
+
+
+def compare(case: dict[str, Any], plan: dict[str, Any]) -> list[str]:
+    theirs = case["vendor_result"]
+    own_choice = "-m" not in case["vendor_arguments"] and not case["release"].startswith("deepseek")
+    environment = vendor.normal_environment(theirs["environment"])
+    if own_choice:
+        for name in ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"):
+            environment.pop(name, None)
+    found = [
+        f"{name}: theirs {value!r}, ours {plan['environment'].get(name)!r}"
+        for name, value in environment.items()
+        if plan["environment"].get(name) != value
+    ]
+    if theirs["numactl"] and theirs["numactl"] != plan["cpu_binding"]:
+        found.append(f"numactl: theirs {theirs['numactl']}, ours {plan['cpu_binding']}")
+    their_options, our_options = vendor.options(theirs["arguments"]), vendor.options(plan["arguments"])
+    for both in (their_options, our_options):
+        both.pop("--trust-remote-code", None)
+        for name in ("--limit-mm-per-prompt", "--mm-processor-kwargs"):
+            if both.get(name):
+                both[name] = str(sorted(vendor.structured(str(both[name])).items()))
+    if case["release"] == "direct":
+        our_options = {name: value for name, value in our_options.items() if name in their_options}
+        if case["name"].startswith("m122-"):
+            found = [line for line in found if "VLLM_GRAPH_RESERVED_MEM" not in line]
+    for name in sorted(set(their_options) | set(our_options)):
+        theirs_value, ours_value = their_options.get(name, "absent"), our_options.get(name, "absent")
+        if theirs_value != ours_value:
+            found.append(f"{name}: theirs {theirs_value!r}, ours {ours_value!r}")
+    return found
+
+
+@pytest.mark.parametrize("case", _of("reject"))
+def test_what_cannot_work_is_refused_in_a_sentence(case: dict[str, Any]) -> None:
+    plan = vendor.plan_case(case)
+    assert "refused" in plan
+    assert plan["refused"].endswith(".")
