@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NODE_DOCUMENT = Path("/etc/gaudi-simulator/node.json")
+MODULES_FILE = Path("/proc/modules")
 # Name, size in bytes, users: as lsmod showed them with 1.23.0. habanalabs_compat came with 1.21.
 MODULES = [
     ("habanalabs_ib", 98304, "0"),
@@ -33,8 +34,8 @@ def modules(node: dict[str, Any]) -> list[tuple[str, int, str]]:
 
 
 def lsmod(node: dict[str, Any], real: str) -> str:
-    """Return the real listing with the simulated modules under its header."""
-    header, _, rest = real.partition("\n")
+    """Return the real listing, which may be empty, with the simulated modules under its header."""
+    header, _, rest = (real or "Module                  Size  Used by\n").partition("\n")
     return "\n".join([header, *(f"{name:<19} {size:8d}  {used}" for name, size, used in modules(node)), rest])
 
 
@@ -59,8 +60,11 @@ def main() -> None:
     real = f"/usr/local/lib/gaudi-simulator/kmod/{called}"
     node = json.loads(NODE_DOCUMENT.read_text(encoding="utf-8")) if NODE_DOCUMENT.exists() else None
     if node is not None and called == "lsmod" and not arguments:
-        listing = subprocess.run([real], check=True, capture_output=True, text=True)
-        print(lsmod(node, listing.stdout), end="")
+        # A kernel built without modules has no /proc/modules, and the real lsmod fails on it.
+        listing = (
+            subprocess.run([real], check=True, capture_output=True, text=True).stdout if MODULES_FILE.exists() else ""
+        )
+        print(lsmod(node, listing), end="")
     elif node is not None and called == "modinfo" and (answer := modinfo(node, arguments)) is not None:
         print(answer)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from . import cards, surface, warmup
 HERE = Path(__file__).resolve().parent
 RELEASE_FILE = HERE.parent / "release"
 SURFACES = HERE.parent / "surface"
+# What vLLM found out about the tiny model's class when the image was built (inspect_model.py).
+CACHE = HERE.parent / "cache"
 PYTHON = "/opt/venv/bin/python3"
 
 # Options that mean the same to the real vLLM for CPUs; everything else is about the accelerator.
@@ -135,6 +138,7 @@ def real_environment(environment: Mapping[str, str], scratch: str) -> dict[str, 
         "HF_HUB_OFFLINE": "1",
         "HOME": scratch,
         "XDG_CACHE_HOME": scratch,
+        "VLLM_CACHE_ROOT": f"{scratch}/vllm",
         "TORCHINDUCTOR_CACHE_DIR": scratch,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -209,6 +213,7 @@ def main(arguments: list[str]) -> NoReturn:
     log(f"becoming the real vLLM for CPUs: {' '.join(word for word in server if word.startswith('--'))}", "front.py")
     sys.stdout.flush()
     scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
+    shutil.copytree(CACHE, f"{scratch}/vllm")
     os.execve(
         PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], real_environment(os.environ, scratch)
     )
