@@ -6,7 +6,8 @@ DOCUMENTATION = r"""
 module: serving_plan
 short_description: Compute what has to be started to serve models on a Gaudi node
 description:
-  - Plans a list of requests in one call. Cards and ports of an earlier request count as taken for the later ones.
+  - Plans a list of requests in one call. Cards and ports of an earlier instance count as taken for later requests; a request
+    without an instance is a question and takes nothing.
   - Reads the node's cards, the reservations and the headers of the weights; changes nothing. With O(topology) nothing is
     read from the node, so that a plan can be made for a machine that is not there.
   - A request that cannot be granted is refused in one sentence that names the option, the value and the limit.

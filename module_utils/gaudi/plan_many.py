@@ -1,4 +1,4 @@
-"""Plan a list of requests for one node: what an earlier one got is taken for the later ones."""
+"""Plan a list of requests for one node: what an earlier instance got is taken for the later ones."""
 
 from __future__ import annotations
 
@@ -72,9 +72,10 @@ def plan_all(
         except Refusal as refusal:
             plans.append({"instance": instance, "refused": str(refusal)})
             continue
-        label = instance or str(made["served_model_name"])
-        instances.update({instance} if instance is not None else ())
-        planned.update({module["module_id"]: label for module in made["modules"]})
-        ports[made["listen"]["port"]] = label
         plans.append(made)
+        # A request without an instance is a question ("what would this take?"): a hundred of them fit on any node.
+        if instance is not None:
+            instances.add(instance)
+            planned.update({module["module_id"]: instance for module in made["modules"]})
+            ports[made["listen"]["port"]] = instance
     return plans
