@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
 
 # A plan is small; a file of this size is a mistake, and would only be read to be refused. Bytes.
-MAX_FILE = 4 << 20
+MAX_FILE = 1 << 20
 # Findings shown of one file: enough to repair it, few enough to read.
 MAX_FINDINGS = 5
 
@@ -37,8 +37,11 @@ class CatalogueError(ValueError):
     """What is wrong, in one or more sentences for a person, with file and key."""
 
 
-class _Loader(yaml.CSafeLoader):
-    """Safe YAML that refuses a key written twice: the second would silently win."""
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key written twice: the second would silently win.
+
+    The loader in Python, because the one in C ends the whole process on deeply nested input.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -184,7 +187,7 @@ def request_list(value: object) -> list[Any]:
     if isinstance(value, str):
         try:
             value = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, RecursionError) as error:
             raise CatalogueError(f"requests is text that is neither JSON nor YAML: {_cut(value)}.") from error
     if isinstance(value, Mapping):
         value = [value]

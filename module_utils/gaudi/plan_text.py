@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +12,10 @@ from typing import Any
 from .topology_text import WIDTH, describe_node
 from .topology_users import printable
 
-GIB = 1 << 30
 # Bytes as shops count them, for files; device memory is counted in GiB everywhere else.
 GB = 10**9
 # Longest value shown of one input of a rule; a list of buckets would fill the page.
-_LONGEST_INPUT = 40
+_LONGEST_INPUT = 60
 
 
 def page(plans: Sequence[Mapping[str, Any]], topology: Mapping[str, Any] | None) -> str:
@@ -107,17 +107,23 @@ def _summary(plan: Mapping[str, Any]) -> str:
 
 
 def _aligned(facts: Mapping[str, str]) -> list[str]:
-    width = max(len(name) for name in facts)
+    """Return names and values in two columns; a value too long for the second stands below its name."""
+    width = max(len(name) for name in facts) + 2
     lines: list[str] = []
     for name, value in facts.items():
-        indent = " " * (width + 2)
+        text = printable(value)
+        longest = max((len(word) for word in text.split()), default=0)
+        below = longest > WIDTH - 2 - width
+        lines += [name] if below else []
         lines += textwrap.wrap(
-            printable(str(value)),
+            text,
             WIDTH - 2,
-            initial_indent=f"{name.ljust(width)}  ",
-            subsequent_indent=indent,
+            initial_indent="  " if below else name.ljust(width),
+            subsequent_indent="  " if below else " " * width,
             break_on_hyphens=False,
-        ) or [name]
+            # A path or an image is copied from here: in one piece or not at all.
+            break_long_words=False,
+        )
     return lines
 
 
@@ -168,12 +174,27 @@ def _container(plan: Mapping[str, Any]) -> list[str]:
 
 
 def _buckets(buckets: Mapping[str, Any]) -> list[str]:
-    """Return the four lists of shapes and how many graphs they make."""
+    """Return the lists of shapes, and how many graphs they make."""
     return _aligned({_words(name): _value(value) for name, value in buckets.items()}) if buckets else []
 
 
 def _memory(memory: Mapping[str, Any]) -> list[str]:
-    return _aligned({_words(name): _quantity(name, value) for name, value in memory.items()}) if memory else []
+    """Return the memory of a card from what it has to what is left for requests, in GiB."""
+    if not memory:
+        return []
+    facts = {_words(_UNIT.sub("", name)): _amount(name, value) for name, value in memory.items()}
+    return _aligned(facts)
+
+
+_UNIT = re.compile(r"_(mib|gib|bytes)(?=_|$)")
+
+
+def _amount(name: str, value: object) -> str:
+    """Return an amount of memory in GiB, whatever unit its name says; anything else as it is."""
+    unit = _UNIT.search(name)
+    if unit is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return _value(value)
+    return f"{value / {'mib': 1 << 10, 'gib': 1, 'bytes': 1 << 30}[unit.group(1)]:.2f} GiB"
 
 
 def _words(name: str) -> str:
@@ -190,15 +211,6 @@ def _value(value: object) -> str:
     return "not known" if value is None else str(value)
 
 
-def _quantity(name: str, value: object) -> str:
-    """Return an amount in the unit its name says."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return _value(value)
-    if name.endswith("_bytes"):
-        return f"{value / GIB:.2f} GiB"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
 def _explanation(explain: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return every value with its rule and the numbers that went in, gathered by rule and source."""
     by_rule: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -209,13 +221,36 @@ def _explanation(explain: Iterable[Mapping[str, Any]]) -> list[str]:
         lines += textwrap.wrap(
             printable(f"{rule}: {source}"), WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False
         )
+        plain = [_named(item) for item in items if not _inputs(item)]
+        lines += _wrapped(", ".join(plain)) if plain else []
         for item in items:
-            inputs = ", ".join(f"{name} {_short(value)}" for name, value in item["inputs"].items())
-            text = f"{item['value']} = {_short(item['result'])}" + (f"  ({inputs})" if inputs else "")
-            lines += textwrap.wrap(
-                printable(text), WIDTH - 2, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
-            )
+            inputs = _inputs(item)
+            lines += _wrapped(f"{_named(item)}  <-  {', '.join(inputs)}") if inputs else []
     return lines
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text), WIDTH - 2, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
+    )
+
+
+def _named(item: Mapping[str, Any]) -> str:
+    """Return a value by the name it has where it is used; what a section above shows is not repeated."""
+    kind, _, name = item["value"].partition(".")
+    result = item["result"]
+    if kind == "arguments":
+        return name if result is None else f"{name} {_short(result)}"
+    if isinstance(result, Mapping):
+        return str(item["value"])
+    return f"{name or kind}={_short(result)}"
+
+
+def _inputs(item: Mapping[str, Any]) -> list[str]:
+    """Return the numbers that went in; a rule that hands its only input on has none worth telling."""
+    if set(item["inputs"]) == {"value"}:
+        return []
+    return [f"{name} {_short(value)}" for name, value in item["inputs"].items()]
 
 
 def _short(value: object) -> str:
