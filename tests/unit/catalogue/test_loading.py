@@ -1,0 +1,271 @@
+"""The controller's side: files, names and requests that are wrong end as a sentence that says what would be right."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from action_plugins import serving_plan
+from action_plugins.serving_plan import (
+    CatalogueError,
+    close_matches,
+    findings,
+    how_to_get,
+    load_checked,
+    load_yaml,
+    names,
+    resolve,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+QWEN = yaml.safe_load((ROOT / "catalog/models/qwen3-8b.yml").read_text(encoding="utf-8"))
+RELEASE = yaml.safe_load((ROOT / "catalog/releases/1.22.yml").read_text(encoding="utf-8"))
+CARDS = yaml.safe_load((ROOT / "catalog/cards.yml").read_text(encoding="utf-8"))
+
+
+def changed(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A copy with keys of dotted (here: double underscore) names set; a value of ... removes the key."""
+    result = copy.deepcopy(document)
+    for name, value in changes.items():
+        *path, last = name.split("__")
+        inner = result
+        for part in path:
+            inner = inner[part]
+        if value is ...:
+            del inner[last]
+        else:
+            inner[last] = value
+    return result
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A catalogue of one's own to spoil."""
+    shutil.copytree(ROOT / "catalog", tmp_path / "catalog")
+    monkeypatch.setattr(serving_plan, "CATALOG", tmp_path / "catalog")
+    return tmp_path / "catalog"
+
+
+@pytest.mark.parametrize("folder", ["models", "releases"])
+def test_every_file_of_the_catalogue_is_right(folder: str) -> None:
+    for name in names(folder):
+        load_checked(folder.removesuffix("s"), resolve(folder, folder, name))
+
+
+def test_the_card_types_are_right() -> None:
+    load_checked("cards", serving_plan.CATALOG / "cards.yml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"weights_bytes": ...}, ["lacks the key weights_bytes", "in bytes"]),
+        ({"directroy": "x"}, ['unknown key "directroy"', "Did you mean directory?", "Known: architecture,"]),
+        ({"defaults__tensor_paralel_size": 2}, ["defaults has", "Did you mean tensor_parallel_size?"]),
+        ({"defaults__modules": [0, 1]}, ['defaults has the unknown key "modules"']),
+        ({"defaults__port": 80}, ["defaults.port is 80", "at least 1024"]),
+        ({"defaults__port": "30001"}, ['defaults.port is "30001"', "of type integer"]),
+        ({"defaults__dtype": "float16"}, ['defaults.dtype is "float16"', "one of auto, bfloat16"]),
+        ({"defaults__input_range": [1]}, ["defaults.input_range is [1]", "two whole numbers, the smaller first"]),
+        ({"defaults__input_range": [1, "2"]}, ["defaults.input_range[1]", "a whole number from 1"]),
+        ({"defaults__gpu_memory_utilization": 1.5}, ["a share from 0 to 1, at most 1"]),
+        ({"defaults__extra_environment": {"A": 5}}, ["defaults.extra_environment.A is 5", "one line of text"]),
+        ({"defaults__extra_environment": {"A\nB": "5"}}, ["an environment variable's name"]),
+        ({"defaults__extra_args": ["--x\n"]}, ["defaults.extra_args[0]", "one line of text"]),
+        ({"directory": "../../etc"}, ['directory is "../../etc"', "without a slash"]),
+        ({"directory": "a;rm -rf /"}, ["one directory name below the weights root"]),
+        ({"name": "Qwen3 8B"}, ["name is", "lower case letters"]),
+        ({"releases": [1.22]}, ["releases[0] is 1.22", 'as text: "1.22", not 1.22']),
+        ({"repositories__huggingface__revision": "main"}, ["a commit id of 40 hexadecimal digits"]),
+        ({"repositories__pirate": {"repository": "a/b"}}, ['unknown key "pirate"', "huggingface"]),
+        ({"architecture__num_attention_heads": 0}, ["architecture.num_attention_heads is 0", "a whole number from 1"]),
+        ({"architecture": []}, ["architecture is []", "config.json"]),
+        ({"sources": []}, ["sources is []", "where the values come from"]),
+        ({"notes": ["x" * 5000]}, ["notes[0]", "at most 1000 characters"]),
+    ],
+)
+def test_a_wrong_model_file_is_told_what_would_be_right(changes: dict[str, Any], words: list[str]) -> None:
+    text = " ".join(findings("model", changed(QWEN, **changes)))
+    for word in words:
+        assert word in text
+    assert len(text) < 1500
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pins__vllm_fork__commit": "aice/v1.22.0"}, ["pins.vllm_fork.commit", "never a branch"]),
+        ({"image__tag": "latest"}, ["image.tag", "never latest"]),
+        ({"image__digest": "abc"}, ["image.digest", "sha256:"]),
+        ({"fork_directory": "opt"}, ["fork_directory", "an absolute path"]),
+        ({"environment__PT_HPU_LAZY_MODE": 1}, ["environment.PT_HPU_LAZY_MODE is 1", "in quotes"]),
+        ({"rules": "1.23"}, ["rules", "one of vllm-defaults"]),
+        ({"variables": ...}, ["lacks the key variables"]),
+        ({"imgae": {}}, ["Did you mean image?"]),
+    ],
+)
+def test_a_wrong_release_file_is_told_what_would_be_right(changes: dict[str, Any], words: list[str]) -> None:
+    text = " ".join(findings("release", changed(RELEASE, **changes)))
+    for word in words:
+        assert word in text
+
+
+def test_a_wrong_card_type_is_told_what_would_be_right() -> None:
+    name = next(iter(CARDS["cards"]))
+    assert "memory_mib" in " ".join(findings("cards", changed(CARDS, **{f"cards__{name}__memory_mib": "96 GB"})))
+    assert "Did you mean pci_ids?" in " ".join(findings("cards", changed(CARDS, **{f"cards__{name}__pci_id": "x"})))
+    assert findings("cards", {}) == ["the file lacks the key cards (card types by name)."]
+
+
+@pytest.mark.parametrize("key", sorted(QWEN))
+def test_required_keys_are_missed_and_only_those(key: str) -> None:
+    optional = {"releases", "release_defaults", "trust_remote_code"}
+    assert bool(findings("model", changed(QWEN, **{key: ...}))) == (key not in optional)
+
+
+def test_the_file_is_named_and_the_findings_are_few(catalogue: Path) -> None:
+    path = catalogue / "models" / "qwen3-8b.yml"
+    broken = {f"key_{number}": 1 for number in range(30)}
+    path.write_text(yaml.safe_dump({**broken, "defaults": {"port": 1}}), encoding="utf-8")
+    with pytest.raises(CatalogueError, match=r"^catalog/models/qwen3-8b\.yml: .*and \d more\)$"):
+        load_checked("model", path)
+
+
+def test_a_file_is_called_what_its_name_says(catalogue: Path) -> None:
+    shutil.copy(catalogue / "models" / "qwen3-8b.yml", catalogue / "models" / "other.yml")
+    with pytest.raises(CatalogueError, match="name is qwen3-8b, but must be the file's own name, other"):
+        load_checked("model", catalogue / "models" / "other.yml")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a: [1", "not valid YAML"),
+        (b"a: 1\na: 2\n", r"\(line 2\).*the key a stands there twice"),
+        (b"a: !!python/object/apply:os.system [id]\n", "not valid YAML"),
+        (b"\xff\xfe\x00", "not valid YAML"),
+        (b"[" * 100000, "not valid YAML"),
+        (b"a" * (serving_plan.MAX_FILE + 1), "the limit is"),
+    ],
+)
+def test_a_file_that_is_no_yaml(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "x.yml"
+    path.write_bytes(content)
+    with pytest.raises(CatalogueError, match=f"(?s)^catalog/x.yml.*{words}"):
+        load_yaml(path, "catalog/x.yml")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match="cannot be read: No such file"):
+        load_yaml(tmp_path / "x.yml", "catalog/x.yml")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("qwen3-8", "Did you mean qwen3-8b"), ("QwQ-32B", "Did you mean qwq-32b"), ("deepseek-r1", "deepseek-r1-0528")],
+)
+def test_an_unknown_model_is_answered_with_near_names(name: str, hint: str) -> None:
+    with pytest.raises(CatalogueError, match=f"There is no model .*{hint}"):
+        resolve("models", "model", name)
+
+
+def test_an_unknown_release_is_answered_with_all_names() -> None:
+    with pytest.raises(CatalogueError, match=r"There is no release \"9\" in catalog/releases\. Known: 1\.16, 1\.18"):
+        resolve("releases", "release", "9")
+
+
+@pytest.mark.parametrize("name", ["../releases/1.22", "/etc/passwd", "qwen3-8b\n", "", "x" * 100000, None, 1.22, ["a"]])
+def test_a_hostile_name_is_no_path(name: object) -> None:
+    with pytest.raises(CatalogueError, match="There is no model") as caught:
+        resolve("models", "model", name)
+    assert len(str(caught.value)) < 1500
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=200))
+def test_any_text_is_a_known_name_or_a_sentence(name: str) -> None:
+    if name in names("models"):
+        assert resolve("models", "model", name).stem == name
+        return
+    with pytest.raises(CatalogueError) as caught:
+        resolve("models", "model", name)
+    assert "\n" not in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(["model", "release", "cards"]), JSON, st.sampled_from(sorted(QWEN)))
+def test_whatever_stands_in_a_file_becomes_sentences(kind: str, value: Any, key: str) -> None:
+    for document in (value, {**QWEN, key: value} if kind == "model" else value):
+        for text in findings(kind, document):
+            assert text.endswith(".")
+            assert "\n" not in text
+
+
+def test_requests_from_the_command_line_are_text() -> None:
+    assert serving_plan.request_list('[{"model": "qwen3-8b"}]') == [{"model": "qwen3-8b"}]
+    assert serving_plan.request_list("[{model: qwen3-8b}]") == [{"model": "qwen3-8b"}]
+    assert serving_plan.request_list({"model": "qwen3-8b"}) == [{"model": "qwen3-8b"}]
+    for wrong in ("qwen3-8b", "[{", 5, None, "!!python/name:os.system"):
+        with pytest.raises(CatalogueError, match="requests"):
+            serving_plan.request_list(wrong)
+
+
+def test_a_topology_file_may_be_a_modules_result(tmp_path: Path) -> None:
+    document = {"schema": 1, "cards": []}
+    for content in (document, {"changed": False, "topology": document}):
+        path = tmp_path / "node.json"
+        path.write_text(json.dumps(content), encoding="utf-8")
+        assert serving_plan.read_topology(str(path)) == document
+    path.write_text("[1]", encoding="utf-8")
+    with pytest.raises(CatalogueError, match=r"must be a mapping.*It is \[1\]"):
+        serving_plan.read_topology(str(path))
+    with pytest.raises(CatalogueError, match="cannot be read"):
+        serving_plan.read_topology(str(tmp_path / "absent.yml"))
+
+
+def test_missing_weights_come_with_the_command_that_gets_them() -> None:
+    text = how_to_get(QWEN, "/data/models/Qwen3-8B")
+    assert "/data/models/Qwen3-8B (16.4 GB, Qwen3-8B) is not there" in text
+    revision = QWEN["repositories"]["huggingface"]["revision"]
+    assert f"hf download Qwen/Qwen3-8B --revision {revision} --local-dir /data/models/Qwen3-8B, or" in text
+    assert "modelscope download Qwen/Qwen3-8B --local_dir" in text
+
+
+def test_converted_weights_are_fetched_under_their_published_name() -> None:
+    entry = load_checked("model", resolve("models", "model", "deepseek-r1-0528"))
+    text = how_to_get(entry, "/data/models/DeepSeek-R1-0528-G2")
+    assert "--local-dir /data/models/DeepSeek-R1-0528," in text
+    assert "Then convert /data/models/DeepSeek-R1-0528 to /data/models/DeepSeek-R1-0528-G2" in text
+
+
+def test_weights_that_are_published_nowhere() -> None:
+    entry = load_checked("model", resolve("models", "model", "simulated-tiny"))
+    assert "published nowhere" in how_to_get(entry, "/data/models/x")
+
+
+def test_near_names() -> None:
+    assert close_matches("prot", ["port", "host"]) == " Did you mean port?"
+    assert close_matches("zzz", ["port", "host"]) == ""
+
+
+def test_the_example_of_the_documentation_is_a_right_entry() -> None:
+    text = (ROOT / "docs" / "add-a-model.md").read_text(encoding="utf-8")
+    block = text.partition("```yaml\n")[2].partition("```")[0]
+    entry = yaml.safe_load(block)
+    assert entry["repositories"]["huggingface"].pop("revision") == "..."
+    assert findings("model", entry) == []
