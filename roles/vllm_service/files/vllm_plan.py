@@ -108,7 +108,9 @@ def container_command(
 ) -> list[str]:
     """Build the docker run vector; nothing in it is ever read by a shell."""
     box = plan.container
-    command = ["docker", "run", "--rm", "--sig-proxy=false", "--pull", "never", "--name", plan.name]
+    # No --rm: engines before 25 kill such a container when they restart, live-restore or not (moby issue 46308),
+    # and an ended container still has its exit status to tell. The supervisor removes it.
+    command = ["docker", "run", "--sig-proxy=false", "--pull", "never", "--name", plan.name]
     command += ["--label", f"{LABEL_INSTANCE}={plan.instance}", "--label", f"{LABEL_PLAN}={digest}"]
     # The journal keeps the output; the engine keeps a little of it for docker logs, not without end.
     command += ["--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"]

@@ -144,6 +144,10 @@ SYMPTOMS = (
 )
 
 ERROR_LINE = re.compile(r"^(?:\S*\b\w*(?:Error|Exception)\b|docker: |.*\berror: ).*")
+# What the docker client says when the engine goes away below it.
+ENGINE_LOST = re.compile(
+    r"error waiting for container|unexpected EOF|Cannot connect to the Docker daemon|error during connect"
+)
 # docker run's own statuses: 125 the engine refused, 126 and 127 the command could not be run.
 DOCKER_REFUSED = (125, 126, 127)
 

@@ -47,7 +47,18 @@ from vllm_plan import (
     container_command,
     missing_weights,
 )
-from vllm_signs import EngineGone, Failure, Progress, Reason, configuration, diagnose, printable, quote, transient
+from vllm_signs import (
+    ENGINE_LOST,
+    EngineGone,
+    Failure,
+    Progress,
+    Reason,
+    configuration,
+    diagnose,
+    printable,
+    quote,
+    transient,
+)
 
 EXIT_STOPPED = 0
 EXIT_GAVE_UP = 69
@@ -134,6 +145,9 @@ class Container:
 
     running: bool
     labels: dict[str, str]
+    ran: bool
+    exit_code: int
+    oom_killed: bool
 
 
 def run_command(command: list[str], timeout: float = COMMAND_TIMEOUT) -> subprocess.CompletedProcess[str]:
@@ -185,7 +199,15 @@ class Docker:
         facts = self._inspect("container", name)
         if facts is None:
             return None
-        return Container(bool(facts["State"]["Running"]), dict(facts["Config"].get("Labels") or {}))
+        state = facts["State"]
+        return Container(
+            running=bool(state["Running"]),
+            labels=dict(facts["Config"].get("Labels") or {}),
+            # The zero time stands for never.
+            ran=not str(state["StartedAt"]).startswith("0001-"),
+            exit_code=int(state["ExitCode"]),
+            oom_killed=bool(state["OOMKilled"]),
+        )
 
     def image_environment(self, image: str) -> dict[str, str] | None:
         """The variables an image sets; None if the image is not there."""
@@ -619,6 +641,9 @@ class Run:
         self.draining: subprocess.Popen[bytes] | None = None
         self.end: Reason | None = None
         self.buffer = b""
+        self.status = 0
+        self.oom_killed = False
+        self.attached_at = 0.0
         self.child = self.attach() if attach else self.start()
 
     def oom_kills(self) -> int:
@@ -662,6 +687,7 @@ class Run:
         if boss.ready_at is None:
             boss.publish("starting", "attached to the running container", attached=True)
         say(f"Attached to the running container {self.plan.name} of the same plan.")
+        self.attached_at = time.monotonic()
         return self.spawn(["docker", "attach", "--no-stdin", "--sig-proxy=false", self.plan.name])
 
     # -- following
@@ -675,10 +701,8 @@ class Run:
                 self.hand_over()
             if boss.asked_to_stop and not self.draining:
                 self.drain("draining", f"draining: requests in flight have up to {boss.settings.stop_grace:g} s")
-            if ended:
-                status = self.child.wait()
-                if not self.survived(status):
-                    return self.finish(status)
+            if ended and not self.survived():
+                return self.finish()
             self.beat()
 
     def read_output(self) -> bool:
@@ -782,26 +806,39 @@ class Run:
         say(text)
         self.draining = self.spawn(boss.docker.stop_command(self.plan.name, boss.settings.stop_grace))
 
-    def survived(self, status: int) -> bool:
-        """The client ended. Is the container still there? Then attach again."""
+    def survived(self) -> bool:
+        """Take up a container that goes on although the client has ended; False if it has ended, too."""
         boss = self.boss
-        if self.draining:
-            return False
-        engine_lost = not boss.docker.answers()
-        if engine_lost:
+        status = self.child.wait()
+        engine_lost = bool(boss.tail and ENGINE_LOST.search(boss.tail[-1])) or not boss.docker.answers()
+        if engine_lost and not self.draining:
             say("The container engine is gone; waiting for it to return.", 4)
             self.await_engine_while_serving()
         found = boss.docker.container(self.plan.name)
         if found is not None and found.running and found.labels.get(LABEL_PLAN) == self.digest:
-            self.child = self.attach()
+            self.attach_again()
             return True
-        if engine_lost:
-            raise transient(
+        # The client's status counts only where there was no container to have one.
+        self.status = found.exit_code if found is not None and found.ran else status
+        self.oom_killed = found is not None and found.oom_killed
+        if engine_lost and not self.draining:
+            self.end = Reason(
                 "engine-restarted",
                 "The container engine went away and returned without the container: it was stopped, or live-restore is"
                 ' off ("live-restore": true in /etc/docker/daemon.json keeps containers running).',
+                retry=True,
             )
         return False
+
+    def attach_again(self) -> None:
+        """Attach, but not in a fast circle while an engine is on its way out."""
+        pause = self.attached_at + POLL_STARTING - time.monotonic()
+        if pause > 0 and not self.draining:
+            try:
+                self.boss.wait(pause)
+            except Stopped:
+                say("Asked to stop.")  # follow() sees to it
+        self.child = self.attach()
 
     def await_engine_while_serving(self) -> None:
         """The engine may come back to a container that never noticed."""
@@ -828,7 +865,7 @@ class Run:
                     " The next start takes it over, or playbooks/stop.yml removes it.",
                 ) from None
 
-    def finish(self, status: int) -> int:
+    def finish(self) -> int:
         """The container has ended: leave nothing behind, and say why."""
         boss = self.boss
         if self.draining:
@@ -840,8 +877,8 @@ class Run:
             return boss.failed(self.end)
         if self.draining:
             return boss.stopped()
-        rose = self.oom_kills() - self.kernel_oom
-        return boss.failed(diagnose(list(boss.tail), status, boss.ready_at is not None, rose))
+        killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
+        return boss.failed(diagnose(list(boss.tail), self.status, boss.ready_at is not None, killed))
 
     def hand_over(self) -> None:
         """Become the program on disk, with the same process id; the container does not notice."""

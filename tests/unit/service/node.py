@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def make_plan(port: int, weights: Path) -> dict[str, Any]:
@@ -155,6 +155,10 @@ class Node:
     def container_runs(self) -> bool:
         """Is it still there?"""
         return (self.root / "container.json").exists() and not (self.root / "container.status").exists()
+
+    def container_exists(self) -> bool:
+        """Is there anything left of it?"""
+        return (self.root / "container.json").exists()
 
     def close(self) -> None:
         """End what is still running."""

@@ -34,7 +34,7 @@ def test_ready_only_when_the_endpoint_answers(node: Node) -> None:
     node.listen()
     assert "READY=1" not in node.messages
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
@@ -43,12 +43,12 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     assert node.state["phase"] == "serving"
     assert node.statuses[-1] == f"serving tiny on http://127.0.0.1:{node.port}"
     process.terminate()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "INFO hello" in output
     assert "drained" in output
     assert node.state["phase"] == "stopped"
-    assert not node.container_runs()
+    assert not node.container_exists()
     assert "STOPPING=1" in node.listen()
 
 
@@ -63,12 +63,12 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
     process = node.start()
     node.wait_ready()
     process.terminate()
-    process.wait(20)
+    process.wait(60)
     run = next(call for call in node.calls if call[0] == "run")
     text = " ".join(run)
     weights = node.weights
     for words in (
-        "run --rm --sig-proxy=false --pull never --name vllm-tiny",
+        "run --sig-proxy=false --pull never --name vllm-tiny",
         "--runtime habana --network host --ipc host --cap-drop ALL --cap-add SYS_NICE",
         "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev",
         "--ulimit nofile=1048576:1048576",
@@ -85,8 +85,8 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
 
 
 def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
-    node.scenario(lines=WARM_UP, delay=0.15)
-    process = node.start("--stall", "1")
+    node.scenario(lines=WARM_UP, delay=0.75)
+    process = node.start("--stall", "5")
     node.wait_ready()
     assert "warm-up: prompt 2/3, decode 0/2" in node.statuses
     assert "warm-up: prompt 3/3, decode 2/2" in node.statuses
@@ -96,7 +96,7 @@ def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
     assert node.state["warm_up"] == {"prompt": [3, 3], "decode": [2, 2]}
     assert node.state["warm_up_seconds"] == 49
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
@@ -105,7 +105,7 @@ def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
     assert code == 75
     assert "No sign of progress for 1 s while starting the server" in output
     assert node.state["reason"]["kind"] == "stalled"
-    assert not node.container_runs()
+    assert not node.container_exists()
 
 
 ENDS = [
@@ -154,7 +154,7 @@ def test_the_kernels_oom_killer_is_named(node: Node) -> None:
     process = node.start()
     node.wait_for(node.container_runs, "the container's start")
     (node.root / "proc/vmstat").write_text("oom_kill 2\n")
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert node.state["reason"]["kind"] == "out-of-host-memory"
 
 
@@ -258,8 +258,8 @@ def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> Non
     assert node.state["attached"] is True
     assert node.state["warm_up_seconds"] == 49
     second.terminate()
-    assert second.wait(20) == 0
-    assert not node.container_runs()
+    assert second.wait(60) == 0
+    assert not node.container_exists()
 
 
 def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
@@ -275,7 +275,7 @@ def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
     node.wait_ready()
     assert node.container_pid() != pid
     second.terminate()
-    assert second.wait(20) == 0
+    assert second.wait(60) == 0
 
 
 def test_hands_over_to_the_program_on_disk(node: Node) -> None:
@@ -290,10 +290,10 @@ def test_hands_over_to_the_program_on_disk(node: Node) -> None:
     assert node.state["pid"] == process.pid
     assert node.state["failures"] == 0
     process.terminate()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Handing over to the supervisor on disk" in output
-    assert not node.container_runs()
+    assert not node.container_exists()
 
 
 def test_requests_in_flight_finish(node: Node) -> None:
@@ -301,12 +301,12 @@ def test_requests_in_flight_finish(node: Node) -> None:
     node.wait_ready()
     url = f"http://127.0.0.1:{node.port}/slow"
     with ThreadPoolExecutor() as pool:
-        answer = pool.submit(lambda: urllib.request.urlopen(url, timeout=20).status)
+        answer = pool.submit(lambda: urllib.request.urlopen(url, timeout=60).status)
         node.wait_for(answer.running, "the request")
         node.listen()
         process.terminate()
         assert answer.result() == 200
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:
@@ -314,8 +314,8 @@ def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:
     process = node.start("--stop-grace", "1")
     node.wait_ready()
     process.terminate()
-    assert process.wait(20) == 0
-    assert not node.container_runs()
+    assert process.wait(60) == 0
+    assert not node.container_exists()
 
 
 def test_a_stop_before_the_container_exists_is_not_lost(node: Node) -> None:
@@ -323,8 +323,8 @@ def test_a_stop_before_the_container_exists_is_not_lost(node: Node) -> None:
     process = node.start()
     node.wait_for(lambda: node.state_file.exists() and node.state["phase"] == "starting", "docker run")
     process.terminate()
-    assert process.wait(20) == 0
-    assert not node.container_runs()
+    assert process.wait(60) == 0
+    assert not node.container_exists()
 
 
 def test_the_engine_comes_back_with_the_container(node: Node) -> None:
@@ -337,7 +337,7 @@ def test_the_engine_comes_back_with_the_container(node: Node) -> None:
     node.wait_for(lambda: node.statuses[-1].startswith("serving tiny"), "serving again")
     assert node.container_pid() == pid
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_the_engine_comes_back_without_the_container(node: Node) -> None:
@@ -348,7 +348,7 @@ def test_the_engine_comes_back_without_the_container(node: Node) -> None:
     os.kill(node.container_pid(), signal.SIGKILL)
     (node.root / "container.status").write_text("137")
     (node.root / "engine_down").unlink()
-    assert process.wait(20) == 75
+    assert process.wait(60) == 75
     assert node.state["reason"]["kind"] == "engine-restarted"
     assert "live-restore" in node.state["reason"]["message"]
 
@@ -357,7 +357,7 @@ def test_the_engine_stays_away(node: Node) -> None:
     process = node.start("--engine-wait", "1")
     node.wait_ready()
     (node.root / "engine_down").touch()
-    assert process.wait(20) == 75
+    assert process.wait(60) == 75
     assert node.state["reason"]["kind"] == "engine-gone"
 
 
@@ -367,7 +367,7 @@ def test_a_stop_without_an_engine_says_what_may_be_left(node: Node) -> None:
     (node.root / "engine_down").touch()
     node.wait_for(lambda: any("engine is gone" in text for text in node.statuses), "the notice")
     process.terminate()
-    assert process.wait(20) == 75
+    assert process.wait(60) == 75
     assert "may still be running" in node.state["reason"]["message"]
 
 
@@ -413,10 +413,10 @@ def test_a_server_that_stops_answering_is_ended(node: Node) -> None:
     process = node.start("--unhealthy", "0.5")
     node.wait_ready()
     (node.root / "unwell").touch()
-    assert process.wait(20) == 75
+    assert process.wait(60) == 75
     assert node.state["reason"]["kind"] == "not-answering"
     assert "GET /health answers 503" in node.state["reason"]["message"]
-    assert not node.container_runs()
+    assert not node.container_exists()
 
 
 def test_a_short_illness_is_survived(node: Node) -> None:
@@ -447,7 +447,7 @@ def test_clean_removes_a_stray_container(node: Node) -> None:
     process.communicate()
     assert node.container_runs()
     assert node.run(action="clean") == (0, "Removed the container vllm-tiny.\n")
-    assert not node.container_runs()
+    assert not node.container_exists()
     assert node.run(action="clean") == (0, "There is no container of tiny.\n")
 
 
