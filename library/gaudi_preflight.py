@@ -29,18 +29,10 @@ options:
     type: list
     elements: str
     required: true
-  systems:
-    description:
-      - Systems the release supports, each with C(id) and C(version) as in /etc/os-release and the oldest C(kernel).
-      - Empty skips the check.
-    type: list
-    elements: dict
-    default: []
-  drivers:
-    description: Driver versions that go with the release, as major.minor. Empty skips the check.
-    type: list
-    elements: str
-    default: []
+  software:
+    description: What the release file says of the software on the node (C(systems), C(kernel_minimum), C(driver)).
+    type: dict
+    default: {}
   image_bytes:
     description: Room the serving image takes in the engine's storage, in bytes.
     type: int
@@ -58,6 +50,10 @@ options:
     type: list
     elements: dict
     default: []
+  how_to_get:
+    description: Where the weights of an instance come from, a sentence by instance name.
+    type: dict
+    default: {}
   controller_time:
     description: The controller's clock when the module was sent, in seconds since the epoch.
     type: float
@@ -78,8 +74,7 @@ EXAMPLES = r"""
     host: "{{ inventory_hostname }}"
     release: "1.22"
     known_releases: ["1.21", "1.22"]
-    systems: [{id: ubuntu, version: "22.04", kernel: "5.15"}]
-    drivers: ["1.22"]
+    software: {systems: [ubuntu22.04], kernel_minimum: {ubuntu22.04: "5.15"}, driver: 1.22.2-32}
     expected_cards: 8
     topology: "{{ read.topology }}"
     plans: "{{ serving.plans }}"
@@ -94,6 +89,12 @@ problems:
   type: list
   elements: dict
   sample: [{"id": "disk", "message": "4.0 GiB are free on /, but 20.0 GiB for image ... are needed. ..."}]
+findings:
+  description: What a person should know although it keeps nothing from being set up.
+  returned: always
+  type: list
+  elements: str
+  sample: [The vendor supports release 1.22 on ubuntu22.04; this node runs Debian GNU/Linux 12 (bookworm).]
 report:
   description: The problems as one text for people; empty when there are none.
   returned: always
@@ -121,12 +122,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
     "release": {"type": "str", "required": True},
     "known_releases": {"type": "list", "elements": "str", "required": True},
-    "systems": {"type": "list", "elements": "dict", "default": []},
-    "drivers": {"type": "list", "elements": "str", "default": []},
+    "software": {"type": "dict", "default": {}},
     "image_bytes": {"type": "int", "default": 0},
     "expected_cards": {"type": "int", "required": True},
     "topology": {"type": "dict", "required": True},
     "plans": {"type": "list", "elements": "dict", "default": []},
+    "how_to_get": {"type": "dict", "default": {}},
     "controller_time": {"type": "float", "required": True},
     "clock_tolerance": {"type": "float", "default": 60.0},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -166,15 +167,15 @@ def room(what: str, path: str, wanted: int) -> preflight.Room:
 
 
 def holder_of(inode: int) -> int | None:
-    """Return the process that holds a socket, or None when it ended meanwhile."""
+    """Return the process that holds a socket, or None when it cannot be seen."""
     for descriptors in Path("/proc").glob("[0-9]*/fd"):
         try:
             for descriptor in descriptors.iterdir():
                 match = _SOCKET.fullmatch(str(descriptor.readlink()))
                 if match and int(match.group(1)) == inode:
                     return int(descriptors.parent.name)
-        except (FileNotFoundError, ProcessLookupError):
-            # The process or the descriptor ended while it was looked at.
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            # The process ended while it was looked at, or not even root may look into it.
             continue
     return None
 
@@ -229,7 +230,8 @@ def check_plans(
     problems: list[preflight.Problem] = []
     for plan in plans:
         path = plan["requires"]["weights_path"]
-        problems += preflight.check_weights(plan, bool(path) and Path(path, "config.json").is_file())
+        present = bool(path) and Path(path, "config.json").is_file()
+        problems += preflight.check_weights(plan, present, params["how_to_get"].get(plan["instance"], ""))
         problems += preflight.check_port(plan, port_holder(module, plan))
     missing = sorted({plan["image"] for plan in plans if not image_present(module, plan["image"])})
     rooms = [room(f"image {image}", data_root, params["image_bytes"]) for image in missing]
@@ -246,10 +248,10 @@ def main() -> None:
     problems = preflight.check_release(params["release"], params["known_releases"], params["plans"])
     problems += preflight.check_requests(params["plans"])
     problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
-    if params["systems"]:
-        problems += preflight.check_system(os_release, kernel, params["systems"], params["release"])
+    problems += preflight.check_system(os_release)
+    problems += preflight.check_kernel(os_release, kernel, params["release"], params["software"])
     problems += preflight.check_cards(topology, params["expected_cards"])
-    problems += preflight.check_driver(topology.get("driver_version"), params["release"], params["drivers"])
+    problems += preflight.check_driver(topology.get("driver_version"), params["release"], params["software"])
     broken = check_daemon_json(params["daemon_json"])
     root = "/var/lib/docker" if broken else docker_daemon.data_root(read_text(params["daemon_json"]))
     problems += broken
@@ -258,6 +260,8 @@ def main() -> None:
     module.exit_json(
         changed=False,
         problems=[problem.as_dict() for problem in problems],
+        findings=preflight.system_warnings(os_release, params["release"], params["software"])
+        + [finding["message"] for finding in topology.get("findings", []) if finding["severity"] == "warning"],
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
     )

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 GIB = 1024**3
-_ID_LIKE = {"rhel": "Red Hat Enterprise Linux", "ubuntu": "Ubuntu", "debian": "Debian", "sles": "SLES"}
+# What the roles can set up: ID and VERSION_ID of /etc/os-release, and the name for people.
+SYSTEMS = (
+    ("debian", "12", "Debian"),
+    ("ubuntu", "22.04", "Ubuntu"),
+    ("ubuntu", "24.04", "Ubuntu"),
+    ("rhel", "9", "Red Hat Enterprise Linux"),
+)
 _NUMBERS = re.compile(r"\d+")
 _OS_LINE = re.compile(r"^([A-Z_]+)=(.*)$")
 # The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
@@ -78,36 +84,51 @@ def _is_version(seen: str, wanted: str) -> bool:
     return seen == wanted or seen.startswith(wanted + ".")
 
 
-def check_system(
-    os_release: Mapping[str, str], kernel: str, systems: Sequence[Mapping[str, str]], release: str
-) -> list[Problem]:
-    """Compare the node's system and kernel with the systems a release supports.
-
-    ``systems`` holds mappings with ``id`` and ``version`` as in /etc/os-release, and optionally the oldest
-    ``kernel`` as major.minor.
-    """
-    name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
+def check_system(os_release: Mapping[str, str]) -> list[Problem]:
+    """Refuse a system the roles were not written for."""
     seen_id, seen_version = os_release.get("ID", ""), os_release.get("VERSION_ID", "")
-    fitting = [s for s in systems if s["id"] == seen_id and _is_version(seen_version, s["version"])]
-    if not fitting:
-        wanted = ", ".join(f"{_ID_LIKE.get(s['id'], s['id'])} {s['version']}" for s in systems)
-        return [
-            Problem(
-                "system",
-                f"The node runs {name}, but release {release} is supported on {wanted}. "
-                "Install one of these systems, or choose a release that supports this one.",
-            )
-        ]
-    oldest = [s["kernel"] for s in fitting if s.get("kernel")]
-    if oldest and all(version_tuple(kernel) < version_tuple(need) for need in oldest):
-        return [
-            Problem(
-                "kernel",
-                f"The node runs kernel {kernel}, but release {release} on {name} needs {' or '.join(oldest)} or newer. "
-                "Upgrade the kernel and reboot.",
-            )
-        ]
-    return []
+    if any(seen_id == known and _is_version(seen_version, version) for known, version, _ in SYSTEMS):
+        return []
+    name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
+    wanted = ", ".join(f"{title} {version}" for _, version, title in SYSTEMS)
+    return [
+        Problem(
+            "system",
+            f"The node runs {name}, but the roles know how to set up {wanted}. Install one of these on it.",
+        )
+    ]
+
+
+def vendor_system(os_release: Mapping[str, str]) -> str:
+    """Return a system the way the releases of the catalogue write it: ubuntu22.04, rhel9.4."""
+    return os_release.get("ID", "") + os_release.get("VERSION_ID", "")
+
+
+def system_warnings(os_release: Mapping[str, str], release: str, software: Mapping[str, Any]) -> list[str]:
+    """Say that the vendor does not support a release on this system; it may still work, so nothing is refused."""
+    supported = software.get("systems", [])
+    if not supported or vendor_system(os_release) in supported:
+        return []
+    return [
+        f"The vendor supports release {release} on {', '.join(supported)}; this node runs "
+        f"{os_release.get('PRETTY_NAME', 'something else')}."
+    ]
+
+
+def check_kernel(
+    os_release: Mapping[str, str], kernel: str, release: str, software: Mapping[str, Any]
+) -> list[Problem]:
+    """Refuse a kernel older than the oldest the vendor supports for a release on this system."""
+    needed = software.get("kernel_minimum", {}).get(vendor_system(os_release))
+    if needed is None or version_tuple(kernel) >= version_tuple(needed):
+        return []
+    return [
+        Problem(
+            "kernel",
+            f"The node runs kernel {kernel}, but release {release} on {os_release.get('PRETTY_NAME')} needs "
+            f"{needed} or newer. Upgrade the kernel and reboot.",
+        )
+    ]
 
 
 def check_clock(node_time: float, controller_time: float, tolerance: float) -> list[Problem]:
@@ -158,21 +179,22 @@ def check_cards(topology: Mapping[str, Any], expected: int) -> list[Problem]:
     return problems
 
 
-def check_driver(driver_version: str | None, release: str, wanted: Sequence[str]) -> list[Problem]:
-    """Compare the loaded driver with the driver versions a release was made for, each as major.minor.
+def check_driver(driver_version: str | None, release: str, software: Mapping[str, Any]) -> list[Problem]:
+    """Compare the loaded driver with the one a release was made for, by major and minor number.
 
     A container of another release than the driver fails late and obscurely ("Device acquire failed").
     """
-    if driver_version is None or not wanted:
+    wanted = software.get("driver")
+    if driver_version is None or wanted is None:
         return []
-    seen = version_tuple(driver_version)[:2]
-    if any(seen == version_tuple(version)[:2] for version in wanted):
+    seen, needed = version_tuple(driver_version)[:2], version_tuple(wanted)[:2]
+    if seen == needed:
         return []
     return [
         Problem(
             "driver",
-            f"The node's driver is {driver_version}, but release {release} needs {' or '.join(wanted)}. "
-            f"Install that driver, or set gaudi_release to the release that goes with {seen[0]}.{seen[1]}.",
+            f"The node's driver is {driver_version}, but release {release} needs {needed[0]}.{needed[1]} ({wanted}). "
+            f"Install that driver, or set gaudi_release to a release that goes with {seen[0]}.{seen[1]}.",
         )
     ]
 
@@ -202,8 +224,11 @@ def gib(size: int) -> str:
     return f"{max(size / GIB, 0.1 if size else 0.0):.1f} GiB"
 
 
-def check_weights(plan: Mapping[str, Any], present: bool) -> list[Problem]:
-    """Refuse an instance whose weights are not on the node: no role of site.yml brings them."""
+def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[Problem]:
+    """Refuse an instance whose weights are not on the node: no role of site.yml brings them.
+
+    ``advice`` says where they come from; without it the sentence says what is always right.
+    """
     path = plan["requires"]["weights_path"]
     if present or not path:
         return []
@@ -213,7 +238,7 @@ def check_weights(plan: Mapping[str, Any], present: bool) -> list[Problem]:
             "weights",
             f"{plan['instance']}: the weights are not at {path} (no config.json there)"
             + (f"; they take {gib(int(size))}" if size else "")
-            + ". Copy them there, or set gaudi_weights_root to where they are.",
+            + f". {advice or 'Copy them there, or set gaudi_weights_root to where they are.'}",
         )
     ]
 

@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.parent.parent for path in ROOT.glob("roles/*/tasks/main.yml"))
 TASK_FILES = sorted([*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/handlers/*.yml")])
-PLAYBOOKS = sorted([ROOT / "site.yml", *ROOT.glob("playbooks/*.yml"), *ROOT.glob("molecule/*/*.yml")])
+PLAYBOOKS = sorted([ROOT / "site.yml", *ROOT.glob("playbooks/*.yml"), *ROOT.glob("molecule/**/*.yml")])
 # Modules that start a program and cannot know whether it changed something.
 PROGRAMS = {"command", "shell", "raw", "script"}
 BLOCKS = ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers")

@@ -1,0 +1,65 @@
+"""Say in a few lines what runs on a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def count(number: int, word: str) -> str:
+    """Put a number before a word: 1 card, 2 cards."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def numa_lines(cards: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each NUMA node with the modules of its cards; cards without a known node come last."""
+    nodes: dict[tuple[bool, int], list[int]] = {}
+    for card in cards:
+        node = card["numa_node"]
+        nodes.setdefault((node is None, node or 0), []).append(int(card["module_id"]))
+    return [
+        f"  {'NUMA node unknown' if unknown else f'NUMA node {node}'}: modules {', '.join(map(str, sorted(modules)))}"
+        for (unknown, node), modules in sorted(nodes.items())
+    ]
+
+
+def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What an instance is doing, where it is reached, and what it answered."""
+    state = found["state"]
+    modules = ", ".join(str(card["module_id"]) for card in state.get("cards", [])) or "none"
+    lines = [
+        f"{found['instance']}: {state.get('status', found['active'])}",
+        f"  modules {modules}, endpoint {state.get('endpoint', 'none')}, unit vllm-{found['instance']}.service",
+    ]
+    answer = answers.get(found["instance"])
+    if answer:
+        lines += [f"  asked:    {answer['question']}", f"  answered: {' '.join(str(answer['answer']).split())}"]
+    return lines
+
+
+def summary_lines(
+    topology: Mapping[str, Any],
+    host: str,
+    release: str,
+    instances: Sequence[Mapping[str, Any]],
+    answers: Mapping[str, Mapping[str, str]],
+) -> list[str]:
+    """Return the lines of a node's summary: cards, instances, answers."""
+    cards = topology["cards"]
+    names = ", ".join(sorted({str(card["name"]) for card in cards})) or "no cards"
+    driver = topology["driver_version"] or "none"
+    lines = [
+        f"{host}: {count(len(cards), 'card')} ({names}), driver {driver}, release {release}",
+        *numa_lines(cards),
+    ]
+    for found in instances:
+        lines += instance_lines(found, answers)
+    return lines if instances else [*lines, "No instances are installed."]
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., list[str]]]:
+        """Name the filters."""
+        return {"summary_lines": summary_lines}

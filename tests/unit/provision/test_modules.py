@@ -1,0 +1,355 @@
+"""The three modules: what they start, what they write, what they say; and that check mode writes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from library import docker_daemon_json, gaudi_preflight, serving_image
+from tests.unit.provision.conftest import Answer, Run
+
+MODULES = [docker_daemon_json, gaudi_preflight, serving_image]
+IMAGE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
+DIGEST = "sha256:" + "ab" * 32
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.__name__.rpartition(".")[2]))
+def test_documented_options_are_the_real_ones(module: ModuleType) -> None:
+    options = yaml.safe_load(module.DOCUMENTATION)["options"]
+    documented = {
+        name: {key: option[key] for key in ("type", "elements", "default", "required") if key in option}
+        for name, option in options.items()
+    }
+    assert documented == module.ARGUMENT_SPEC
+    assert yaml.safe_load(module.EXAMPLES)
+    assert yaml.safe_load(module.RETURN)
+
+
+# docker_daemon_json
+
+INFO = {
+    "Runtimes": {"habana": {"path": "/usr/bin/habana-container-runtime"}},
+    "LiveRestoreEnabled": True,
+    "LoggingDriver": "json-file",
+    "RegistryConfig": {},
+}
+WISHES: dict[str, Any] = {
+    "settings": {"live-restore": True},
+    "runtimes": {"habana": {"path": "/usr/bin/habana-container-runtime", "runtimeArgs": []}},
+}
+
+
+def docker_info(**changes: object) -> dict[str, Answer]:
+    return {"docker info": (0, json.dumps({**INFO, **changes}), "")}
+
+
+def test_a_new_file_is_written_readable_for_all(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "docker" / "daemon.json"
+    ran = run(docker_daemon_json, {**WISHES, "path": str(path)})
+    assert ran["changed"]
+    assert ran["apply"] == "nothing", "no engine runs, so none has to take it up"
+    assert not ran["validated"]
+    assert json.loads(path.read_text()) == {**WISHES["settings"], "runtimes": WISHES["runtimes"]}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [file.name for file in path.parent.iterdir()] == ["daemon.json"]
+
+
+def test_a_users_file_keeps_its_keys_its_mode_and_a_copy(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text('{"debug": true}')
+    path.chmod(0o600)
+    ran = run(docker_daemon_json, {**WISHES, "path": str(path)}, docker_info(LiveRestoreEnabled=False, Runtimes={}))
+    assert ran["apply"] == "reload"
+    assert ran["keys"] == ["live-restore", "runtimes"]
+    assert json.loads(path.read_text())["debug"] is True
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert Path(ran["backup_file"]).read_text() == '{"debug": true}'
+    assert ran["diff"]["before"] == '{"debug": true}'
+
+
+def test_a_second_run_changes_nothing(run: Run, tmp_path: Path) -> None:
+    arguments = {**WISHES, "path": str(tmp_path / "daemon.json")}
+    run(docker_daemon_json, arguments)
+    ran = run(docker_daemon_json, arguments, docker_info())
+    assert (ran["changed"], ran["apply"], ran["keys"]) == (False, "nothing", [])
+
+
+def test_a_run_that_was_cut_off_before_the_reload_is_mended(run: Run, tmp_path: Path) -> None:
+    arguments = {**WISHES, "path": str(tmp_path / "daemon.json")}
+    run(docker_daemon_json, arguments)
+    ran = run(docker_daemon_json, arguments, docker_info(LiveRestoreEnabled=False))
+    assert (ran["changed"], ran["apply"], ran["keys"]) == (False, "reload", ["live-restore"])
+
+
+def test_check_mode_shows_the_file_and_writes_nothing(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "docker" / "daemon.json"
+    ran = run(docker_daemon_json, {**WISHES, "path": str(path)}, docker_info(), check=True)
+    assert ran["changed"]
+    assert json.loads(ran["diff"]["after"])["live-restore"] is True
+    assert not path.parent.exists()
+
+
+def test_what_the_engine_refuses_is_not_put_in_place(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text('{"hosts": "x"}')
+    answers: dict[str, Answer] = {
+        **docker_info(),
+        "dockerd --help": (0, "  --validate   Validate daemon configuration and exit\n", ""),
+        "dockerd --validate": (1, "", "unable to configure the Docker daemon: hosts\n"),
+    }
+    ran = run(docker_daemon_json, {**WISHES, "path": str(path)}, answers)
+    assert ran["failed"]
+    assert ran["msg"].endswith("left as it was: unable to configure the Docker daemon: hosts")
+    assert path.read_text() == '{"hosts": "x"}'
+    assert [file.name for file in tmp_path.iterdir()] == ["daemon.json"]
+
+
+def test_an_engine_too_old_to_validate_is_not_asked(run: Run, tmp_path: Path) -> None:
+    answers: dict[str, Answer] = {**docker_info(), "dockerd --help": (0, "Options:\n", "")}
+    ran = run(docker_daemon_json, {**WISHES, "path": str(tmp_path / "daemon.json")}, answers)
+    assert not ran["validated"]
+
+
+def test_an_engine_that_does_not_answer_has_nothing_to_take_up(run: Run, tmp_path: Path) -> None:
+    arguments = {**WISHES, "path": str(tmp_path / "daemon.json")}
+    down: dict[str, Answer] = {"docker info": (1, "", "Cannot connect to the Docker daemon")}
+    assert run(docker_daemon_json, arguments, down)["apply"] == "nothing"
+    client_only: dict[str, Answer] = {"docker info": (0, json.dumps({"ServerErrors": ["Cannot connect"]}), "")}
+    assert run(docker_daemon_json, arguments, client_only)["apply"] == "nothing"
+
+
+def test_a_file_that_is_not_json_is_left_alone(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text("{debug}")
+    ran = run(docker_daemon_json, {**WISHES, "path": str(path)})
+    assert ran["failed"]
+    assert f"{path}, line 1, column 2, is not valid JSON" in ran["msg"]
+    assert path.read_text() == "{debug}"
+
+
+# serving_image
+
+INSPECTED = json.dumps([{"Id": "sha256:id", "RepoDigests": [f"{IMAGE.rpartition(':')[0]}@{DIGEST}"]}])
+LISTED = json.dumps([{"name": "vllm", "version": "0.9"}, {"name": "habana-torch-plugin", "version": "1.22.2.32"}])
+ABSENT: Answer = (1, "[]\n", f"Error: No such image: {IMAGE}\n")
+
+
+def engine(present: bool, **changes: Answer) -> dict[str, Any]:
+    """An engine that has the image from the beginning, or once it was pulled."""
+    state = {"present": present}
+
+    def pull() -> Answer:
+        state["present"] = True
+        return changes.get("pull", (0, "Status: Downloaded newer image\n", ""))
+
+    return {
+        "docker image inspect": lambda: (0, INSPECTED, "") if state["present"] else ABSENT,
+        f"timeout 3600 docker pull {IMAGE}": pull,
+        f"timeout 3600 docker --config /etc/secret pull {IMAGE}": pull,
+        "docker run": changes.get("run", (0, LISTED, "")),
+    }
+
+
+def test_an_absent_image_is_pulled_looked_into_and_recorded(run: Run, record: Path) -> None:
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=False))
+    assert (ran["changed"], ran["pulled"]) == (True, True)
+    assert json.loads(record.read_text()) == {
+        "schema": 1,
+        "images": {
+            IMAGE: {
+                "id": "sha256:id",
+                "digest": DIGEST,
+                "packages": {"habana-torch-plugin": "1.22.2.32", "vllm": "0.9"},
+            }
+        },
+    }
+    looked = next(command for command in ran.commands if command.startswith("docker run"))
+    assert " --network none " in looked
+    assert " --runtime runc " in looked
+
+
+def test_a_known_image_is_only_inspected(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record)}
+    run(serving_image, arguments, engine(present=False))
+    ran = run(serving_image, arguments, engine(present=True))
+    assert not ran["changed"]
+    assert ran.commands == [f"docker image inspect {IMAGE}"]
+
+
+def test_an_image_that_was_there_before_is_looked_into(run: Run, record: Path) -> None:
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
+    assert (ran["changed"], ran["pulled"]) == (True, False)
+
+
+def test_check_mode_says_it_would_pull(run: Run, record: Path) -> None:
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=False), check=True)
+    assert (ran["changed"], ran["pulled"], ran["image"]) == (True, True, {})
+    assert ran.commands == [f"docker image inspect {IMAGE}"]
+    assert not record.parent.exists()
+
+
+def test_credentials_are_a_directory_never_an_argument(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record), "docker_config": "/etc/secret"}
+    ran = run(serving_image, arguments, engine(present=False))
+    assert f"timeout 3600 docker --config /etc/secret pull {IMAGE}" in ran.commands
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((124, "", ""), "was not pulled within 3600 seconds. What has arrived is kept"),
+        ((1, "", "manifest unknown\n"), "could not be pulled: manifest unknown. Check that the node reaches"),
+    ],
+)
+def test_a_pull_that_fails_says_what_to_do(run: Run, record: Path, answer: Answer, words: str) -> None:
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=False, pull=answer))
+    assert ran["failed"]
+    assert words in ran["msg"]
+    assert not record.exists()
+
+
+def test_a_moved_tag_is_refused_and_not_recorded(run: Run, record: Path) -> None:
+    pinned = "sha256:" + "00" * 32
+    ran = run(serving_image, {"image": IMAGE, "record": str(record), "digest": pinned}, engine(present=True))
+    assert ran["failed"]
+    assert f"but the release pins {pinned}" in ran["msg"]
+    assert not record.exists()
+
+
+def test_a_bare_image_is_refused(run: Run, record: Path) -> None:
+    bare = json.dumps([{"name": "habana-torch-plugin", "version": "1"}])
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True, run=(0, bare, "")))
+    assert ran["failed"]
+    assert "holds no vllm" in ran["msg"]
+
+
+def test_an_engine_that_is_down_is_not_an_absent_image(run: Run, record: Path) -> None:
+    down: dict[str, Answer] = {"docker image inspect": (1, "[]", "Cannot connect to the Docker daemon at unix:///x.")}
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, down)
+    assert ran["failed"]
+    assert ran["msg"].startswith("The Docker engine does not answer (Cannot connect")
+
+
+# gaudi_preflight
+
+REAL_READ = gaudi_preflight.read_text
+
+
+@pytest.fixture(autouse=True)
+def _debian(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever machine the tests run on, the node is a Debian 12."""
+
+    def read(path: str) -> str:
+        return "ID=debian\nVERSION_ID=12\n" if path == "/etc/os-release" else str(REAL_READ(path))
+
+    monkeypatch.setattr(gaudi_preflight, "read_text", read)
+
+
+CARDS = [{"module_id": module} for module in range(8)]
+
+
+def preflight(**changes: Any) -> dict[str, Any]:
+    return {
+        "host": "gaudi-01",
+        "release": "1.22",
+        "known_releases": ["1.22"],
+        "expected_cards": 8,
+        "topology": {"cards": CARDS, "findings": [], "driver_version": "1.22.1-x"},
+        "controller_time": time.time(),
+        "daemon_json": "/nonexistent/daemon.json",
+        **changes,
+    }
+
+
+def plan(tmp_path: Path, port: int) -> dict[str, Any]:
+    return {
+        "instance": "one",
+        "image": IMAGE,
+        "container": {"name": "vllm-one"},
+        "listen": {"host": "127.0.0.1", "port": port},
+        "requires": {"weights_path": str(tmp_path), "weights_bytes": 1},
+    }
+
+
+def test_a_sound_node_has_nothing_to_report(run: Run) -> None:
+    ran = run(gaudi_preflight, preflight())
+    assert (ran["changed"], ran["problems"], ran["report"]) == (False, [], "")
+    assert ran["node"]["cards"] == 8
+
+
+def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
+    broken = tmp_path / "daemon.json"
+    broken.write_text("{")
+    arguments = preflight(
+        expected_cards=9,
+        software={"driver": "1.21.0-555"},
+        controller_time=time.time() - 1e6,
+        daemon_json=str(broken),
+        plans=[{"instance": "two", "refused": "two: no such model."}],
+    )
+    ran = run(gaudi_preflight, arguments)
+    assert [problem["id"] for problem in ran["problems"]] == [
+        "request",
+        "clock",
+        "cards",
+        "driver",
+        "daemon_json",
+    ]
+    assert ran["report"].startswith("gaudi-01: 5 problems, nothing was changed.\n  1. two: no such model.\n  2. ")
+
+
+def test_a_port_somebody_listens_on_is_found_with_its_holder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        answers: dict[str, Answer] = {"docker container inspect": (1, "", "No such container"), "docker image": ABSENT}
+        ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
+    assert [problem["id"] for problem in ran["problems"]] == ["port"]
+    assert f"port {port} on 127.0.0.1 is in use by pid {os.getpid()} " in ran["problems"][0]["message"]
+    free = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]))
+    assert free["problems"] == []
+
+
+def test_an_instances_own_port_is_not_in_use(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    before = gaudi_preflight.read_text
+
+    def in_a_container(path: str) -> str:
+        scope = f"0::/system.slice/docker-{'c0' * 32}.scope\n"
+        return scope if path.endswith("/cgroup") else before(path)
+
+    monkeypatch.setattr(gaudi_preflight, "read_text", in_a_container)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        answers: dict[str, Answer] = {
+            "docker container inspect": (0, "c0" * 32 + "\n", ""),
+            "docker image": (0, "sha256:x\n", ""),
+        }
+        ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
+    assert ran["problems"] == []
+
+
+def test_room_is_asked_for_where_the_engine_keeps_images(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    daemon = tmp_path / "daemon.json"
+    daemon.write_text(json.dumps({"data-root": str(tmp_path / "not" / "yet" / "there")}))
+    arguments = preflight(plans=[plan(tmp_path, 1)], daemon_json=str(daemon), image_bytes=1 << 60)
+    ran = run(gaudi_preflight, arguments)
+    assert [problem["id"] for problem in ran["problems"]] == ["disk"]
+    assert f"({tmp_path}/not/yet/there)" in ran["problems"][0]["message"]
+    present: dict[str, Answer] = {"docker image inspect": (0, "sha256:x\n", "")}
+    assert run(gaudi_preflight, arguments, present)["problems"] == []
+
+
+def test_weights_without_a_config_are_missing(run: Run, tmp_path: Path) -> None:
+    ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, 1)]))
+    assert [problem["id"] for problem in ran["problems"]] == ["weights"]

@@ -1,0 +1,52 @@
+"""The last lines of a run, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from filter_plugins.summary_lines import FilterModule
+
+summary_lines = FilterModule().filters()["summary_lines"]
+
+
+def card(module: int, numa: int | None) -> dict[str, Any]:
+    return {"module_id": module, "numa_node": numa, "name": "HL-225"}
+
+
+TOPOLOGY = {"driver_version": "1.22.1-x", "cards": [card(3, 0), card(5, 1), card(0, 0), card(7, None)]}
+SERVING = {
+    "instance": "one",
+    "active": "active",
+    "state": {"status": "serving", "endpoint": "http://127.0.0.1:30001", "cards": [{"module_id": 0}, {"module_id": 3}]},
+}
+
+
+def test_cards_instances_and_answers_are_said() -> None:
+    answers = {"one": {"question": "What is 1 + 1?", "answer": "Two,\n of course."}}
+    assert summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], answers) == [
+        "gaudi-01: 4 cards (HL-225), driver 1.22.1-x, release 1.22",
+        "  NUMA node 0: modules 0, 3",
+        "  NUMA node 1: modules 5",
+        "  NUMA node unknown: modules 7",
+        "one: serving",
+        "  modules 0, 3, endpoint http://127.0.0.1:30001, unit vllm-one.service",
+        "  asked:    What is 1 + 1?",
+        "  answered: Two, of course.",
+    ]
+
+
+@pytest.mark.parametrize("state", [{}, {"status": "warm-up 3/24"}])
+def test_an_instance_that_was_not_asked_is_said_without_an_answer(state: dict[str, str]) -> None:
+    lines = summary_lines(TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "inactive", "state": state}], {})
+    assert lines[4] == f"two: {state.get('status', 'inactive')}"
+    assert lines[5:] == ["  modules none, endpoint none, unit vllm-two.service"]
+
+
+def test_a_node_with_nothing_on_it_is_said_too() -> None:
+    nothing: dict[str, Any] = {"driver_version": None, "cards": []}
+    assert summary_lines(nothing, "h", "1.22", [], {}) == [
+        "h: 0 cards (no cards), driver none, release 1.22",
+        "No instances are installed.",
+    ]
