@@ -8,7 +8,7 @@ from pathlib import Path
 
 import docker
 
-from simulator import engine, nodes, world
+from simulator import cleaning, demo, engine, nodes, world
 from simulator.settings import Scope, SimulatorError
 from simulator.standins import description
 
@@ -57,6 +57,14 @@ def _status(arguments: argparse.Namespace) -> None:
         print(f"{container.name}  {container.status}")
 
 
+def _demo(arguments: argparse.Namespace) -> None:
+    demo.run(Scope(arguments.scope))
+
+
+def _clean(arguments: argparse.Namespace) -> None:
+    cleaning.clean(None if arguments.all else [Scope(arguments.scope)], print)
+
+
 def _ssh_config(scope: Scope) -> Path:
     path = scope.directory / "ssh_config"
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
@@ -67,7 +75,7 @@ def _described(value: str) -> str | Path:
     return Path(value) if "/" in value or value.endswith((".yml", ".yaml")) else value
 
 
-_COMMANDS = {"engine": _engine, "up": _up, "down": _down, "status": _status}
+_COMMANDS = {"engine": _engine, "up": _up, "down": _down, "status": _status, "demo": _demo, "clean": _clean}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +85,10 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start simulated nodes, or find them running")
     down = commands.add_parser("down", help="remove simulated nodes")
     status = commands.add_parser("status", help="list simulated nodes")
-    for command in (up, down, status):
+    show = commands.add_parser("demo", help="a bare simulated node, site.yml, and a question answered")
+    clean = commands.add_parser("clean", help="remove every trace, nothing else")
+    clean.add_argument("--all", action="store_true", help="of every scope")
+    for command in (up, down, status, show, clean):
         command.add_argument("--scope", default=Scope().name, help="set of nodes that belong together (%(default)s)")
     for command in (up, down):
         command.add_argument("--node", action="append", metavar="NAME", help="may be given several times")

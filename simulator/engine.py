@@ -151,16 +151,16 @@ def _start_process() -> Started:
     return started
 
 
-def stop(say: Callable[[str], None] = print) -> None:
-    """Stop the engine if the simulator started it and nobody else's container runs on it."""
+def stop(say: Callable[[str], None] = print) -> bool:
+    """Stop the engine if the simulator started it; give False if it stays because others use it."""
     if not RECORD.exists():
-        return
+        return True
     started = Started(**json.loads(RECORD.read_text()))
     client = connect()
     others = [container.name for container in client.containers.list()] if client else []
     if others:
         say(f"The Docker engine stays: it also runs {', '.join(map(str, others))}")
-        return
+        return False
     if started.by == "systemd":
         host.run(host.as_root(["systemctl", "stop", "docker.socket", "docker.service"]))
         say("Stopped the Docker engine (systemd)")
@@ -174,6 +174,7 @@ def stop(say: Callable[[str], None] = print) -> None:
         say(f"Stopped the Docker engine (pid {started.pid})")
     RECORD.unlink()
     LOG.unlink(missing_ok=True)
+    return True
 
 
 def _is_zombie(pid: int) -> bool:

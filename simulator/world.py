@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from docker import DockerClient
 
-from simulator import context, host, images, network, nodes, vault
+from simulator import context, host, images, kernel, network, nodes, vault
 from simulator.context import File
 from simulator.inventory import Node
 from simulator.settings import CACHE, ROOT, SIMULATOR, Scope, SimulatorError
@@ -35,6 +35,7 @@ def up(
 ) -> list[Node]:
     """Make a scope's world, or find it there; without releases it has no vault."""
     weights = tiny_model()
+    kernel.record()
     started = nodes.up(client, scope, names, describe, say, weights)
     if releases:
         registry = vault.start(client, scope, say)

@@ -1,0 +1,63 @@
+"""Take everything away that the simulator made, and nothing else: what carries its label, what it recorded."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from docker import DockerClient
+
+from simulator import engine, kernel, world
+from simulator.settings import CACHE, IMAGES, LABEL, Scope
+
+Say = Callable[[str], None]
+
+
+def clean(scopes: list[Scope] | None, say: Say) -> None:
+    """Clean up some scopes (all, when None); with the last of them, all that they shared."""
+    client = engine.connect()
+    if client is None and engine.RECORD.exists():
+        # The machine was restarted since: what is left is in an engine that does not run.
+        client = engine.ensure(say)
+    left: list[str] = []
+    if client is not None:
+        for scope in living_scopes(client) if scopes is None else scopes:
+            _remove_scope(client, scope, say)
+        left = [scope.name for scope in living_scopes(client)]
+        if not left:
+            _remove_shared(client, say)
+    if left:
+        say(f"Images, the engine and .cache stay: scope {', '.join(left)} uses them (python -m simulator clean --all)")
+        return
+    for sentence in kernel.restore():
+        say(sentence)
+    if engine.stop(say):
+        shutil.rmtree(CACHE, ignore_errors=True)
+    say("Packages that were installed with apt stay installed")
+
+
+def living_scopes(client: DockerClient) -> list[Scope]:
+    """Give the scopes that have containers or a network."""
+    found = [container.labels[LABEL] for container in client.containers.list(all=True, filters={"label": LABEL})]
+    found += [network.attrs["Labels"][LABEL] for network in client.networks.list(filters={"label": LABEL})]
+    return [Scope(name) for name in sorted(set(found) - {IMAGES})]
+
+
+def _remove_scope(client: DockerClient, scope: Scope, say: Say) -> None:
+    removed = world.down(client, scope)
+    say(f"Removed scope {scope.name}: {', '.join(removed) or 'no node'}, its vault, volumes and network")
+    shutil.rmtree(scope.directory, ignore_errors=True)
+
+
+def _remove_shared(client: DockerClient, say: Say) -> None:
+    shared = f"{LABEL}={IMAGES}"
+    for container in client.containers.list(all=True, filters={"label": shared}):
+        container.remove(force=True, v=True)
+    for volume in client.volumes.list(filters={"label": LABEL}):
+        volume.remove()
+    images = client.images.list(filters={"label": shared})
+    for image in images:
+        # In any order: an image whose last name goes leaves the layers that others still use.
+        for name in image.tags or [str(image.id)]:
+            client.images.remove(name, force=True)
+    say(f"Removed {len(images)} simulated images and the vault's volume")

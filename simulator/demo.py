@@ -1,0 +1,105 @@
+"""The demo: a bare, simulated node; site.yml; and a question answered by a real vLLM."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simulator import engine, nodes, playbook, world
+from simulator.playbook import Phase, Progress
+from simulator.report import Report
+from simulator.settings import ROOT, Scope, SimulatorError
+from simulator.standins import description
+
+BOLD = "1"
+
+
+def run(scope: Scope) -> None:
+    """Run the demo on a scope's default node, which is reused when it is there already."""
+    directory = scope.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "demo.log").open("w") as log:
+        report = Report(sys.stdout, log)
+        started = time.monotonic()
+        _show(scope, report, started)
+
+
+def _show(scope: Scope, report: Report, started: float) -> None:
+    report.line()
+    report.line("From a bare node to an answered question. The node and its eight cards are simulated.", style=BOLD)
+    report.line()
+    _prepare(scope, report)
+    report.line()
+    report.line("ansible-playbook -i inventories/simulated site.yml", style=BOLD)
+    follower = _Follower(report)
+    outcome = playbook.run(
+        "site.yml",
+        scope.directory / "runner",
+        follower.follow,
+        time.monotonic,
+        GAUDI_SIMULATOR_SCOPE=scope.name,
+    )
+    if outcome.status:
+        reasons = "\n".join(f"{host}: {why}" for host, why in outcome.progress.failures.items())
+        raise SimulatorError(
+            f"\nsite.yml ended with status {outcome.status}.\n{reasons}\n\nAll it said: {_relative(outcome.output)}"
+        )
+    report.total(time.monotonic() - started)
+    for lines in outcome.progress.messages.values():
+        report.line()
+        for text in lines:
+            report.line(f"  {text}")
+    report.line()
+    _what_next(scope, report)
+
+
+def _prepare(scope: Scope, report: Report) -> None:
+    def say(text: str) -> None:
+        report.passing(f"  … {text}")
+
+    with report.phase("Docker engine"):
+        client = engine.ensure(say)
+    with report.phase(f"Simulated node {nodes.DEFAULT_NAME} ({description.DEFAULT}) and vault"):
+        world.up(client, scope, [nodes.DEFAULT_NAME], description.DEFAULT, say)
+
+
+class _Follower:
+    """Prints each phase when the next one begins."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._printed = 0
+
+    def follow(self, progress: Progress, event: Mapping[str, Any]) -> None:
+        ended = event["event"] == "playbook_on_stats"
+        for phase in progress.phases[self._printed : None if ended else -1]:
+            self._print(phase, failed=ended and bool(progress.failures) and phase is progress.phases[-1])
+            self._printed += 1
+        if progress.phases and not ended:
+            phase = progress.phases[-1]
+            self._report.passing(f"  … {phase.title}: {phase.tasks[-1].name}")
+
+    def _print(self, phase: Phase, *, failed: bool) -> None:
+        if failed:
+            self._report.line(f"  ✗ {phase.title}: {phase.tasks[-1].name}")
+            return
+        note = f"{phase.changed} changed" if phase.changed else ""
+        self._report.done(phase.title, phase.seconds, note)
+
+
+def _what_next(scope: Scope, report: Report) -> None:
+    ssh = f"ssh -F {_relative(scope.directory / 'ssh_config')} {nodes.DEFAULT_NAME}"
+    report.line("What a curious reader would type next:", style=BOLD)
+    report.line(f"  {ssh} hl-smi")
+    report.line(f"  {ssh} systemctl status 'vllm-*'")
+    report.line("  ansible-playbook -i inventories/simulated site.yml      # again: changed=0")
+    report.line("  make demo-clean                                         # leaves no trace")
+    report.line()
+
+
+def _relative(path: Path) -> str:
+    return os.path.relpath(path, ROOT)

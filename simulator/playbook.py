@@ -1,0 +1,162 @@
+"""Run a playbook through ansible-runner and follow it: phases, times of every task, what failed and why.
+
+The demo shows it; benchmarks and integration tests read it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+from simulator.settings import ROOT
+
+
+@dataclass
+class Task:
+    """One task on all its hosts. Times are in seconds."""
+
+    name: str
+    role: str | None
+    play: str
+    seconds: float = 0.0
+    changed: bool = False
+
+
+@dataclass
+class Phase:
+    """Consecutive tasks of one role in one play."""
+
+    play: str
+    role: str | None
+    tasks: list[Task] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What people read."""
+        return f"{self.play} · {self.role}" if self.role else self.play
+
+    @property
+    def seconds(self) -> float:
+        """How long the phase took."""
+        return sum(task.seconds for task in self.tasks)
+
+    @property
+    def changed(self) -> int:
+        """How many tasks changed something."""
+        return sum(task.changed for task in self.tasks)
+
+
+@dataclass
+class Progress:
+    """What is known of a run, built from ansible-runner's events in the order they come."""
+
+    phases: list[Phase] = field(default_factory=list)
+    messages: dict[str, list[str]] = field(default_factory=dict)  # host -> what the last debug task said
+    failures: dict[str, str] = field(default_factory=dict)  # host -> why it failed last
+    _play: str = ""
+    _started: float = 0.0
+
+    def feed(self, event: Mapping[str, Any], now: float) -> None:
+        """Take one event; ``now`` is a clock in seconds."""
+        data = event.get("event_data", {})
+        kind = event["event"]
+        if kind in ("playbook_on_play_start", "playbook_on_task_start", "playbook_on_stats"):
+            self._end_task(now)
+        if kind == "playbook_on_play_start":
+            self._play = data.get("name") or data.get("play", "")
+        elif kind == "playbook_on_task_start":
+            self._start_task(data.get("name") or data.get("task", ""), data.get("role"), now)
+        elif kind in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
+            self._result(kind, data)
+
+    def _start_task(self, name: str, role: str | None, now: float) -> None:
+        task = Task(name.removeprefix(f"{role} : "), role, self._play)
+        current = self.phases[-1] if self.phases and self.phases[-1].play == self._play else None
+        if current and role and current.role is None:
+            # Gathering facts is the beginning of the play's first role.
+            current.role = role
+        if current is None or (role and role != current.role):
+            current = Phase(self._play, role)
+            self.phases.append(current)
+        current.tasks.append(task)
+        self._started = now
+
+    def _end_task(self, now: float) -> None:
+        if self.phases and self._started:
+            self.phases[-1].tasks[-1].seconds = now - self._started
+        self._started = 0.0
+
+    def _result(self, kind: str, data: Mapping[str, Any]) -> None:
+        result = data.get("res") or {}
+        host = data.get("host", "")
+        if kind == "runner_on_ok":
+            if self.phases:
+                task = self.phases[-1].tasks[-1]
+                task.changed = task.changed or bool(result.get("changed"))
+            if data.get("task_action", "").endswith("debug") and "msg" in result:
+                message = result["msg"]
+                self.messages[host] = [str(line) for line in message] if isinstance(message, list) else [str(message)]
+        elif not data.get("ignore_errors"):
+            self.failures[host] = sentence(result)
+
+
+def sentence(result: Mapping[str, Any]) -> str:
+    """Give a failed task's own words; of a loop, those of the items that failed."""
+    items = [item for item in result.get("results") or [] if item.get("failed")]
+    if items:
+        return "\n".join(sentence(item) for item in items)
+    text = str(result.get("msg") or "The task failed without a message.")
+    said = str(result.get("stderr") or result.get("module_stderr") or "").strip()
+    return f"{text}\n{said}" if said and said not in text else text
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    status: int
+    progress: Progress
+    output: Path  # everything ansible-playbook printed
+
+
+def run(
+    playbook: str,
+    directory: Path,
+    follow: Callable[[Progress, Mapping[str, Any]], None],
+    clock: Callable[[], float],
+    inventory: Path = ROOT / "inventories" / "simulated",
+    **environment: str,
+) -> Outcome:
+    """Run a playbook of this checkout; ``directory`` takes what ansible-runner keeps of the run."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    progress = Progress()
+
+    def handle(event: Mapping[str, Any]) -> bool:
+        progress.feed(event, clock())
+        follow(progress, event)
+        return False  # keeps no file per event
+
+    runner = ansible_runner.run(
+        private_data_dir=str(directory),
+        project_dir=str(ROOT),
+        playbook=playbook,
+        inventory=str(inventory),
+        ident="run",
+        quiet=True,
+        event_handler=handle,
+        envvars={
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            # The virtual environment's ansible-playbook, also for who did not activate it.
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            **environment,
+        },
+    )
+    return Outcome(int(runner.rc), progress, directory / "artifacts" / "run" / "stdout")

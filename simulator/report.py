@@ -1,0 +1,60 @@
+"""Calm output: a line for each phase when it is done, and on a terminal one line that says what is going on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+_TITLE_COLUMNS = 58
+
+
+class Report:
+    """Prints to a stream, and the same lines without colour into a log."""
+
+    def __init__(self, stream: TextIO, log: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._log = log
+        self._clock = clock
+        self._terminal = stream.isatty()
+
+    def line(self, text: str = "", *, style: str = "") -> None:
+        """Print one line. ``style`` is an ANSI code such as "1" (bold), used on terminals only."""
+        self.passing("")
+        shown = f"\033[{style}m{text}\033[0m" if style and text and self._terminal else text
+        print(shown, file=self._stream, flush=True)
+        print(text, file=self._log, flush=True)
+
+    def done(self, title: str, seconds: float, note: str = "") -> None:
+        """Print a finished phase with its time."""
+        self.line(f"  ✓ {title:<{_TITLE_COLUMNS}} {duration(seconds):>9}  {note}".rstrip())
+
+    def total(self, seconds: float) -> None:
+        """Print the time of everything, below the times of the phases."""
+        self.line(f"    {'in all':<{_TITLE_COLUMNS}} {duration(seconds):>9}")
+
+    def passing(self, text: str) -> None:
+        """Show what is going on in a line that the next one replaces; on terminals only."""
+        if self._terminal:
+            columns = shutil.get_terminal_size().columns - 1
+            print(
+                f"\r\033[K\033[2m{text[:columns]}\033[0m" if text else "\r\033[K", end="", file=self._stream, flush=True
+            )
+
+    @contextmanager
+    def phase(self, title: str) -> Iterator[None]:
+        """Show a phase while it goes on, and its time when it is done."""
+        self.passing(f"  … {title}")
+        started = self._clock()
+        yield
+        self.done(title, self._clock() - started)
+
+
+def duration(seconds: float) -> str:
+    """Write a duration the way people say it: 0.4 s, 12 s, 2 min 05 s."""
+    if seconds < 9.95:  # from ten seconds on, tenths tell nothing
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
