@@ -60,8 +60,9 @@ def _is_reservation(held: object) -> bool:
     cards = held.get("cards")
     return isinstance(cards, list) and all(
         isinstance(card, dict)
-        and type(card.get("module_id")) is int
-        and isinstance(card.get("serial"), (str, type(None)))
+        and set(card) == {"module_id", "serial"}
+        and type(card["module_id"]) is int
+        and isinstance(card["serial"], (str, type(None)))
         for card in cards
     )
 

@@ -1,0 +1,215 @@
+"""card_reservation: the file, the lock, check mode, and twenty callers at once."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.topology import build_topology
+
+from tests.unit.topology.modules import run_main
+from tests.unit.topology.nodes import holder, sources
+from tests.unit.topology.test_reservations import card
+
+CALLER = Path(__file__).with_name("reserve_in_a_process.py")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A healthy node on which nothing was ever reserved."""
+    module = importlib.import_module("card_reservation")
+    monkeypatch.setattr(module, "STATE", tmp_path / "state")
+    on_node(monkeypatch)
+    return tmp_path / "state"
+
+
+def on_node(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    module = importlib.import_module("card_reservation")
+    monkeypatch.setattr(module, "read_topology", lambda _module, links: build_topology(sources(**changes)))
+
+
+def reserve(instance: str, *modules: int, **options: Any) -> dict[str, Any]:
+    return run_main("card_reservation", {"instance": instance, "cards": [card(m) for m in modules], **options})
+
+
+def held(state: Path) -> dict[str, list[int]]:
+    reservations = json.loads((state / "cards.lock").read_text(encoding="utf-8"))["reservations"]
+    return {name: [one["module_id"] for one in value["cards"]] for name, value in reservations.items()}
+
+
+def files(state: Path) -> list[str]:
+    return sorted(path.name for path in state.iterdir())
+
+
+def test_taking_asking_again_and_freeing(state: Path) -> None:
+    taken = reserve("qwq-32b", 0, 1)
+    assert (taken["changed"], held(state)) == (True, {"qwq-32b": [0, 1]})
+    file = state / "cards.lock"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE((state / "cards.lock.guard").stat().st_mode) == 0o600
+    before = file.stat()
+    again = reserve("qwq-32b", 1, 0)
+    assert (again["changed"], again["reservations"]) == (False, taken["reservations"])
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert reserve("qwen3-8b", 2)["changed"]
+    freed = reserve("qwq-32b", state="absent")
+    assert (freed["changed"], held(state)) == (True, {"qwen3-8b": [2]})
+    assert not reserve("qwq-32b", state="absent")["changed"]
+
+
+def test_a_refusal_leaves_everything_as_it_was(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve("qwq-32b", 0, 1)
+    before = (state / "cards.lock").read_bytes()
+    refused = reserve("qwen3-8b", 2, 1)
+    assert refused["failed"]
+    assert "reserved by qwq-32b" in refused["msg"]
+    assert list(refused["reservations"]) == ["qwq-32b"]
+    on_node(monkeypatch, holders=[holder(0)])
+    assert "in use by foo.service (pid 4242 python3)" in reserve("qwen3-8b", 3)["msg"]
+    assert (state / "cards.lock").read_bytes() == before
+
+
+def test_a_refusal_on_an_untouched_node_reserves_nothing(state: Path) -> None:
+    assert "is none. Choose another name" in reserve("../../etc", 0)["msg"]
+    assert not (state / "cards.lock").exists()
+
+
+def test_freeing_needs_no_cards_to_look_at(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve("qwq-32b", 0)
+    on_node(monkeypatch, seen=None, pci=(), accel=())
+    assert reserve("qwq-32b", state="absent")["changed"]
+    assert held(state) == {}
+
+
+def test_check_mode_foresees_and_changes_nothing(state: Path) -> None:
+    foreseen = reserve("qwq-32b", 0, _ansible_check_mode=True, _ansible_diff=True)
+    assert (foreseen["changed"], list(foreseen["reservations"]), state.exists()) == (True, ["qwq-32b"], False)
+    assert foreseen["diff"]["before"] == ""
+    assert '"module_id": 0' in foreseen["diff"]["after"]
+    reserve("qwq-32b", 0)
+    (state / "cards.lock.guard").unlink()
+    before = (state / "cards.lock").read_bytes()
+    assert reserve("qwen3-8b", 1, _ansible_check_mode=True)["changed"]
+    assert not reserve("qwq-32b", 0, _ansible_check_mode=True)["changed"]
+    assert "reserved by qwq-32b" in reserve("qwen3-8b", 0, _ansible_check_mode=True)["msg"]
+    assert ((state / "cards.lock").read_bytes(), files(state)) == (before, ["cards.lock"])
+
+
+def test_the_diff_is_the_file(state: Path) -> None:
+    first = reserve("qwq-32b", 0, _ansible_diff=True)["diff"]
+    text = (state / "cards.lock").read_text(encoding="utf-8")
+    assert (first["before"], first["after"]) == ("", text)
+    again = reserve("qwq-32b", 0, _ansible_diff=True)["diff"]
+    assert (again["before"], again["after"]) == (text, text)
+    assert "diff" not in reserve("qwq-32b", 0)
+
+
+@pytest.mark.parametrize("content", [b"x", b"\xff\xfe", b'{"schema": 9}'])
+def test_a_broken_file_stops_everything(state: Path, content: bytes) -> None:
+    state.mkdir()
+    (state / "cards.lock").write_bytes(content)
+    for options in ({}, {"state": "absent"}):
+        assert "does not hold reservations of this module" in reserve("qwq-32b", 0, **options)["msg"]
+    assert (state / "cards.lock").read_bytes() == content
+
+
+def test_an_interruption_leaves_the_old_file(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve("qwq-32b", 0)
+    before = (state / "cards.lock").read_bytes()
+    module = importlib.import_module("card_reservation")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="No space left"):
+        broken.setattr("os.fsync", full)
+        module.write_file("{}")
+    assert (state / "cards.lock").read_bytes() == before
+    assert files(state) == ["cards.lock", "cards.lock.guard"]
+
+
+def test_the_documentation_is_the_specification() -> None:
+    module = importlib.import_module("card_reservation")
+    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
+
+    def plain(options: dict[str, Any], inner: str) -> dict[str, Any]:
+        return {
+            name: {
+                **{key: value for key, value in option.items() if key not in {"description", inner}},
+                **({"options": plain(option[inner], inner)} if inner in option else {}),
+            }
+            for name, option in options.items()
+        }
+
+    assert plain(documented, "suboptions") == plain(module.ARGUMENT_SPEC, "options")
+
+
+def caller(state: Path, instance: str, *modules: int) -> subprocess.Popen[str]:
+    """Start a process that reserves; it has said that it is ready, and waits for its turn."""
+    arguments = json.dumps({"instance": instance, "cards": [card(m) for m in modules]})
+    return subprocess.Popen([sys.executable, str(CALLER), str(state), arguments], stdout=subprocess.PIPE, text=True)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return what a caller answers once it has had its turn."""
+    assert process.stdout is not None
+    answered: dict[str, Any] = json.loads(process.stdout.read())
+    return answered
+
+
+def locked(state: Path) -> int:
+    """Hold the lock, as another caller would."""
+    state.mkdir()
+    guard = os.open(state / "cards.lock.guard", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(guard, fcntl.LOCK_EX)
+    return guard
+
+
+def test_twenty_callers_at_once(tmp_path: Path) -> None:
+    """Twenty instances want two cards each, out of eight: each card goes to one, and nothing is lost."""
+    wishes = {f"i{number}": (number % 8, (number + 1) % 8) for number in range(20)}
+    state = tmp_path / "state"
+    guard = locked(state)
+    callers = {name: caller(state, name, *modules) for name, modules in wishes.items()}
+    assert [line(process) for process in callers.values()] == ["ready\n"] * 20
+    assert [process.poll() for process in callers.values()] == [None] * 20, "somebody did not wait for the turn"
+    os.close(guard)
+    answers = {name: answer(process) for name, process in callers.items()}
+    assert {process.wait(timeout=60) for process in callers.values()} == {0, 1}
+    granted = {name for name, answer in answers.items() if answer.get("changed")}
+    assert held(state) == {name: sorted(wishes[name]) for name in granted}
+    cards = [module for modules in held(state).values() for module in modules]
+    assert len(cards) == len(set(cards))
+    # Whoever was refused was told the name of somebody who does have the card.
+    for name in set(wishes) - granted:
+        assert answers[name]["failed"]
+        assert any(f"is reserved by {other} since" in answers[name]["msg"] for other in granted)
+        assert any(module in cards for module in wishes[name])
+    assert files(state) == ["cards.lock", "cards.lock.guard"]
+
+
+def test_a_caller_that_is_killed_lets_the_next_one_in(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    guard = locked(state)
+    first, second = caller(state, "qwq-32b", 0), caller(state, "qwen3-8b", 0)
+    assert [line(first), line(second)] == ["ready\n"] * 2
+    first.kill()
+    first.wait(timeout=60)
+    os.close(guard)
+    assert answer(second)["changed"]
+    assert second.wait(timeout=60) == 0
+    assert held(state) == {"qwen3-8b": [0]}
