@@ -6,17 +6,18 @@ DOCUMENTATION = r"""
 module: serving_plan
 short_description: Compute what has to be started to serve models on a Gaudi node
 description:
-  - Plans a list of requests in one call. Cards and ports of an earlier instance count as taken for later requests; a request
-    without an instance is a question and takes nothing.
-  - Reads the node's cards, the reservations and the headers of the weights; changes nothing. With O(topology) nothing is
-    read from the node, so that a plan can be made for a machine that is not there.
+  - Plans a list of requests in one call. Cards and ports of an earlier instance count as taken for later requests;
+    a request without an instance is a question and takes nothing.
+  - Reads the node's cards, the reservations and the headers of the weights; changes nothing. With O(topology) nothing
+    is read from the node, so that a plan can be made for a machine that is not there.
   - A request that cannot be granted is refused in one sentence that names the option, the value and the limit.
   - The action plugin of the same name loads and checks the catalogue and fills O(release), O(models) and O(cards).
 version_added: "0.1.0"
 options:
   requests:
     description:
-      - Requests, each a mapping of options. O(requests[].model) (a name of the catalogue) or O(requests[].weights) is needed.
+      - Requests, each a mapping of options. O(requests[].model) (a name of the catalogue) or O(requests[].weights) is
+        needed.
       - An option that is left out follows the model's catalogue file, then the release.
     type: list
     elements: dict
@@ -227,7 +228,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plans:
-  description: One plan for each request, in order; C({"instance": ..., "refused": sentence}) for one that was refused.
+  description:
+    - One plan for each request, in order.
+    - For a refused request (with O(on_refusal=report)) only C(instance) and C(refused), the sentence that says why.
   returned: always
   type: list
   elements: dict
