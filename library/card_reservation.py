@@ -189,6 +189,11 @@ def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.R
 def main() -> None:
     """Wait for the turn, read, decide, write."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    if os.geteuid() != 0:
+        module.fail_json(
+            msg=f"Reservations are root's, and only root sees who uses a card; this ran as user id {os.geteuid()}. "
+            "Run the task with become: true."
+        )
     with turn(module.check_mode):
         text, before = read_file(module)
         after = decide(module, before)

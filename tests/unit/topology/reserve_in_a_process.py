@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def main() -> None:
     card_reservation = importlib.import_module("card_reservation")
     nodes = importlib.import_module("tests.unit.topology.nodes")
     topology = importlib.import_module("ansible.module_utils.gaudi.topology").build_topology(nodes.sources())
+    vars(os).update(geteuid=lambda: 0)
     vars(card_reservation).update(STATE=Path(sys.argv[1]), read_topology=lambda _module, links: topology)
     # From here to the lock it is a matter of microseconds.
     print("ready", flush=True)

@@ -28,6 +28,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A healthy node on which nothing was ever reserved."""
     module = importlib.import_module("card_reservation")
     monkeypatch.setattr(module, "STATE", tmp_path / "state")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     on_node(monkeypatch)
     return tmp_path / "state"
 
@@ -81,6 +82,12 @@ def test_a_refusal_leaves_everything_as_it_was(state: Path, monkeypatch: pytest.
 def test_a_refusal_on_an_untouched_node_reserves_nothing(state: Path) -> None:
     assert "is none. Choose another name" in reserve("../../etc", 0)["msg"]
     assert not (state / "cards.lock").exists()
+
+
+def test_anybody_but_root_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "this ran as user id 1000. Run the task with become: true" in reserve("qwq-32b", 0)["msg"]
+    assert not state.exists()
 
 
 def test_freeing_needs_no_cards_to_look_at(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
