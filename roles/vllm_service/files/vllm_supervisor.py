@@ -223,7 +223,7 @@ class Docker:
 
     def remove(self, name: str) -> None:
         """Remove a container, running or not; absent is as good as removed."""
-        done = self._run("container", "rm", "--force", name)
+        done = self._run("container", "rm", "--force", "--volumes", name)
         if done.returncode != 0 and not re.search(r"no such container|already in progress", done.stderr, re.IGNORECASE):
             raise EngineGone(done.stderr.strip())
 
