@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import ansible.module_utils
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,3 +15,7 @@ ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
 for folder in ("library", "action_plugins", "filter_plugins"):
     sys.path.insert(0, str(ROOT / folder))
 sys.path.insert(0, str(ROOT))
+
+# An example that is slow because the machine is busy is no failure.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")

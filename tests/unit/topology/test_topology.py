@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.topology import build_topology
 from ansible.module_utils.gaudi.topology_query import Answer, Seen, SeenCard, query_hl_smi
 from ansible.module_utils.gaudi.topology_sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
 from ansible.module_utils.gaudi.topology_text import describe_node
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.topology.nodes import (
@@ -391,7 +391,7 @@ CARDS = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     cards=st.lists(CARDS, max_size=4),
     failure=st.none() | st.text(max_size=8),
@@ -410,7 +410,7 @@ def test_whatever_is_read_becomes_a_document_and_a_picture(
     assert all(character.isprintable() for character in picture.replace("\n", ""))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(sorted(answers())), st.builds(Answer, st.integers(0, 2), st.text(), st.text())))
 def test_whatever_hl_smi_answers_there_is_a_topology(changes: dict[str, Answer]) -> None:
     topology = build_topology(sources({**answers(), **changes}))
