@@ -188,7 +188,10 @@ def request_list(value: object) -> list[Any]:
         try:
             value = yaml.safe_load(value)
         except (yaml.YAMLError, RecursionError) as error:
-            raise CatalogueError(f"requests is text that is neither JSON nor YAML: {_cut(value)}.") from error
+            raise CatalogueError(
+                f"requests is text that is neither JSON nor YAML: {_cut(value)}. "
+                f"""On the command line blanks end a value; write -e '{{"plan_requests": [...]}}'."""
+            ) from error
     if isinstance(value, Mapping):
         value = [value]
     if not isinstance(value, list):
@@ -268,7 +271,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         try:
             result = self._plan(options, task_vars or {})
         except CatalogueError as error:
-            raise AnsibleActionFail(str(error)) from error
+            # The sentence says it all; with its cause Ansible would print it twice.
+            raise AnsibleActionFail(str(error)) from None
         if options["page"] and not result.get("failed"):
             result["page"] = render(result["plans"], result["topology"])
         return result
@@ -319,7 +323,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         models: dict[str, Any] = {}
         refused: dict[int, str] = {}
         for position, request in enumerate(requests):
-            name = request.get("model") if isinstance(request, Mapping) else None
+            if not isinstance(request, Mapping):
+                refused[position] = f"A request must be a mapping such as {{model: qwen3-8b}}, not {_cut(request)}."
+                continue
+            name = request.get("model")
             if name is None or (isinstance(name, str) and name in models):
                 continue
             try:

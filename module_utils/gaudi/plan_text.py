@@ -16,6 +16,8 @@ from .topology_users import printable
 GB = 10**9
 # Longest value shown of one input of a rule; a list of buckets would fill the page.
 _LONGEST_INPUT = 60
+# A run of equal steps with more steps than this is shown by its ends.
+_LONG_RUN = 6
 
 
 def page(plans: Sequence[Mapping[str, Any]], topology: Mapping[str, Any] | None) -> str:
@@ -25,7 +27,8 @@ def page(plans: Sequence[Mapping[str, Any]], topology: Mapping[str, Any] | None)
     ``topology`` is the topology document they were made for, or None where it is not known.
     """
     parts = [_node(topology, plans)] if topology else []
-    parts += [_refusal(plan) if "refused" in plan else describe_plan(plan) for plan in plans]
+    for number, plan in enumerate(plans, 1):
+        parts.append(_refusal(plan, number) if "refused" in plan else describe_plan(plan))
     return "\n\n".join(parts)
 
 
@@ -56,9 +59,9 @@ def _node(topology: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> st
     return f"{_heading('The node')}\n\n{describe_node(topology, holders)}"
 
 
-def _refusal(plan: Mapping[str, Any]) -> str:
+def _refusal(plan: Mapping[str, Any], number: int) -> str:
     lines = textwrap.wrap(printable(plan["refused"]), WIDTH - 2, break_on_hyphens=False)
-    return "\n\n".join([_heading(f"{plan.get('instance') or 'a request'}: refused"), _indented(lines)])
+    return "\n\n".join([_heading(f"{plan['instance'] or f'request {number}'}: refused"), _indented(lines)])
 
 
 def _title(plan: Mapping[str, Any]) -> str:
@@ -161,7 +164,7 @@ def _container(plan: Mapping[str, Any]) -> list[str]:
     ]
     facts = {
         "image": plan["image"],
-        "name": box["name"],
+        "name": box["name"] or "none, as the request names no instance",
         "runtime": f"{box['runtime']}, network {box['network']}, ipc {box['ipc']}",
         "root": "read only" if box["read_only"] else "writable",
         "capabilities": ", ".join(box["capabilities"]) or "none added",
@@ -182,8 +185,8 @@ def _memory(memory: Mapping[str, Any]) -> list[str]:
     """Return the memory of a card from what it has to what is left for requests, in GiB."""
     if not memory:
         return []
-    facts = {_words(_UNIT.sub("", name)): _amount(name, value) for name, value in memory.items()}
-    return _aligned(facts)
+    names = {"weights_bytes": "weights, all cards"}
+    return _aligned({names.get(name, _words(_UNIT.sub("", name))): _amount(name, memory[name]) for name in memory})
 
 
 _UNIT = re.compile(r"_(mib|gib|bytes)(?=_|$)")
@@ -205,10 +208,32 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return " ".join(str(item) for item in value)
+        return _steps([str(item) for item in value], value)
     if isinstance(value, Mapping):
         return ", ".join(f"{_words(str(name))} {_value(inner)}" for name, inner in value.items())
     return "not known" if value is None else str(value)
+
+
+def _steps(words: Sequence[str], values: Sequence[object]) -> str:
+    """Return a list with its long runs of equal steps cut short: ``1 2 4 6 ... 128``."""
+    numbers = [value if isinstance(value, int) else None for value in values]
+    shown: list[str] = []
+    start = 0
+    while start < len(words):
+        end = start + 1
+        while end + 1 < len(words) and _even(numbers[end - 1], numbers[end], numbers[end + 1]):
+            end += 1
+        if end - start >= _LONG_RUN:
+            shown += [*words[start : start + 2], "...", words[end]]
+            start = end + 1
+        else:
+            shown.append(words[start])
+            start += 1
+    return " ".join(shown) + (f"  ({len(words)} values)" if "..." in shown else "")
+
+
+def _even(first: int | None, second: int | None, third: int | None) -> bool:
+    return first is not None and second is not None and third is not None and second - first == third - second
 
 
 def _explanation(explain: Iterable[Mapping[str, Any]]) -> list[str]:

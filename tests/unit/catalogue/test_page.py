@@ -1,0 +1,109 @@
+"""The page: everything of a plan is on it, in 100 columns, and nothing on it can break the terminal."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
+from ansible.module_utils.gaudi.plan_text import WIDTH, describe_plan, page
+from ansible.module_utils.gaudi.topology import topology_from_case
+
+from action_plugins import serving_plan
+
+ROOT = Path(__file__).resolve().parents[3]
+TOPOLOGIES = ROOT / "docs" / "examples" / "topologies"
+
+
+def topology(name: str) -> dict[str, Any]:
+    made: dict[str, Any] = topology_from_case(serving_plan.read_topology(str(TOPOLOGIES / f"{name}.yml")))
+    return made
+
+
+def plans(release: str, requests: list[dict[str, Any]], node: dict[str, Any]) -> list[dict[str, Any]]:
+    catalogue = Catalogue.from_mappings(
+        serving_plan.load_checked("release", serving_plan.resolve("releases", "release", release)),
+        {
+            request["model"]: serving_plan.load_checked(
+                "model", serving_plan.resolve("models", "model", request["model"])
+            )
+            for request in requests
+            if "model" in request
+        },
+        serving_plan.load_checked("cards", serving_plan.CATALOG / "cards.yml"),
+    )
+    made: list[dict[str, Any]] = plan_all(requests, catalogue, node, weights_root="/data/models")
+    return made
+
+
+MODELS = [
+    (name, serving_plan.load_yaml(serving_plan.CATALOG / "models" / f"{name}.yml", name))
+    for name in serving_plan.names("models")
+]
+
+
+@pytest.mark.parametrize(("name", "entry"), MODELS, ids=[name for name, _ in MODELS])
+@pytest.mark.parametrize("where", ["hl-225-two-sockets", "hl-288e-mixed-slots", "hl-288-without-smt"])
+def test_every_model_can_be_planned_and_shown(name: str, entry: dict[str, Any], where: str) -> None:
+    node = topology(where)
+    for release in entry["releases"]:
+        (plan,) = plans(release, [{"instance": "x", "model": name}], node)
+        assert "refused" not in plan, plan
+        text = page([plan], node)
+        assert max(len(line) for line in text.splitlines()) <= WIDTH or "installer" in max(text.splitlines(), key=len)
+        assert not any(line != line.rstrip() for line in text.splitlines()), (
+            "Ansible shows such text as one quoted line"
+        )
+        for variable, value in plan["environment"].items():
+            assert f"  {variable}={value}\n" in text
+
+
+def test_the_command_on_the_page_is_the_command() -> None:
+    request = {"model": "qwen2.5-vl-7b-instruct", "extra_args": ["--chat-template", "/t/with blank; $(x).jinja"]}
+    node = topology("hl-225-two-sockets")
+    (plan,) = plans("1.22", [request], node)
+    text = describe_plan(plan).partition("Command line\n")[2].partition("\n\n")[0]
+    assert shlex.split(text.replace("\\\n", " ")) == [*plan["cpu_binding"], *plan["arguments"]]
+    assert all(line.endswith(" \\") for line in text.splitlines()[:-1])
+
+
+def test_cards_are_marked_with_who_gets_them() -> None:
+    node = topology("hl-225-two-sockets")
+    text = page(
+        plans(
+            "1.22",
+            [{"instance": "one", "model": "qwen3-8b"}, {"instance": "two", "model": "qwq-32b", "port": 30002}],
+            node,
+        ),
+        node,
+    )
+    assert text.count("for one") == text.count("for two") == 2
+
+
+def test_a_refusal_is_a_section_of_its_own() -> None:
+    node = topology("hl-225-two-sockets")
+    text = page(plans("1.22", [{"model": "qwen3-8b", "tensor_parallel_size": 16}, {"model": "qwen3-8b"}], node), node)
+    assert "request 1: refused" in text
+    assert "qwen3-8b: http://127.0.0.1:30001" in text
+
+
+def test_a_page_without_a_node_is_only_refusals() -> None:
+    text = page([{"instance": "x", "refused": "No.\x1b[31m"}], None)
+    assert text.startswith("x: refused\n==========\n\n  No.")
+    assert "\x1b" not in text
+
+
+def test_long_lists_of_shapes_are_cut_short() -> None:
+    node = topology("hl-288e-mixed-slots")
+    text = page(plans("deepseek-r1", [{"model": "deepseek-r1-0528"}], node), node)
+    assert "128 256 ... 16384  (128 values)" in text
+    assert len(text.splitlines()) < 200
+
+
+def test_values_are_explained_by_what_went_in() -> None:
+    node = topology("hl-225-two-sockets")
+    text = page(plans("1.22", [{"model": "qwen3-8b"}], node), node)
+    assert "VLLM_DECODE_BLOCK_BUCKET_MAX=1536  <-  input_max 4096, output_max 2048, decode_bs_max 32" in text
+    assert "(value " not in text
