@@ -35,7 +35,7 @@ def _engine(_: argparse.Namespace) -> None:
 def _up(arguments: argparse.Namespace) -> None:
     scope = Scope(arguments.scope)
     names = arguments.node or [nodes.DEFAULT_NAME]
-    releases = [] if arguments.no_vault else arguments.release or [world.RELEASE]
+    releases = [] if arguments.no_vault else arguments.release or [world.wanted_release()]
     started = world.up(engine.ensure(), scope, names, arguments.describe, print, releases)
     for node in started:
         print(f"Simulated node {node.name} is up ({node.description}): ssh -F {_ssh_config(scope)} {node.name}")
@@ -99,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME|FILE",
         help="what the nodes look like (%(default)s)",
     )
-    up.add_argument("--release", action="append", help=f"serving image the vault holds ({world.RELEASE})")
+    up.add_argument(
+        "--release", action="append", metavar="RELEASE", help="its serving image is in the vault (the inventory's)"
+    )
     up.add_argument("--no-vault", action="store_true", help="nodes only")
     return parser
 

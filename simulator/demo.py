@@ -64,7 +64,7 @@ def _prepare(scope: Scope, report: Report) -> None:
     with report.phase("Docker engine"):
         client = engine.ensure(say)
     with report.phase(f"Simulated node {nodes.DEFAULT_NAME} ({description.DEFAULT}) and vault"):
-        world.up(client, scope, [nodes.DEFAULT_NAME], description.DEFAULT, say)
+        world.up(client, scope, [nodes.DEFAULT_NAME], description.DEFAULT, say, [world.wanted_release()])
 
 
 class _Follower:

@@ -15,10 +15,10 @@ from simulator.context import File
 from simulator.inventory import Node
 from simulator.settings import CACHE, ROOT, SIMULATOR, Scope, SimulatorError
 
-RELEASE = "1.22"
 TINY_MODEL = "Simulated-Tiny-Qwen2"
 
 _RELEASES = ROOT / "catalog" / "releases"
+_WISHES = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
 _TINY_MODEL_BUILDER = SIMULATOR / "images" / "serving" / "build_tiny_model.py"
 _WEIGHTS_ROOT = "data/models"
 
@@ -31,7 +31,7 @@ def up(
     names: Sequence[str],
     describe: str | Path,
     say: Say,
-    releases: Sequence[str] = (RELEASE,),
+    releases: Sequence[str],
 ) -> list[Node]:
     """Make a scope's world, or find it there; without releases it has no vault."""
     weights = tiny_model()
@@ -56,10 +56,13 @@ def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None)
     return removed
 
 
+def wanted_release() -> str:
+    """Give the release that the simulated inventory asks for."""
+    return str(yaml.safe_load(_WISHES.read_text())["gaudi_release"])
+
+
 def image_name(release: str) -> tuple[str, str]:
     """Give the path and the tag the vendor gave a release's serving image, from the catalogue."""
-    if not _RELEASES.exists() and release == RELEASE:
-        return "gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1", "1.22.2-32"
     try:
         document = yaml.safe_load((_RELEASES / f"{release}.yml").read_text())
     except FileNotFoundError:

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.playbook import Progress, sentence
+
+
+def play(name: str) -> dict[str, Any]:
+    return {"event": "playbook_on_play_start", "event_data": {"name": name}}
+
+
+def task(name: str, role: str | None = None) -> dict[str, Any]:
+    return {"event": "playbook_on_task_start", "event_data": {"name": name, "role": role}}
+
+
+def result(kind: str, **data: Any) -> dict[str, Any]:
+    return {"event": f"runner_on_{kind}", "event_data": {"host": "one", **data}}
+
+
+def follow(*events: dict[str, Any]) -> Progress:
+    progress = Progress()
+    for second, event in enumerate([*events, {"event": "playbook_on_stats"}]):
+        progress.feed(event, 100.0 + second)
+    return progress
+
+
+def test_a_phase_is_a_role_of_a_play_with_the_facts_it_gathers() -> None:
+    progress = follow(
+        play("Prepare"),
+        task("Gathering Facts"),
+        task("docker : install", "docker"),
+        task("docker : start", "docker"),
+        task("image : pull", "image"),
+        play("Serve"),
+        task("check"),
+    )
+    assert [(phase.title, [task.name for task in phase.tasks]) for phase in progress.phases] == [
+        ("Prepare · docker", ["Gathering Facts", "install", "start"]),
+        ("Prepare · image", ["pull"]),
+        ("Serve", ["check"]),
+    ]
+
+
+def test_times_are_from_a_tasks_start_to_whatever_comes_next() -> None:
+    progress = follow(play("A"), task("x", "r"), result("ok"), task("y", "r"), play("B"), task("z", "r"))
+    assert [task.seconds for phase in progress.phases for task in phase.tasks] == [2.0, 1.0, 1.0]
+    assert progress.phases[0].seconds == 3.0
+
+
+def test_a_task_has_changed_when_it_changed_on_one_host() -> None:
+    progress = follow(
+        play("A"), task("x", "r"), result("ok", res={"changed": True}), result("ok", res={"changed": False}), task("y")
+    )
+    assert [task.changed for task in progress.phases[0].tasks] == [True, False]
+    assert progress.phases[0].changed == 1
+
+
+def test_what_debug_says_last_is_kept_line_by_line() -> None:
+    progress = follow(
+        play("A"),
+        task("x"),
+        result("ok", task_action="ansible.builtin.debug", res={"msg": "first"}),
+        result("ok", task_action="ansible.builtin.debug", res={"msg": ["8 cards", "Paris"]}),
+        result("ok", task_action="ansible.builtin.command", res={"msg": "not this"}),
+    )
+    assert progress.messages == {"one": ["8 cards", "Paris"]}
+
+
+def test_a_failure_is_the_plays_own_sentence() -> None:
+    progress = follow(play("A"), task("x"), result("failed", res={"msg": "No card is free. Free one."}))
+    assert progress.failures == {"one": "No card is free. Free one."}
+    assert follow(play("A"), task("x"), result("failed", res={"msg": "n"}, ignore_errors=True)).failures == {}
+    assert follow(play("A"), task("x"), result("unreachable", res={"msg": "ssh"})).failures == {"one": "ssh"}
+
+
+def test_of_a_loop_the_items_that_failed_speak() -> None:
+    items = [{"msg": "fine"}, {"failed": True, "msg": "bad one"}, {"failed": True, "msg": "worse"}]
+    assert sentence({"msg": "One or more items failed", "results": items}) == "bad one\nworse"
+
+
+def test_a_command_speaks_through_its_errors() -> None:
+    assert sentence({"msg": "non-zero return code", "stderr": "no space"}) == "non-zero return code\nno space"
+    assert sentence({}) == "The task failed without a message."

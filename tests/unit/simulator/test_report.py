@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from simulator.report import Report, duration
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")],
+)
+def test_durations_read_as_people_say_them(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_a_pipe_and_the_log_get_plain_lines_only() -> None:
+    stream, log = io.StringIO(), io.StringIO()
+    times = iter([1.0, 3.5])
+    report = Report(stream, log, lambda: next(times))
+    with report.phase("Docker engine"):
+        report.passing("something passing")
+    report.line("bold", style="1")
+    assert stream.getvalue() == log.getvalue()
+    assert "\033" not in stream.getvalue()
+    assert "passing" not in stream.getvalue()
+    assert stream.getvalue().splitlines()[0].split() == ["✓", "Docker", "engine", "2.5", "s"]
+
+
+def test_a_terminal_sees_what_goes_on_and_the_log_does_not() -> None:
+    stream, log = Terminal(), io.StringIO()
+    report = Report(stream, log)
+    report.passing("pulling")
+    report.line("done", style="1")
+    assert "pulling" in stream.getvalue()
+    assert "\033[1mdone\033[0m\n" in stream.getvalue()
+    assert log.getvalue() == "done\n"
