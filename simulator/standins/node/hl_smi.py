@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         raise Refused(f"hl-smi: {message}\nTry 'hl-smi -h' for more information.")
 
 
-def load_node(path: Path = NODE_DOCUMENT) -> dict[str, Any]:
+def load_node(path: Path) -> dict[str, Any]:
     """Read the node document; Refused when there is none."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -405,7 +405,7 @@ def answer(arguments: list[str], node: dict[str, Any], held: dict[int, list[tupl
 def main() -> int:
     """Answer the command line of this process."""
     try:
-        node = load_node()
+        node = load_node(NODE_DOCUMENT)
         print(answer(sys.argv[1:], node, holders(), datetime.now(UTC)))
         if sys.argv[1:] in (["-v"], ["--version"]):
             print(f"simulated: node description {node['description']}", file=sys.stderr)

@@ -60,21 +60,24 @@ def acquire(node: Mapping[str, Any], environment: Mapping[str, str], count: int,
         present = [module for module in wanted if (dev / f"accel{index_of.get(module)}").exists()]
     if len(present) < count:
         raise AcquireError("RuntimeError: synStatus=8 [Device not found] Device acquire failed.")
-    taken: list[int] = []
+    taken: dict[int, int] = {}
     for module in present:
-        if len(taken) < count and _lock(dev / f"accel{index_of[module]}"):
-            taken.append(module)
+        if len(taken) < count and (descriptor := _lock(dev / f"accel{index_of[module]}")) is not None:
+            taken[module] = descriptor
     if len(taken) < count:
+        for descriptor in taken.values():
+            os.close(descriptor)
         raise AcquireError("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.")
-    return taken
+    return list(taken)
 
 
-def _lock(device: Path) -> bool:
+def _lock(device: Path) -> int | None:
+    """Return a descriptor that holds the card and lives on over exec; None when somebody else holds it."""
     descriptor = os.open(device, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        return False
+        return None
     os.set_inheritable(descriptor, True)
-    return True
+    return descriptor

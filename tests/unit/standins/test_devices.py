@@ -1,0 +1,104 @@
+"""Device nodes and sysfs: what is laid out under a root of its own (mounting is seen on a simulated node)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.standins import description
+from simulator.standins.node import devices, kmod
+
+REAL_CARD = "0000:43:00.0"
+
+
+@pytest.fixture
+def sys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a network card and a real Gaudi card, covered under tmp_path."""
+    work, root = tmp_path / "work", tmp_path / "sys"
+    for name, vendor in (("0000:00:03.0", "0x1af4"), (REAL_CARD, "0x1da3")):
+        device = work / "real" / "bus" / "pci" / "devices" / name
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(vendor + "\n", encoding="ascii")
+    for directory in (
+        "bus/pci/drivers/virtio-pci",
+        "bus/pci/drivers/habanalabs",
+        "class/net/eth0",
+        "class/accel/accel0",
+    ):
+        (work / "real" / directory).mkdir(parents=True)
+    (root / "bus").mkdir(parents=True)
+    monkeypatch.setattr(devices, "WORK", work)
+    monkeypatch.setattr(devices, "SYS", root)
+    monkeypatch.setattr(devices, "COVERS", {root / "class": work / "class", root / "bus" / "pci": work / "pci"})
+    # Where the covers are mounted on a node.
+    (root / "class").symlink_to(work / "class")
+    (root / "bus" / "pci").symlink_to(work / "pci")
+    return root
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="ascii").rstrip("\n")
+
+
+def test_cards_beside_what_the_machine_has(sys: Path, node: dict[str, Any]) -> None:
+    devices.make_sysfs(node)
+    accel = sys / "class" / "accel"
+    assert sorted(entry.name for entry in accel.iterdir()) == [f"accel{n}" for n in range(8)]
+    for card in node["cards"]:
+        device = accel / f"accel{card['index']}" / "device"
+        assert read(device / "module_id") == str(card["module_id"])
+        assert read(device / "pci_addr") == card["bus_id"]
+        assert read(device / "status") == "Operational"
+        assert read(device / "numa_node") == str(card["numa_node"])
+        assert read(device / "local_cpulist") == card["cpus"]
+        assert device.resolve().name == card["bus_id"]
+        assert (device / "driver").resolve().name == "habanalabs"
+    bus = sys / "bus" / "pci"
+    assert read(bus / "drivers" / "habanalabs" / "0000:33:00.0" / "module_id") == "3"
+    assert (sys / "class" / "net" / "eth0").is_dir()
+    assert (bus / "devices" / "0000:00:03.0" / "vendor").exists()
+    assert not (bus / "devices" / REAL_CARD).exists()
+
+
+def test_without_a_driver_cards_are_only_on_the_bus(sys: Path) -> None:
+    devices.make_sysfs(description.load("gaudi2-oam8-no-driver"))
+    device = sys / "bus" / "pci" / "devices" / "0000:33:00.0"
+    assert read(device / "vendor") == "0x1da3"
+    assert not (device / "driver").exists()
+    assert not (device / "module_id").exists()
+    assert not (sys / "class" / "accel").exists()
+    assert not (sys / "bus" / "pci" / "drivers" / "habanalabs").exists()
+
+
+def test_a_lost_card_has_no_driver_and_a_sick_one_says_so(sys: Path) -> None:
+    node = description.load("gaudi2-oam8-faulty")
+    lost = next(card for card in node["cards"] if card["lost"])
+    sick = next(card for card in node["cards"] if card["state"] != "Operational")
+    devices.make_sysfs(node)
+    assert not (sys / "class" / "accel" / f"accel{lost['index']}").exists()
+    assert (sys / "bus" / "pci" / "devices" / lost["bus_id"] / "config").exists()
+    assert read(sys / "class" / "accel" / f"accel{sick['index']}" / "device" / "status") == "Malfunction"
+
+
+def test_configuration_space_names_the_card() -> None:
+    card = description.load("gaudi2e-pcie8")["cards"][0]
+    space = devices.config_space(card)
+    assert len(space) == 64
+    assert space[0:4] == bytes.fromhex("a31d2110")
+    assert space[8] == 5
+    assert space[0x0B] == 0x12
+
+
+def test_modules_follow_the_driver_release(node: dict[str, Any]) -> None:
+    lines = kmod.lsmod(node, "Module                  Size  Used by\next4   100  1\n").splitlines()
+    assert lines[1].split() == ["habanalabs_ib", "98304", "0"]
+    assert lines[-1].startswith("ext4")
+    assert any(line.startswith("habanalabs_compat") for line in lines)
+    older = {**node, "driver": {**node["driver"], "version": "1.20.1-366eb9c"}}
+    assert "habanalabs_compat" not in kmod.lsmod(older, "")
+    assert kmod.lsmod(description.load("gaudi2-oam8-no-driver"), "").split() == ["Module", "Size", "Used", "by"]
+    assert kmod.modinfo(node, ["-F", "version", "habanalabs"]) == "1.22.1-97ec1a4"
+    assert "Simulated" in (kmod.modinfo(node, ["habanalabs"]) or "")
+    assert kmod.modinfo(node, ["ext4"]) is None

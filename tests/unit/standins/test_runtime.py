@@ -1,0 +1,128 @@
+"""The container runtime: what it does to a bundle, and what it leaves alone."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.standins.node import habana_container_runtime as runtime
+
+UNLIMITED = 18446744073709551615
+
+
+def spec(*environment: str, rlimits: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return {"process": {"env": ["PATH=/bin", *environment], "rlimits": rlimits or []}, "mounts": [], "linux": {}}
+
+
+def rewrite(changed: dict[str, Any], available: list[int], **config: Any) -> list[str]:
+    return runtime.rewrite(
+        changed, config, available, {"RLIMIT_MEMLOCK": 8388608, "RLIMIT_NOFILE": -1}, may_raise=False
+    )
+
+
+def devices(changed: dict[str, Any]) -> list[str]:
+    return [mount["destination"] for mount in changed["mounts"] if mount["destination"].startswith("/dev/")]
+
+
+@pytest.mark.parametrize(
+    ("environment", "cards"),
+    [
+        (["HABANA_VISIBLE_DEVICES=2,0"], [0, 2]),
+        (["HABANA_VISIBLE_DEVICES=all"], [0, 1, 2, 3]),
+        (["HABANA_VISIBLE_DEVICES="], [0, 1, 2, 3]),
+        ([], [0, 1, 2, 3]),
+        # The real runtime compares with "all" only.
+        (["HABANA_VISIBLE_DEVICES=ALL"], []),
+    ],
+)
+def test_a_container_gets_the_cards_it_names(environment: list[str], cards: list[int]) -> None:
+    changed = spec(*environment)
+    rewrite(changed, [0, 1, 2, 3])
+    assert devices(changed) == [f"/dev/accel/{name}{n}" for n in cards for name in ("accel", "accel_controlD")]
+    assert "/etc/gaudi-simulator/node.json" in [mount["destination"] for mount in changed["mounts"]]
+
+
+def test_a_card_that_is_not_there_is_an_error_the_container_can_read() -> None:
+    changed = spec("HABANA_VISIBLE_DEVICES=1,9")
+    notes = rewrite(changed, [0, 1])
+    assert devices(changed) == ["/dev/accel/accel1", "/dev/accel/accel_controlD1"]
+    assert 'HABANA_RUNTIME_ERROR="mountHLDevice: requested device does not exist: 9"' in changed["process"]["env"]
+    assert "requested device does not exist: 9" in notes
+
+
+def test_without_a_driver_the_container_starts_without_cards_and_says_why() -> None:
+    changed = spec("HABANA_VISIBLE_DEVICES=all")
+    notes = rewrite(changed, [])
+    assert devices(changed) == []
+    assert notes == ["no habanalabs devices found. driver might not be loaded"]
+    assert f'HABANA_RUNTIME_ERROR="{runtime.NO_DEVICES}"' in changed["process"]["env"]
+
+
+def test_a_container_that_asks_for_no_card_is_left_alone_where_configured() -> None:
+    quiet = {"habana-container-runtime": {"visible_devices_all_as_default": False}}
+    untouched = spec()
+    before = copy.deepcopy(untouched)
+    assert rewrite(untouched, [0, 1], **quiet) == []
+    assert untouched == before
+
+
+def test_under_a_device_plugin_devices_are_not_added() -> None:
+    changed = spec("HABANA_VISIBLE_DEVICES=all")
+    rewrite(changed, [0, 1], mount_accelerators=False)
+    assert devices(changed) == []
+
+
+def test_an_rlimit_above_what_may_be_granted_is_lowered_and_named() -> None:
+    changed = spec(
+        rlimits=[
+            {"type": "RLIMIT_MEMLOCK", "hard": UNLIMITED, "soft": UNLIMITED},
+            {"type": "RLIMIT_NOFILE", "hard": 1048576, "soft": 1048576},
+        ]
+    )
+    notes = rewrite(changed, [0])
+    assert changed["process"]["rlimits"] == [
+        {"type": "RLIMIT_MEMLOCK", "hard": 8388608, "soft": 8388608},
+        {"type": "RLIMIT_NOFILE", "hard": 1048576, "soft": 1048576},
+    ]
+    assert notes[0].startswith(f"RLIMIT_MEMLOCK {UNLIMITED} lowered to 8388608")
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**63))
+def test_limits_are_never_raised(hard: int, soft: int, granted: int) -> None:
+    changed = spec(rlimits=[{"type": "RLIMIT_MEMLOCK", "hard": hard, "soft": min(soft, hard)}])
+    runtime.lower_rlimits(changed, may_raise=False, own={"RLIMIT_MEMLOCK": granted})
+    limit = changed["process"]["rlimits"][0]
+    assert limit["hard"] == min(hard, granted)
+    assert limit["soft"] == min(soft, hard, granted)
+    kept = spec(rlimits=[{"type": "RLIMIT_MEMLOCK", "hard": hard, "soft": 0}])
+    runtime.lower_rlimits(kept, may_raise=True, own={"RLIMIT_MEMLOCK": granted})
+    assert kept["process"]["rlimits"][0]["hard"] == hard
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bundle"),
+    [
+        (["--root", "/run/x", "create", "--bundle", "/b/1", "--pid-file", "/p", "id"], Path("/b/1")),
+        (["--log=/l", "create", "--bundle=/b/2", "id"], Path("/b/2")),
+        (["create", "-b", "/b/3", "id"], Path("/b/3")),
+        (["create", "id"], Path.cwd()),
+        (["start", "--bundle", "/b/4", "id"], None),
+        (["delete", "--force", "id"], None),
+    ],
+)
+def test_only_a_create_names_a_bundle(arguments: list[str], bundle: Path | None) -> None:
+    assert runtime.bundle_of(arguments) == bundle
+
+
+def test_the_configuration_that_is_installed_can_be_read() -> None:
+    config = tomllib.loads(
+        (Path(runtime.__file__).parent / "habana-container-runtime.toml").read_text(encoding="utf-8")
+    )
+    assert config["mount_accelerators"] is True
+    assert config["habana-container-runtime"]["visible_devices_all_as_default"] is True

@@ -1,0 +1,219 @@
+"""The front from outside: a process with a command line, an environment, a status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gaudi_simulated import faults, front, surface
+
+from simulator.standins import description
+
+SOURCE = Path(front.__file__).parent
+R122 = surface.load(SOURCE.parent / "surface", "1.22")
+ARGUMENTS = ["--model", "/data/models/x", "--max-model-len", "1024", "--max-num-seqs", "2", "--api-key", "s3cret"]
+BUCKETS = {"VLLM_PROMPT_SEQ_BUCKET_MAX": "256", "VLLM_DECODE_BLOCK_BUCKET_MAX": "128", "VLLM_DECODE_BS_BUCKET_MAX": "2"}
+# Stands in for Python with vLLM: tells what it was given and which cards it holds.
+SERVER = f"""#!{sys.executable}
+import json, os, pathlib, sys
+links = [entry.readlink() for entry in pathlib.Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+held = sorted(path.name for path in links if path.name.startswith("accel"))
+print(json.dumps({{"server": sys.argv[1:], "environment": dict(os.environ), "held": held}}))
+"""
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run the front as in the image: its files laid out alike, and in the place of Python a program that tells."""
+    root = tmp_path / "opt"
+    shutil.copytree(SOURCE, root / "gaudi_simulated")
+    shutil.copytree(SOURCE.parent / "surface", root / "surface")
+    (root / "release").write_text("1.22\n", encoding="ascii")
+    (root / "cache").mkdir()
+    node = tmp_path / "node.json"
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    for index in range(8):
+        (dev / f"accel{index}").touch()
+    server = tmp_path / "server"
+    server.write_text(SERVER, encoding="utf-8")
+    server.chmod(0o755)
+    # The places in the image are constants of the front; here they lie elsewhere.
+    start = (
+        "import sys; from pathlib import Path; from gaudi_simulated import cards, front; "
+        f"cards.load_node.__defaults__ = (Path({str(node)!r}),); cards.acquire.__defaults__ = (Path({str(dev)!r}),); "
+        f"front.PYTHON = {str(server)!r}; front.main(sys.argv[1:])"
+    )
+
+    def call(
+        *arguments: str, described: dict[str, Any] | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        node.write_text(description.render({**description.load("gaudi2-oam8"), **(described or {})}), encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, "-c", start, *arguments],
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(root),
+                "TMPDIR": str(tmp_path),
+                **BUCKETS,
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+def test_a_start_shows_its_warm_up_and_becomes_the_server(run: Run) -> None:
+    done = run("api_server", *ARGUMENTS, HLS_MODULE_ID="0", HABANA_VISIBLE_DEVICES="3")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("SIMULATED Gaudi release 1.22")
+    assert sum("[Warmup][" in line for line in lines) == 2 * 2 + 2
+    server = json.loads(lines[-1])
+    assert server["held"] == ["accel3"]
+    assert server["environment"]["HF_HUB_OFFLINE"] == "1"
+    assert not [name for name in server["environment"] if name.startswith(("HABANA", "HLS", "PT_HPU"))]
+    assert "VLLM_PROMPT_SEQ_BUCKET_MAX" not in server["environment"]
+    assert server["server"][:4] == ["-m", "vllm.entrypoints.openai.api_server", "--model", "/data/models/x"]
+    shown = "\n".join(lines[:-1])
+    assert "s3cret" not in shown + done.stderr
+    record = json.loads(next(line for line in lines if "given {" in line).partition("given ")[2])
+    assert record["modules"] == [0]
+    assert record["environment"]["HLS_MODULE_ID"] == "0"
+    assert record["arguments"][-2:] == ["--api-key", "(hidden)"]
+
+
+def test_serve_takes_the_model_as_its_first_word(run: Run) -> None:
+    done = run("serve", "/data/models/y", "--max-model-len", "1024", HLS_MODULE_ID="0")
+    assert json.loads(done.stdout.splitlines()[-1])["server"][3] == "/data/models/y"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "status", "message"),
+    [
+        (["--bogus"], {}, 2, "api_server.py: error: unrecognized arguments: --bogus"),
+        (["--port", "1"], {}, 2, "the following arguments are required: --model"),
+        (ARGUMENTS, {"VLLM_NO_SUCH_THING": "1"}, 2, "knows no environment variable VLLM_NO_SUCH_THING"),
+        (ARGUMENTS, {"HABANA_VISIBLE_MODULES": "0,99", "X": ""}, 0, ""),
+        ([*ARGUMENTS, "-tp", "2"], {"HABANA_VISIBLE_MODULES": "0,99"}, 1, "synStatus=8 [Device not found]"),
+        ([*ARGUMENTS, "--max-num-batched-tokens", "512"], {}, 1, "smaller than max_model_len (1024)"),
+        ([*ARGUMENTS, "--max-num-batched-tokens", "1024", "--max-num-seqs", "2000"], {}, 1, "max_num_seqs (2000)"),
+        (ARGUMENTS, {"VLLM_PROMPT_SEQ_BUCKET_MIN": "512"}, 1, "AssertionError"),
+    ],
+)
+def test_status_and_words(
+    run: Run, arguments: list[str], environment: dict[str, str], status: int, message: str
+) -> None:
+    done = run("api_server", *arguments, **environment)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "message", "warmed"),
+    [
+        ({"crash_at_start": True}, 1, "(simulated fault)", 0),
+        ({"out_of_memory_at_warmup": 3}, 1, "MODULE:PT_DEVMEM Allocation failed", 2),
+        ({"crash_after": 0.3, "hang_at_warmup": 2}, -9, "", 1),
+    ],
+)
+def test_described_faults(run: Run, fault: dict[str, Any], status: int, message: str, warmed: int) -> None:
+    done = run("api_server", *ARGUMENTS, described={"faults": fault})
+    assert done.returncode == status
+    assert message in done.stderr
+    assert done.stdout.count("[Warmup][") == warmed
+
+
+def test_a_skipped_warm_up_and_a_wrong_answer(run: Run) -> None:
+    done = run("api_server", *ARGUMENTS, described={"faults": {"wrong_answer": True}}, VLLM_SKIP_WARMUP="true")
+    assert "Skipping warmup..." in done.stdout
+    assert "[Warmup][" not in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1])["server"][-2:] == [
+        "--middleware",
+        "gaudi_simulated.faults.WrongAnswer",
+    ]
+
+
+def test_translation_keeps_what_is_the_servers_and_drops_the_accelerators() -> None:
+    command = surface.parse(
+        R122,
+        [
+            *(
+                "--model",
+                "/m",
+                "--served-model-name",
+                "a",
+                "b",
+                "--middleware",
+                "x.Y",
+                "--middleware",
+                "z.W",
+                "--port",
+                "1",
+            ),
+            *("-tp", "8", "--use-padding-aware-scheduling", "--max-num-seqs", "128", "--trust-remote-code"),
+            *("--weights-load-device", "cpu", "--kv-cache-dtype", "fp8_inc", "--no-enable-auto-tool-choice"),
+        ],
+    )
+    words = front.translate(command, R122)
+    assert words[:2] == ["--model", "/m"]
+    for kept in (["--served-model-name", "a", "b"], ["--middleware", "x.Y", "--middleware", "z.W"], ["--port", "1"]):
+        assert " ".join(kept) in " ".join(words)
+    assert "--trust-remote-code" in words
+    assert words[words.index("--max-num-seqs") + 1] == "16"
+    dropped = {
+        "-tp",
+        "--tensor-parallel-size",
+        "--use-padding-aware-scheduling",
+        "--weights-load-device",
+        "--kv-cache-dtype",
+    }
+    assert not dropped & set(words)
+    assert "--enable-auto-tool-choice" not in words
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"choices": [{"message": {"content": "Paris"}}]}', faults.NONSENSE),
+        (b'{"choices": [{"text": "Paris"}]}', faults.NONSENSE),
+        (b'{"data": []}', '{"data": []}'),
+        (b"[1]", "[1]"),
+        (b"not json", "not json"),
+    ],
+)
+def test_only_completions_are_distorted(body: bytes, expected: str) -> None:
+    assert expected in faults.distort(body).decode()
+    assert b"Paris" not in faults.distort(body)
+
+
+def test_a_distorted_response_says_how_long_it_is() -> None:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5"), (b"x", b"y")]})
+        await send({"type": "http.response.body", "body": b'{"choices": [{"te', "more_body": True})
+        await send({"type": "http.response.body", "body": b'xt": "Paris"}]}'})
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {}
+
+    asyncio.run(faults.WrongAnswer(app)({"type": "http"}, receive, send))
+    assert json.loads(sent[1]["body"])["choices"][0]["text"] == faults.NONSENSE
+    assert dict(sent[0]["headers"]) == {b"x": b"y", b"content-length": str(len(sent[1]["body"])).encode()}
