@@ -49,6 +49,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    (NODE / "container.armed").touch()
     for line in scenario.get("lines", []):
         print(line, flush=True)
         if stopping.wait(scenario.get("delay", 0)):
