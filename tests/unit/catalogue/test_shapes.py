@@ -6,11 +6,13 @@ elsewhere (the hub's tensor counts, the size in the index), so both agree only w
 
 from __future__ import annotations
 
+import importlib.util
+import math
 from typing import Any
 
 import pytest
 
-from tests.unit.catalogue.documentation import models
+from tests.unit.catalogue.documentation import ROOT, models
 
 MODELS = models()
 
@@ -103,6 +105,26 @@ def test_deepseek_to_the_last_tensor(name: str) -> None:
     sixteen_bit = norms + routers + prediction + 4 * shape["vocab_size"] * hidden
     assert eight_bit + sixteen_bit + scales + router_biases == shape["parameters"]
     assert eight_bit + 2 * sixteen_bit + 4 * (scales + router_biases) == MODELS[name]["weights_bytes"]
+
+
+def test_the_simulated_model_is_the_one_the_simulator_builds() -> None:
+    path = ROOT / "simulator" / "images" / "serving" / "build_tiny_model.py"
+    spec = importlib.util.spec_from_file_location("build_tiny_model", path)
+    assert spec is not None and spec.loader is not None
+    built = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(built)
+    entry = MODELS["simulated-tiny"]
+    shape = entry["architecture"]
+    assert entry["directory"] == entry["title"] == built.NAME
+    assert (shape["hidden_size"], shape["num_hidden_layers"], shape["vocab_size"]) == (
+        built.HIDDEN,
+        built.LAYERS,
+        built.VOCABULARY,
+    )
+    assert (shape["num_attention_heads"], shape["num_key_value_heads"]) == (built.HEADS, built.KV_HEADS)
+    assert shape["max_position_embeddings"] == built.LENGTH
+    assert shape["parameters"] == sum(math.prod(size) for size in built.tensors().values())
+    assert entry["weights_bytes"] == 2 * shape["parameters"]
 
 
 def test_a_wrong_head_count_would_be_noticed() -> None:
