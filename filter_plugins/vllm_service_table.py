@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-HEADINGS = ("INSTANCE", "STATE", "SLOTS", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
+HEADINGS = ("NODE", "INSTANCE", "STATE", "SLOTS", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
 
 
 def warm_up(state: dict[str, Any]) -> str:
@@ -16,7 +16,7 @@ def warm_up(state: dict[str, Any]) -> str:
     return f"{sum(done for done, _ in counts)}/{sum(total for _, total in counts)}" if counts else "-"
 
 
-def row(found: dict[str, Any]) -> tuple[str, ...]:
+def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     """One instance as the cells of a line."""
     state = found["state"]
     last = state.get("last_reason") or {}
@@ -24,6 +24,7 @@ def row(found: dict[str, Any]) -> tuple[str, ...]:
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"
     return (
+        node,
         str(found["instance"]),
         str(state.get("phase", found["active"]))
         if found["active"] in ("active", "activating")
@@ -36,11 +37,11 @@ def row(found: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def vllm_service_table(instances: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the lines of a table, headings first; one line that says so where there are no instances."""
-    if not instances:
-        return ["no instances"]
-    rows = [HEADINGS, *(row(found) for found in instances)]
+def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
+    """Return the lines of a table of all nodes' instances, headings first; one line that says so if there are none."""
+    rows = [HEADINGS, *(row(str(node), found) for node, instances in nodes.items() for found in instances)]
+    if len(rows) == 1:
+        return ["no instances on " + (", ".join(nodes) or "no node")]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADINGS))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
 
