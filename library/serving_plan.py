@@ -253,7 +253,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.checks import Refusal
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-from ansible.module_utils.gaudi.plan_weights import INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
+from ansible.module_utils.gaudi.plan_weights import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.topology import topology_from_case
 from ansible.module_utils.gaudi_reader import read_topology
 
@@ -285,7 +285,8 @@ def read_weights(path: str) -> Weights | None:
             length = header_bytes(shard.name, prefix, shard.stat().st_size)
             headers[shard.name] = (stream.read(length), shard.stat().st_size)
     index = directory / INDEX
-    return weights_from(headers, index.read_text(encoding="utf-8") if index.is_file() else None)
+    text = index.read_text(encoding="utf-8") if index.is_file() else None
+    return weights_from(headers, text, converted=(directory / CONVERTED).is_file())
 
 
 def read_reservations(path: str) -> str:

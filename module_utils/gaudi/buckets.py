@@ -165,3 +165,18 @@ def document(
     decode = decode_graphs(values["DECODE_BS"], values["DECODE_BLOCK"])
     lists = {name.lower(): values[name] for name in values}
     return {**lists, "prompt_graphs": prompt, "decode_graphs": decode, "graphs": prompt + decode}
+
+
+def defaults(max_num_seqs: int, max_model_len: int, block_size: int) -> dict[str, str]:
+    """The variables' defaults in the documentation of release 1.18, for servers nobody sets them for."""
+    numbers = {
+        "PROMPT_BS": (1, min(max_num_seqs, 32), min(max_num_seqs, 64)),
+        "PROMPT_SEQ": (block_size, block_size, max(max_model_len, block_size)),
+        "DECODE_BS": (1, min(max_num_seqs, 32), max_num_seqs),
+        "DECODE_BLOCK": (block_size, block_size, max(128, max_num_seqs * max_model_len // block_size)),
+    }
+    return {
+        f"VLLM_{name}_BUCKET_{key}": str(value)
+        for name, values in numbers.items()
+        for key, value in zip(("MIN", "STEP", "MAX"), values)
+    }

@@ -75,16 +75,16 @@ class Surface:
             )
         if SECRET.search(variable):
             raise Refusal(
-                f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect shows "
-                f"them. Give it to the service role as a file."
+                f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect "
+                f"shows them. Give it to the service role as a file."
             )
 
     def check_option(self, option: str) -> None:
         """Refuse an option the release does not know."""
         if not self.knows(option):
             raise Refusal(
-                f"extra_args has {shown(option)}, which release {self._release} does not know: its server would not start. "
-                f"Remove it."
+                f"extra_args has {shown(option)}, which release {self._release} does not know: its server would not "
+                f"start. Remove it."
             )
 
     @property

@@ -16,7 +16,7 @@ from .catalogue import ReleaseEntry
 from .checks import Refusal
 from .plan_model import ModelFacts
 from .request import RecipeCache, Request
-from .rules import CONSTANT, FIXED, REQUESTED, Draft, either
+from .rules import REQUESTED, Draft, Rule, given
 
 BLOCK = 128
 
@@ -26,8 +26,11 @@ class Wish:
     """Everything a family decides from. ``dtype`` is settled, ``parser`` only for models that think."""
 
     request: Request
+    # Options that stand in the request itself; others come from the model's catalogue file or the release.
+    asked: frozenset[str]
     release: ReleaseEntry
     model: ModelFacts
+    catalogue_name: str | None
     weights: str
     dtype: str
     quantization_config: str | None
@@ -42,9 +45,24 @@ class Wish:
             raise Refusal(f"catalog/releases/{self.release.name}.yml: constants lacks the key {key}. Add it.")
         return self.release.constants[key]
 
-    def pick(self, option: str) -> tuple[rules.Rule, Any]:
-        """The request's value of an option, else the release's constant of that name."""
-        return either(getattr(self.request, option), self.constant(option))
+    def source(self, option: str) -> Rule:
+        """Where an option that has a value was said."""
+        if option in self.asked or self.catalogue_name is None:
+            return REQUESTED
+        return given("model-default", f"catalog/models/{self.catalogue_name}.yml")
+
+    def pick(self, option: str) -> tuple[Rule, Any]:
+        """The request's (or its model's) value of an option, else the release's constant of that name."""
+        value = getattr(self.request, option)
+        if value is not None:
+            return self.source(option), value
+        constant = given("release-constant", f"catalog/releases/{self.release.name}.yml")
+        return constant, self.constant(option)
+
+    @property
+    def script(self) -> Rule:
+        """What the release's start script passes whatever is asked for."""
+        return given("start-script", f"vllm-fork {self.release.pins['vllm_fork'].commit[:9]} start script")
 
     @property
     def block_size(self) -> int:
@@ -79,8 +97,8 @@ def _bucket(draft: Draft, name: str, *, minimum: Any, step: Any, maximum: Any) -
         draft.variable(f"VLLM_{name}_BUCKET_{key}", by, **inputs)
 
 
-def _one(value: int = 1) -> tuple[rules.Rule, Mapping[str, int]]:
-    return CONSTANT, {"value": value}
+def _fixed(wish: Wish, value: int = 1) -> tuple[Rule, Mapping[str, int]]:
+    return wish.script, {"value": value}
 
 
 def _limits(draft: Draft, limit: float) -> None:
@@ -89,8 +107,9 @@ def _limits(draft: Draft, limit: float) -> None:
 
 
 def _fixed_environment(draft: Draft, wish: Wish) -> None:
+    fixed = given("release-environment", f"catalog/releases/{wish.release.name}.yml")
     for name, value in wish.release.environment.items():
-        draft.variable(name, FIXED, value=value)
+        draft.variable(name, fixed, value=value)
 
 
 def _recipe(draft: Draft, wish: Wish) -> None:
@@ -114,17 +133,22 @@ def _switches(draft: Draft, wish: Wish) -> None:
         ("log_step_cpu_fallbacks", "VLLM_HPU_LOG_STEP_CPU_FALLBACKS"),
         ("log_step_cpu_fallbacks_all", "VLLM_HPU_LOG_STEP_CPU_FALLBACKS_ALL"),
     ):
-        value = getattr(request, option)
-        if value is not None:
-            draft.variable(variable, REQUESTED, value=value)
-    if request.lazy_mode is not None:
-        draft.variable("PT_HPU_LAZY_MODE", REQUESTED, value="1" if request.lazy_mode else "0")
-    if request.metrics_gc_details is not None:
-        draft.variable("PT_HPU_METRICS_GC_DETAILS", REQUESTED, value="1" if request.metrics_gc_details else "0")
+        _asked(draft, wish, variable, option)
+    for option, variable in (("lazy_mode", "PT_HPU_LAZY_MODE"), ("metrics_gc_details", "PT_HPU_METRICS_GC_DETAILS")):
+        wanted = getattr(request, option)
+        if wanted is not None:
+            draft.variable(variable, wish.source(option), value="1" if wanted else "0")
 
 
-def _flag(draft: Draft, name: str, wanted: object = True, by: rules.Rule = CONSTANT) -> None:
-    draft.option(name, by, value=bool(wanted))
+def _asked(draft: Draft, wish: Wish, variable: str, option: str) -> None:
+    """A typed option that is a variable as it stands, when it is given."""
+    value = getattr(wish.request, option)
+    if value is not None:
+        draft.variable(variable, wish.source(option), value=value)
+
+
+def _flag(draft: Draft, wish: Wish, name: str, wanted: object = True) -> None:
+    draft.option(name, wish.script, value=bool(wanted))
 
 
 def family_121(draft: Draft, wish: Wish) -> Lengths:
@@ -143,26 +167,33 @@ def family_121(draft: Draft, wish: Wish) -> Lengths:
     capture_rule, capture = wish.pick("max_seq_len_to_capture")
     draft.variable("VLLM_GPU_MEMORY_UTILIZATION", memory_rule, value=memory)
     draft.variable("VLLM_MAX_SEQ_LEN_TO_CAPTURE", capture_rule, value=capture)
-    draft.variable("VLLM_EP_SIZE", rules.REQUESTED, value=wish.cards)
-    draft.variable("VLLM_PROFILER_ENABLED", rules.CONSTANT, value="True" if request.profile else "false")
+    draft.variable("VLLM_EP_SIZE", rules.expert_parallel_size, tensor_parallel_size=wish.cards)
+    draft.variable("VLLM_PROFILER_ENABLED", wish.script, value="True" if request.profile else "false")
+    steps_rule, steps = wish.pick("scheduler_steps")
     if request.profile:
-        name = f"{wish.profile_name}_in{in_min}-{in_max}_out{out_min}-{out_max}_bs{seqs}_tp{wish.cards}"
-        steps = request.scheduler_steps or wish.constant("scheduler_steps")
-        draft.variable("VLLM_PROFILE_FILE", REQUESTED, value=f"{name}_steps{steps}_profile.json")
+        draft.variable(
+            "VLLM_PROFILE_FILE",
+            rules.profile_file,
+            name=wish.profile_name,
+            lengths=f"in{in_min}-{in_max}_out{out_min}-{out_max}",
+            max_num_seqs=seqs,
+            cards=wish.cards,
+            steps=steps,
+        )
     if request.skip_warmup:
-        draft.variable("VLLM_SKIP_WARMUP", REQUESTED, value="True")
+        draft.variable("VLLM_SKIP_WARMUP", wish.source("skip_warmup"), value="True")
     draft.variable(
         "VLLM_ZERO_PADDING", rules.zero_padding, requested=request.zero_padding, input_min=in_min, input_max=in_max
     )
-    fused = True if request.fused_sdpa is None else request.fused_sdpa
-    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", CONSTANT if request.fused_sdpa is None else REQUESTED, value=fused)
+    fused = wish.script if request.fused_sdpa is None else wish.source("fused_sdpa")
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", fused, value=request.fused_sdpa is not False)
     draft.variable("VLLM_FP32_SOFTMAX", rules.fp32_softmax_121, requested=request.fp32_softmax, kind=wish.model.kind)
     _recipe(draft, wish)
     _bucket(
         draft,
         "PROMPT_BS",
-        minimum=_one(),
-        step=_one(),
+        minimum=_fixed(wish),
+        step=_fixed(wish),
         maximum=(
             rules.prompt_bs_max_121,
             {"max_num_batched_tokens": tokens, "input_min": in_min, "max_num_seqs": seqs},
@@ -180,7 +211,7 @@ def family_121(draft: Draft, wish: Wish) -> Lengths:
     _bucket(
         draft,
         "DECODE_BS",
-        minimum=_one(),
+        minimum=_fixed(wish),
         step=(rules.decode_bs_step, {"max_num_seqs": seqs}),
         maximum=(rules.decode_bs_max, {"max_num_seqs": seqs, "step": step}),
     )
@@ -196,13 +227,13 @@ def family_121(draft: Draft, wish: Wish) -> Lengths:
     )
     _switches(draft, wish)
 
-    draft.option("--device", CONSTANT, value="hpu")
+    draft.option("--device", wish.script, value="hpu")
     _dtype_option(draft, wish)
     if wish.dtype == "fp8":
-        draft.variable("QUANT_CONFIG", REQUESTED, value=wish.quantization_config)
-        draft.variable("PT_HPU_WEIGHT_SHARING", CONSTANT, value="0")
-        draft.variable("VLLM_DISABLE_MARK_SCALES_AS_CONST", CONSTANT, value="true")
-        draft.option("--quantization", CONSTANT, value="inc")
+        draft.variable("QUANT_CONFIG", rules.quantization_config, file=wish.quantization_config)
+        draft.variable("PT_HPU_WEIGHT_SHARING", wish.script, value="0")
+        draft.variable("VLLM_DISABLE_MARK_SCALES_AS_CONST", wish.script, value="true")
+        draft.option("--quantization", wish.script, value="inc")
         draft.option(
             "--kv-cache-dtype", rules.kv_cache_dtype_121, requested=request.kv_cache_dtype, kind=wish.model.kind
         )
@@ -211,7 +242,7 @@ def family_121(draft: Draft, wish: Wish) -> Lengths:
         draft.option("--quantization", rules.hpu_quantization, dtype=wish.dtype)
         _kv_cache(draft, wish)
     _common_head(draft, wish)
-    draft.option("--seed", CONSTANT, value=wish.constant("seed"))
+    draft.option("--seed", wish.script, value=wish.constant("seed"))
     draft.option("--block-size", wish.pick("block_size")[0], value=block)
     draft.option("--max-num-seqs", seqs_rule, value=seqs)
     draft.option("--max-num-batched-tokens", tokens_rule, value=tokens)
@@ -225,8 +256,7 @@ def family_121(draft: Draft, wish: Wish) -> Lengths:
         )
     draft.option("--max-seq-len-to-capture", capture_rule, value=capture)
     for flag in ("--disable-log-requests", "--use-v2-block-manager", "--use-padding-aware-scheduling"):
-        _flag(draft, flag)
-    steps_rule, steps = wish.pick("scheduler_steps")
+        _flag(draft, wish, flag)
     draft.option("--num-scheduler-steps", steps_rule, value=steps)
     draft.option("--distributed_executor_backend", rules.executor, tensor_parallel_size=wish.cards)
     draft.option("--gpu-memory-utilization", memory_rule, value=memory)
@@ -236,13 +266,8 @@ def family_121(draft: Draft, wish: Wish) -> Lengths:
 def partial_warmup(draft: Draft, wish: Wish) -> None:
     """Release 1.21's -r, applied last: it wins over the environment."""
     wanted = wish.request.partial_warmup
-    if wanted is None:
+    if wanted is None or "partial_warmup" in WITHOUT_EFFECT[wish.release.rules]:
         return
-    if "VLLM_SKIP_LAZY_WARMUP" not in wish.release.variables:
-        raise Refusal(
-            f"partial_warmup is known to release 1.21 only, not to {wish.release.name}. "
-            f"Leave it out, or narrow input_range and max_num_seqs."
-        )
     (_, in_max), (_, out_max) = _ranges(wish)
     seqs = wish.pick("max_num_seqs")[1]
     if wanted.max_num_seqs > seqs:
@@ -259,10 +284,10 @@ def partial_warmup(draft: Draft, wish: Wish) -> None:
     if wanted.max_seq_len % block:
         below, above = wanted.max_seq_len // block * block, ceil_to(wanted.max_seq_len, block)
         draft.warn(
-            f"partial_warmup.max_seq_len {wanted.max_seq_len} is no multiple of {block}: the last bucket is {below}, and "
-            f"inputs of {below + 1} to {wanted.max_seq_len} tokens compile at run time. Use {above}."
+            f"partial_warmup.max_seq_len {wanted.max_seq_len} is no multiple of {block}: the last bucket is {below}, "
+            f"and inputs of {below + 1} to {wanted.max_seq_len} tokens compile at run time. Use {above}."
         )
-    draft.variable("VLLM_SKIP_LAZY_WARMUP", CONSTANT, value="true")
+    draft.variable("VLLM_SKIP_LAZY_WARMUP", rules.partial_warmup_value, value=True)
     draft.variable("VLLM_PROMPT_SEQ_BUCKET_MAX", rules.partial_warmup_value, value=wanted.max_seq_len)
     draft.variable("VLLM_DECODE_BS_BUCKET_MAX", rules.partial_warmup_value, value=wanted.max_num_seqs)
     draft.variable(
@@ -288,34 +313,32 @@ def family_122(draft: Draft, wish: Wish) -> Lengths:
     if by_range:
         (in_min, in_max), (out_min, out_max) = _ranges(wish)
         spoken = f"in{in_min}-{in_max}_out{out_min}-{out_max}"
-        sums = {"input_max": in_max, "output_max": out_max, "block_size": block}
-        if request.max_model_len is None:
-            length = draft.decide("max_model_len", rules.model_len_from_ranges, **sums)
-        else:
-            given = rules.model_len_to_blocks(max_model_len=request.max_model_len, block_size=block)
-            rules.check_ranges(given, (in_min, in_max), (out_min, out_max), ranged, draft)
-            length = draft.decide("max_model_len", rules.model_len_to_blocks, max_model_len=given, block_size=block)
-        tokens = draft.decide(
-            "max_num_batched_tokens",
-            rules.batched_tokens_from_length,
-            max_model_len=length,
-            preferred=preferred,
-            block_size=block,
+        length_rule, length_inputs = (
+            rules.model_len_from_ranges,
+            {"input_max": in_max, "output_max": out_max, "block_size": block},
         )
+        if request.max_model_len is not None:
+            length_rule, length_inputs = (
+                rules.model_len_to_blocks,
+                {"max_model_len": request.max_model_len, "block_size": block},
+            )
+            rules.check_ranges(length_rule(**length_inputs), (in_min, in_max), (out_min, out_max), ranged, draft)
     else:
         in_min = block
         asked = wish.pick("max_model_len")[1]
         spoken = f"len{asked}"
-        length = draft.decide("max_model_len", rules.model_len_to_blocks, max_model_len=asked, block_size=block)
-        tokens = draft.decide(
-            "max_num_batched_tokens",
-            rules.batched_tokens_from_length,
-            max_model_len=length,
-            preferred=preferred,
-            block_size=block,
-        )
+        length_rule, length_inputs = rules.model_len_to_blocks, {"max_model_len": asked, "block_size": block}
+    length = length_rule(**length_inputs)
+    tokens_rule, tokens_inputs = (
+        rules.batched_tokens_from_length,
+        {"max_model_len": length, "preferred": preferred, "block_size": block},
+    )
     if request.max_num_batched_tokens is not None:
-        tokens = draft.decide("max_num_batched_tokens", REQUESTED, value=request.max_num_batched_tokens)
+        tokens_rule, tokens_inputs = (
+            wish.source("max_num_batched_tokens"),
+            {"value": request.max_num_batched_tokens},
+        )
+    tokens = tokens_rule(**tokens_inputs)
     prefill_asked = wish.pick("max_num_prefill_seqs")[1]
     if prefill_asked:
         prefill = rules.prefill_seqs_within_seqs(max_num_prefill_seqs=prefill_asked, max_num_seqs=seqs)
@@ -338,14 +361,13 @@ def family_122(draft: Draft, wish: Wish) -> Lengths:
         )
     else:
         draft.variable("VLLM_ZERO_PADDING", rules.zero_padding_length, requested=request.zero_padding)
-    if request.fused_sdpa is not None:
-        draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", REQUESTED, value=request.fused_sdpa)
-    draft.variable("VLLM_EXPONENTIAL_BUCKETING", CONSTANT, value="false")
+    _asked(draft, wish, "VLLM_PROMPT_USE_FUSEDSDPA", "fused_sdpa")
+    draft.variable("VLLM_EXPONENTIAL_BUCKETING", wish.script, value="false")
     _bucket(
         draft,
         "PROMPT_BS",
-        minimum=_one(),
-        step=_one(),
+        minimum=_fixed(wish),
+        step=_fixed(wish),
         maximum=(rules.prompt_bs_max, {"max_num_prefill_seqs": prefill}),
     )
     if by_range:
@@ -361,7 +383,7 @@ def family_122(draft: Draft, wish: Wish) -> Lengths:
         _bucket(
             draft,
             "DECODE_BS",
-            minimum=_one(),
+            minimum=_fixed(wish),
             step=(rules.decode_bs_step, {"max_num_seqs": seqs}),
             maximum=(rules.decode_bs_max, {"max_num_seqs": seqs, "step": step}),
         )
@@ -388,8 +410,8 @@ def family_122(draft: Draft, wish: Wish) -> Lengths:
         _bucket(
             draft,
             "DECODE_BS",
-            minimum=_one(),
-            step=_one(step),
+            minimum=_fixed(wish),
+            step=_fixed(wish, step),
             maximum=(rules.decode_bs_max_length, {"max_num_seqs": seqs, "step": step}),
         )
         _bucket(
@@ -405,13 +427,16 @@ def family_122(draft: Draft, wish: Wish) -> Lengths:
     _limits(draft, wish.pick("padding_limit")[1])
     _recipe(draft, wish)
     if request.skip_warmup:
-        draft.variable("VLLM_SKIP_WARMUP", REQUESTED, value="true")
+        draft.variable("VLLM_SKIP_WARMUP", wish.source("skip_warmup"), value="true")
     if request.profile:
-        draft.variable("VLLM_PROFILER_ENABLED", REQUESTED, value="true")
+        draft.variable("VLLM_PROFILER_ENABLED", wish.source("profile"), value="true")
         draft.variable(
             "VLLM_PROFILE_FILE",
-            REQUESTED,
-            value=f"{wish.profile_name}_{spoken}_bs{seqs}_tp{wish.cards}_profile.json",
+            rules.profile_file,
+            name=wish.profile_name,
+            lengths=spoken,
+            max_num_seqs=seqs,
+            cards=wish.cards,
         )
     draft.variable("VLLM_FP32_SOFTMAX", rules.fp32_softmax_122, requested=request.fp32_softmax, kind=wish.model.kind)
     _switches(draft, wish)
@@ -421,19 +446,19 @@ def family_122(draft: Draft, wish: Wish) -> Lengths:
     _dtype_option(draft, wish)
     draft.option("--max-num-seqs", seqs_rule, value=seqs)
     draft.option("--max-num-prefill-seqs", prefill_rule, **prefill_inputs)
-    draft.option("--max-num-batched-tokens", REQUESTED, value=tokens)
+    draft.option("--max-num-batched-tokens", tokens_rule, **tokens_inputs)
     capture_rule, capture = wish.pick("max_seq_len_to_capture")
     draft.option("--max-seq-len-to-capture", capture_rule, value=capture)
     memory_rule, memory = wish.pick("gpu_memory_utilization")
     draft.option("--gpu-memory-utilization", memory_rule, value=memory)
-    draft.option("--max-model-len", REQUESTED, value=length)
-    draft.option("--seed", CONSTANT, value=wish.constant("seed"))
+    draft.option("--max-model-len", length_rule, **length_inputs)
+    draft.option("--seed", wish.script, value=wish.constant("seed"))
     draft.option("--distributed_executor_backend", rules.executor, tensor_parallel_size=wish.cards)
     if request.scheduler_steps is not None:
-        draft.option("--num-scheduler-steps", REQUESTED, value=request.scheduler_steps)
+        draft.option("--num-scheduler-steps", wish.source("scheduler_steps"), value=request.scheduler_steps)
     draft.option("--quantization", rules.hpu_quantization, dtype=wish.dtype)
     _kv_cache(draft, wish)
-    _flag(draft, "--disable-log-requests", not request.profile)
+    _flag(draft, wish, "--disable-log-requests", not request.profile)
     draft.option(
         "--enable-expert-parallel",
         rules.expert_parallel,
@@ -441,8 +466,8 @@ def family_122(draft: Draft, wish: Wish) -> Lengths:
         llama4_scout=wish.scout,
     )
     if wish.dtype == "fp8":
-        draft.variable("QUANT_CONFIG", REQUESTED, value=wish.quantization_config)
-        draft.variable("PT_HPU_WEIGHT_SHARING", CONSTANT, value="0")
+        draft.variable("QUANT_CONFIG", rules.quantization_config, file=wish.quantization_config)
+        draft.variable("PT_HPU_WEIGHT_SHARING", wish.script, value="0")
     return Lengths(length, tokens, seqs)
 
 
@@ -459,10 +484,10 @@ def family_deepseek(draft: Draft, wish: Wish) -> Lengths:
         )
     tokens = request.max_num_batched_tokens or length
     _fixed_environment(draft, wish)
-    draft.variable("VLLM_EP_SIZE", CONSTANT, value=wish.cards)
+    draft.variable("VLLM_EP_SIZE", rules.expert_parallel_size, tensor_parallel_size=wish.cards)
     threshold = wish.constant("memory_threshold")
     if request.gpu_memory_utilization is None:
-        memory_rule: rules.Rule = rules.memory_by_length
+        memory_rule: Rule = rules.memory_by_length
         memory_inputs: dict[str, Any] = {
             "max_model_len": length,
             "threshold": threshold["max_model_len"],
@@ -470,22 +495,16 @@ def family_deepseek(draft: Draft, wish: Wish) -> Lengths:
             "above": threshold["above"],
         }
     else:
-        memory_rule, memory_inputs = REQUESTED, {"value": request.gpu_memory_utilization}
+        memory_rule = wish.source("gpu_memory_utilization")
+        memory_inputs = {"value": request.gpu_memory_utilization}
     draft.variable("VLLM_GPU_MEMORY_UTILIZATION", memory_rule, **memory_inputs)
-    prefill = wish.constant("max_num_prefill_seqs") if request.max_num_prefill_seqs is None else None
-    if request.max_num_prefill_seqs is not None:
-        prefill = request.max_num_prefill_seqs or rules.prefill_seqs_auto(
-            preferred=tokens, input_min=1, block_size=block, max_num_seqs=seqs
-        )
-        if prefill > seqs:
-            draft.warn(f"max_num_prefill_seqs {prefill} is above max_num_seqs {seqs}: {seqs} is used.")
-            prefill = seqs
+    prefill = _prefill_deepseek(draft, wish, seqs)
     if prefill is None:
         step_at_most, max_at_most = wish.constant("prompt_bs_step_at_most"), wish.constant("prompt_bs_max_at_most")
         _bucket(
             draft,
             "PROMPT_BS",
-            minimum=_one(),
+            minimum=_fixed(wish),
             step=(rules.prompt_bs_capped, {"max_num_seqs": seqs, "most": step_at_most}),
             maximum=(rules.prompt_bs_capped, {"max_num_seqs": seqs, "most": max_at_most}),
         )
@@ -493,29 +512,29 @@ def family_deepseek(draft: Draft, wish: Wish) -> Lengths:
         _bucket(
             draft,
             "PROMPT_BS",
-            minimum=_one(),
-            step=_one(),
+            minimum=_fixed(wish),
+            step=_fixed(wish),
             maximum=(rules.prompt_bs_max, {"max_num_prefill_seqs": prefill}),
         )
     _bucket(
         draft,
         "PROMPT_SEQ",
-        minimum=_one(128),
-        step=_one(128),
+        minimum=_fixed(wish, 128),
+        step=_fixed(wish, 128),
         maximum=(rules.batched_tokens_equal_length, {"max_model_len": tokens}),
     )
     _bucket(
         draft,
         "DECODE_BS",
-        minimum=_one(),
+        minimum=_fixed(wish),
         step=(rules.decode_bs_step_by_card, {"max_num_seqs": seqs, "card_step": card_step(wish)}),
-        maximum=(REQUESTED, {"value": seqs}),
+        maximum=(seqs_rule, {"value": seqs}),
     )
     _bucket(
         draft,
         "DECODE_BLOCK",
-        minimum=_one(128),
-        step=_one(128),
+        minimum=_fixed(wish, 128),
+        step=_fixed(wish, 128),
         maximum=(
             rules.decode_block_max_deepseek,
             {"max_num_seqs": seqs, "max_model_len": length, "block_size": block},
@@ -524,43 +543,52 @@ def family_deepseek(draft: Draft, wish: Wish) -> Lengths:
     _limits(draft, wish.pick("padding_limit")[1])
     _recipe(draft, wish)
     if request.skip_warmup:
-        draft.variable("VLLM_SKIP_WARMUP", REQUESTED, value="True")
-    if request.zero_padding is not None:
-        draft.variable("VLLM_ZERO_PADDING", REQUESTED, value=request.zero_padding)
-    if request.fused_sdpa is not None:
-        draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", REQUESTED, value=request.fused_sdpa)
-    if request.fp32_softmax is not None:
-        draft.variable("VLLM_FP32_SOFTMAX", REQUESTED, value=request.fp32_softmax)
+        draft.variable("VLLM_SKIP_WARMUP", wish.source("skip_warmup"), value="True")
+    _asked(draft, wish, "VLLM_ZERO_PADDING", "zero_padding")
+    _asked(draft, wish, "VLLM_PROMPT_USE_FUSEDSDPA", "fused_sdpa")
+    _asked(draft, wish, "VLLM_FP32_SOFTMAX", "fp32_softmax")
     if wish.dtype == "fp8":
-        draft.variable("INC_MEASUREMENT_DUMP_PATH_PREFIX", CONSTANT, value=wish.release.fork_directory)
-        draft.variable("QUANT_CONFIG", REQUESTED, value=wish.quantization_config)
+        draft.variable("INC_MEASUREMENT_DUMP_PATH_PREFIX", wish.script, value=wish.release.fork_directory)
+        draft.variable("QUANT_CONFIG", rules.quantization_config, file=wish.quantization_config)
         for name, value in wish.constant("fp8_environment").items():
-            draft.variable(name, FIXED, value=value)
+            draft.variable(name, wish.script, value=value)
     else:
         for name, value in wish.constant("bfloat16_environment").items():
-            draft.variable(name, FIXED, value=value)
+            draft.variable(name, wish.script, value=value)
     _switches(draft, wish)
 
     draft.option("--block-size", wish.pick("block_size")[0], value=block)
-    draft.option("--model", REQUESTED, value=wish.weights)
-    draft.option("--device", CONSTANT, value="hpu")
-    draft.option("--dtype", CONSTANT, value="bfloat16")
+    draft.option("--model", wish.source("weights"), value=wish.weights)
+    draft.option("--device", wish.script, value="hpu")
+    draft.option("--dtype", wish.script, value="bfloat16")
     kv_rule, kv = wish.pick("kv_cache_dtype")
     draft.option("--kv-cache-dtype", kv_rule, value=kv)
-    draft.option("--tensor-parallel-size", CONSTANT, value=wish.cards)
+    draft.option("--tensor-parallel-size", wish.script, value=wish.cards)
     if prefill is not None:
-        draft.option("--max-num-prefill-seqs", REQUESTED, value=prefill)
+        draft.option("--max-num-prefill-seqs", rules.prompt_bs_max, max_num_prefill_seqs=prefill)
     draft.option("--max-model-len", length_rule, value=length)
     draft.option("--max-num-seqs", seqs_rule, value=seqs)
     draft.option("--max-num-batched-tokens", rules.batched_tokens_equal_length, max_model_len=tokens)
-    _flag(draft, "--use-padding-aware-scheduling")
-    _flag(draft, "--use-v2-block-manager")
-    draft.option("--distributed_executor_backend", CONSTANT, value="ray")
+    _flag(draft, wish, "--use-padding-aware-scheduling")
+    _flag(draft, wish, "--use-v2-block-manager")
+    draft.option("--distributed_executor_backend", wish.script, value="ray")
     draft.option("--gpu_memory_utilization", memory_rule, **memory_inputs)
-    _flag(draft, "--disable-log-requests")
-    _flag(draft, "--enable-reasoning", wish.parser, rules.REQUESTED)
+    _flag(draft, wish, "--disable-log-requests")
+    draft.option("--enable-reasoning", rules.reasoning_parser, parser=True if wish.parser else None)
     draft.option("--reasoning-parser", rules.reasoning_parser, parser=wish.parser)
     return Lengths(length, tokens, seqs)
+
+
+def _prefill_deepseek(draft: Draft, wish: Wish, seqs: int) -> int | None:
+    """The prefill batch; None where the release's script has no such option and it was not asked for."""
+    asked = wish.request.max_num_prefill_seqs
+    if asked is None:
+        return wish.release.constants.get("max_num_prefill_seqs")
+    if asked == 0:
+        return int(rules.prefill_seqs_auto(preferred=2048, input_min=1, block_size=BLOCK, max_num_seqs=seqs))
+    if asked > seqs:
+        draft.warn(f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: {seqs} is used.")
+    return min(asked, seqs)
 
 
 def card_step(wish: Wish) -> int:
@@ -581,11 +609,10 @@ def family_defaults(draft: Draft, wish: Wish) -> Lengths:
     _fixed_environment(draft, wish)
     draft.variable("PT_HPU_ENABLE_LAZY_COLLECTIVES", rules.lazy_collectives, tensor_parallel_size=wish.cards)
     if request.skip_warmup:
-        draft.variable("VLLM_SKIP_WARMUP", REQUESTED, value="true")
+        draft.variable("VLLM_SKIP_WARMUP", wish.source("skip_warmup"), value="true")
     if request.profile:
-        draft.variable("VLLM_PROFILER_ENABLED", REQUESTED, value="true")
-    if request.fused_sdpa is not None:
-        draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", REQUESTED, value=request.fused_sdpa)
+        draft.variable("VLLM_PROFILER_ENABLED", wish.source("profile"), value="true")
+    _asked(draft, wish, "VLLM_PROMPT_USE_FUSEDSDPA", "fused_sdpa")
     _recipe(draft, wish)
     _switches(draft, wish)
     length = request.max_model_len
@@ -593,20 +620,19 @@ def family_defaults(draft: Draft, wish: Wish) -> Lengths:
         length = wish.model.architecture.max_position_embeddings
     seqs_rule, seqs = wish.pick("max_num_seqs")
     tokens = request.max_num_batched_tokens
-    draft.option("--device", CONSTANT, value="hpu")
+    draft.option("--device", wish.script, value="hpu")
     _dtype_option(draft, wish)
     _common_head(draft, wish, experts=False)
     draft.option("--block-size", wish.pick("block_size")[0], value=wish.block_size)
     if request.max_num_seqs is not None:
         draft.option("--max-num-seqs", seqs_rule, value=seqs)
-    for option, value in (
-        ("--max-num-batched-tokens", tokens),
-        ("--max-model-len", request.max_model_len),
-        (str(wish.constant("capture_option")), request.max_seq_len_to_capture),
-        ("--gpu-memory-utilization", request.gpu_memory_utilization),
+    for argument, option in (
+        ("--max-num-batched-tokens", "max_num_batched_tokens"),
+        ("--max-model-len", "max_model_len"),
+        (str(wish.constant("capture_option")), "max_seq_len_to_capture"),
+        ("--gpu-memory-utilization", "gpu_memory_utilization"),
     ):
-        if value is not None:
-            draft.option(option, REQUESTED, value=value)
+        draft.option(argument, wish.source(option), value=getattr(request, option))
     if length is not None and tokens is None:
         tokens = max(length, int(wish.constant("preferred_batched_tokens")))
     return Lengths(length, tokens, seqs)
@@ -614,19 +640,19 @@ def family_defaults(draft: Draft, wish: Wish) -> Lengths:
 
 def _dtype_option(draft: Draft, wish: Wish) -> None:
     if wish.dtype == "float32":
-        draft.option("--dtype", REQUESTED, value="float32")
+        draft.option("--dtype", wish.source("dtype"), value="float32")
     elif wish.dtype != "auto":
-        draft.option("--dtype", CONSTANT, value="bfloat16")
+        draft.option("--dtype", wish.script, value="bfloat16")
 
 
 def _kv_cache(draft: Draft, wish: Wish) -> None:
     if wish.request.kv_cache_dtype is not None:
-        draft.option("--kv-cache-dtype", REQUESTED, value=wish.request.kv_cache_dtype)
+        draft.option("--kv-cache-dtype", wish.source("kv_cache_dtype"), value=wish.request.kv_cache_dtype)
 
 
 def _common_head(draft: Draft, wish: Wish, *, experts: bool = True) -> None:
-    draft.option("--model", REQUESTED, value=wish.weights)
-    draft.option("--tensor-parallel-size", REQUESTED, value=wish.cards)
+    draft.option("--model", wish.source("weights"), value=wish.weights)
+    draft.option("--tensor-parallel-size", wish.source("tensor_parallel_size"), value=wish.cards)
     if experts:
         draft.option(
             "--enable-expert-parallel",
@@ -635,6 +661,31 @@ def _common_head(draft: Draft, wish: Wish, *, experts: bool = True) -> None:
             llama4_scout=wish.scout,
         )
 
+
+# Options of a request that a family's server has no counterpart for: asked for, they would be without effect.
+WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
+    "vllm-defaults": (
+        "input_range",
+        "output_range",
+        "max_num_prefill_seqs",
+        "padding_limit",
+        "scheduler_steps",
+        "partial_warmup",
+        "zero_padding",
+        "fp32_softmax",
+        "exponential_bucketing",
+    ),
+    "1.21": ("padding_limit",),
+    "1.22": ("partial_warmup",),
+    "deepseek-r1": (
+        "input_range",
+        "output_range",
+        "max_seq_len_to_capture",
+        "scheduler_steps",
+        "partial_warmup",
+        "exponential_bucketing",
+    ),
+}
 
 FAMILIES: Mapping[str, Callable[[Draft, Wish], Lengths]] = {
     "vllm-defaults": family_defaults,

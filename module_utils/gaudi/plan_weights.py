@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from .checks import Refusal
 
 INDEX = "model.safetensors.index.json"
+# The record of the role fp8_weights, written last: where it is, the conversion is whole.
+CONVERTED = ".gaudi-serving/fp8.json"
 # A safetensors file begins with the header's length, a 64-bit little-endian number.
 PREFIX_BYTES = 8
 # The format's own limit on a header.
@@ -26,6 +28,8 @@ class Weights:
     parameters: Mapping[str, int] = field(default_factory=dict)
     files: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()
+    # Whether fp8_convert left its record beside them.
+    converted: bool = False
 
 
 def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
@@ -36,7 +40,7 @@ def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
     return length
 
 
-def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None) -> Weights:
+def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None, *, converted: bool = False) -> Weights:
     """Add up headers: file name -> (header, size of the file). ``index`` is the text of the index file.
 
     Raises :class:`Refusal` with the file's name for a header that cannot be read.
@@ -63,4 +67,4 @@ def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None) ->
             raise Refusal(f"{INDEX} cannot be read ({type(error).__name__}). Fetch it again.") from error
         missing = tuple(sorted(named - set(headers)))
     # Shards that are missing would make the sum a guess.
-    return Weights(total if headers and not missing else None, parameters, frozenset(headers), missing)
+    return Weights(total if headers and not missing else None, parameters, frozenset(headers), missing, converted)

@@ -96,14 +96,17 @@ class Draft:
 
 # ---- plain values
 
-REQUESTED = Rule("requested", "the request, or the model's defaults in the catalogue", lambda value: value)
-CONSTANT = Rule("release-constant", "catalog/releases, constants", lambda value: value)
-FIXED = Rule("release-environment", "catalog/releases, environment", lambda value: value)
+
+def given(name: str, source: str) -> Rule:
+    """The rule of a value that is taken as it stands: from the request, the catalogue or the start script."""
+    return Rule(name, source, _same)
 
 
-def either(requested: object, constant: object) -> tuple[Rule, object]:
-    """The request's value if there is one, else the release's constant, with the rule that says which."""
-    return (CONSTANT, constant) if requested is None else (REQUESTED, requested)
+def _same(value: object) -> object:
+    return value
+
+
+REQUESTED = given("requested", "the request")
 
 
 # ---- lengths and batch sizes
@@ -119,12 +122,6 @@ def model_len_from_ranges(input_max: int, output_max: int, block_size: int) -> i
 def model_len_to_blocks(max_model_len: int, block_size: int) -> int:
     """A length that was asked for, to whole blocks."""
     return ceil_to(max_model_len, block_size)
-
-
-@rule("batched-tokens-from-ranges", f"{SCRIPT_122} set_length")
-def batched_tokens_from_ranges(input_max: int, output_max: int, preferred: int, block_size: int) -> int:
-    """One longest request, but no less than the preferred budget."""
-    return ceil_to(max(input_max + output_max, preferred), block_size)
 
 
 @rule("batched-tokens-from-length", f"{SCRIPT_122_HEAD} set_length")
@@ -302,6 +299,25 @@ def memory_by_length(max_model_len: int, threshold: int, up_to: float, above: fl
 def expert_parallel(num_experts: int | None, llama4_scout: bool) -> bool:
     """On for mixtures of experts; on as in the script where nothing is known (vLLM drops it for a dense model)."""
     return not llama4_scout and (num_experts is None or num_experts > 1)
+
+
+@rule("expert-parallel-size", f"{SCRIPT_121} set_common_env")
+def expert_parallel_size(tensor_parallel_size: int) -> int:
+    """One share of the experts a card."""
+    return tensor_parallel_size
+
+
+@rule("quantization-config", f"{SCRIPT_122} set_dtype")
+def quantization_config(file: str) -> str:
+    """The INC configuration; its presence is what makes the server quantise."""
+    return file
+
+
+@rule("profile-file", f"{SCRIPT_122} set_perf_tuning, without the time: a plan has no clock")
+def profile_file(name: str, lengths: str, max_num_seqs: int, cards: int, steps: int | None = None) -> str:
+    """The trace's name says what was traced."""
+    ending = "" if steps is None else f"_steps{steps}"
+    return f"{name}_{lengths}_bs{max_num_seqs}_tp{cards}{ending}_profile.json"
 
 
 @rule("executor", f"{SCRIPT_122} set_perf_tuning")
