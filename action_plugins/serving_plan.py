@@ -219,7 +219,6 @@ def read_topology(name: str) -> dict[str, Any]:
 
 def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     """Say how to get a model's weights; ``directory`` is where the plan expects them on the node."""
-    shown = f"{directory} ({entry['weights_bytes'] / 1e9:.1f} GB, {entry['title']}) is not there."
     hubs = {
         "huggingface": "hf download {repository}{revision} --local-dir {target}",
         "modelscope": "modelscope download {repository}{revision} --local_dir {target}",
@@ -232,11 +231,9 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
         revision = f" --revision {source['revision']}" if "revision" in source else ""
         commands.append(hubs[hub].format(repository=source["repository"], revision=revision, target=target))
     if not commands:
-        return (
-            f"{shown} It is published nowhere; the notes of catalog/models/{entry['name']}.yml say where it comes from."
-        )
+        return f"They are published nowhere; catalog/models/{entry['name']}.yml says where they come from."
     converted = f" Then convert {target} to {directory} (docs/models.md, FP8)." if conversion else ""
-    return f"{shown} Get it with: {', or '.join(commands)}.{converted}"
+    return f"Get them with: {', or '.join(commands)}.{converted}"
 
 
 def render(plans: list[Any], topology: object) -> str:
