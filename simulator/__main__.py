@@ -42,14 +42,14 @@ def _up(arguments: argparse.Namespace) -> None:
 
 
 def _down(arguments: argparse.Namespace) -> None:
-    client = engine.connect()
+    client = engine.existing()
     removed = world.down(client, Scope(arguments.scope), arguments.node) if client else []
     print(f"Removed {', '.join(removed)}" if removed else "Nothing to remove")
 
 
 def _status(arguments: argparse.Namespace) -> None:
     scope = Scope(arguments.scope)
-    client = engine.connect()
+    client = engine.existing()
     if client is None:
         print("No Docker engine answers, so no simulated node runs")
         return

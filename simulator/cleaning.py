@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from docker import DockerClient
 
-from simulator import engine, kernel, world
+from simulator import engine, host, kernel, world
 from simulator.settings import CACHE, IMAGES, LABEL, Scope
 
 Say = Callable[[str], None]
@@ -15,14 +15,15 @@ Say = Callable[[str], None]
 
 def clean(scopes: list[Scope] | None, say: Say) -> None:
     """Clean up some scopes (all, when None); with the last of them, all that they shared."""
-    client = engine.connect()
+    client = engine.existing()
     if client is None and engine.RECORD.exists():
         # The machine was restarted since: what is left is in an engine that does not run.
         client = engine.ensure(say)
     left: list[str] = []
     if client is not None:
-        for scope in living_scopes(client) if scopes is None else scopes:
-            _remove_scope(client, scope, say)
+        for scope in living_scopes(client):
+            if scopes is None or scope in scopes:
+                _remove_scope(client, scope, say)
         left = [scope.name for scope in living_scopes(client)]
         if not left:
             _remove_shared(client, say)
@@ -31,9 +32,11 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
         return
     for sentence in kernel.restore():
         say(sentence)
-    if engine.stop(say):
-        shutil.rmtree(CACHE, ignore_errors=True)
-    say("Packages that were installed with apt stay installed")
+    installed = host.installed_packages()
+    if engine.stop(say) and CACHE.exists():
+        shutil.rmtree(CACHE)
+    if installed:
+        say(f"Installed for the simulator, and still here: {', '.join(installed)} (apt-get purge removes them)")
 
 
 def living_scopes(client: DockerClient) -> list[Scope]:
@@ -60,4 +63,5 @@ def _remove_shared(client: DockerClient, say: Say) -> None:
         # In any order: an image whose last name goes leaves the layers that others still use.
         for name in image.tags or [str(image.id)]:
             client.images.remove(name, force=True)
-    say(f"Removed {len(images)} simulated images and the vault's volume")
+    if images:
+        say(f"Removed {len(images)} simulated images and what the vault held")

@@ -70,6 +70,13 @@ def connect() -> DockerClient | None:
     return client
 
 
+def existing() -> DockerClient | None:
+    """Give a client if an engine runs, None if there is none; starts nothing."""
+    if not os.environ.get("DOCKER_HOST") and _refused_by_permissions():
+        _again_with_the_group_of_the_socket()
+    return connect()
+
+
 def ensure(say: Callable[[str], None] = print) -> DockerClient:
     """Give a client of a Docker engine that answers, after installing and starting one if needed."""
     if client := connect():
@@ -78,13 +85,13 @@ def ensure(say: Callable[[str], None] = print) -> DockerClient:
         # Somebody else may have started it while this process waited for the lock.
         if client := connect():
             return client
-        if _refused_by_permissions():
-            _again_with_the_group_of_the_socket()
         if os.environ.get("DOCKER_HOST"):
             raise SimulatorError(
                 f"No Docker engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}. "
                 "Start it, or unset DOCKER_HOST to let the simulator start one here."
             )
+        if _refused_by_permissions():
+            _again_with_the_group_of_the_socket()
         if installed := host.install_packages(PACKAGES):
             say(f"Installed {', '.join(installed)}")
         started = _start_service() if host.systemd_runs() else _start_process()

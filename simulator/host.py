@@ -14,6 +14,7 @@ from simulator.settings import CACHE, SimulatorError
 
 # Daemons and debootstrap live in directories that are not on every user's PATH.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+_INSTALLED = CACHE / "installed-packages.txt"
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -86,7 +87,14 @@ def install_packages(programs: dict[str, str]) -> list[str]:
         noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive"]
         run(as_root([*noninteractive, "apt-get", "update"]))
         run(as_root([*noninteractive, "apt-get", "install", "-y", "--no-install-recommends", *missing]))
+        with _INSTALLED.open("a") as record:
+            record.writelines(f"{package}\n" for package in missing)
     return missing
+
+
+def installed_packages() -> list[str]:
+    """Give the packages the simulator installed on this machine."""
+    return _INSTALLED.read_text().split() if _INSTALLED.exists() else []
 
 
 @contextmanager

@@ -21,6 +21,9 @@ BOOT_SECONDS = 300
 """Software emulation on a busy machine; an idle one with two cores needs about 20."""
 
 _STOP_SECONDS = 30
+# An emulated machine that shares two cores with others answers late, but it answers.
+_CONNECT_SECONDS = 60
+_CONNECT_RETRIES = 3
 _NODES = 2
 _NODE_MIB = 768
 
@@ -134,7 +137,7 @@ def _free_port() -> int:
 def _ssh_options(directory: Path) -> list[str]:
     return [
         *("-o", f"UserKnownHostsFile={directory / 'known_hosts'}", "-o", "StrictHostKeyChecking=yes"),
-        *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+        *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"),
     ]
 
 
@@ -145,6 +148,8 @@ def _inventory(directory: Path, disk: Image, port: int) -> dict[str, object]:
         "ansible_user": "gaudi",
         "ansible_ssh_private_key_file": str(disk.private_key),
         "ansible_ssh_common_args": " ".join(_ssh_options(directory)),
+        "ansible_timeout": _CONNECT_SECONDS,
+        "ansible_ssh_retries": _CONNECT_RETRIES,
         "ansible_python_interpreter": "/usr/bin/python3",
     }
     return {"all": {"children": {"gaudi_nodes": {"hosts": {"vm": machine}}}}}
