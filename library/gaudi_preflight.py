@@ -246,7 +246,7 @@ def main() -> None:
     os_release, kernel = preflight.parse_os_release(read_text("/etc/os-release")), platform.release()
     clock = time.time()
     problems = preflight.check_release(params["release"], params["known_releases"], params["plans"])
-    problems += preflight.check_requests(params["plans"])
+    problems += preflight.check_requests(params["plans"], cards_seen=bool(topology.get("cards")))
     problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
     problems += preflight.check_system(os_release)
     problems += preflight.check_kernel(os_release, kernel, params["release"], params["software"])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.gaudi import preflight
+from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from hypothesis import given
 from hypothesis import strategies as st
+
+from action_plugins.serving_plan import CATALOG, load_checked
 
 UBUNTU_22 = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nID=ubuntu\nVERSION_ID="22.04"\nNAME="Ubuntu"\n'
 SOFTWARE = {
@@ -236,7 +239,24 @@ def test_an_unknown_release_is_said_once() -> None:
 
 def test_refusals_of_the_planner_are_passed_on_once() -> None:
     plans = [{"refused": "Unknown release 9.9."}, {"refused": "Unknown release 9.9."}, plan(), {"refused": "Two."}]
-    assert [problem.message for problem in preflight.check_requests(plans)] == ["Unknown release 9.9.", "Two."]
+    found = preflight.check_requests(plans, cards_seen=True)
+    assert [problem.message for problem in found] == ["Unknown release 9.9.", "Two."]
+
+
+def test_what_only_follows_from_a_missing_driver_is_not_said_again() -> None:
+    """The planner itself is asked, so that another wording of its refusal is noticed here."""
+    topology = {"schema": 1, "cards": [], "addresses": [], "findings": []}
+    model = load_checked("model", CATALOG / "models" / "qwen3-8b.yml")
+    catalogue = Catalogue.from_mappings(
+        load_checked("release", CATALOG / "releases" / "1.22.yml"),
+        {"qwen3-8b": model},
+        load_checked("cards", CATALOG / "cards.yml"),
+    )
+    requests = [{"instance": "one", "model": "qwen3-8b"}, {"instance": "two", "model": "qwen3-8b", "port": -1}]
+    plans = plan_all(requests, catalogue, topology, weights_root="/data/models")
+    assert [bool(each.get("refused")) for each in plans] == [True, True]
+    assert "port" in only(preflight.check_requests(plans, cards_seen=False))
+    assert len(preflight.check_requests(plans, cards_seen=True)) == 2
 
 
 def test_the_report_counts_and_numbers() -> None:
