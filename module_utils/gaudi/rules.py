@@ -433,5 +433,6 @@ def check_ranges(
     elif max_model_len == need:
         draft.warn(
             f"max_model_len {max_model_len} leaves nothing beyond the longest input and output "
-            f"({input_range[1]} + {output_range[1]}): a chat template's own tokens do not fit. Raise it by a block."
+            f"({input_range[1]} + {output_range[1]}): a chat template's own tokens do not fit. "
+            f"Raise it by a block or lower the ranges."
         )

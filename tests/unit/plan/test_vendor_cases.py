@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from . import vendor
 
 CASES: list[dict[str, Any]] = vendor.CASES["cases"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
-
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.topology import topology_from_case
 
@@ -55,7 +55,7 @@ def catalogue(release: str, model: str | None = None) -> Catalogue:
 @functools.lru_cache
 def topology(name: str) -> Any:
     """The topology document of a named topology of the cases."""
-    return topology_from_case({key: value for key, value in CASES["topologies"][name].items()})
+    return topology_from_case(CASES["topologies"][name])
 
 
 def pairs(release: str, arguments: list[str]) -> list[tuple[str, str]]:
@@ -182,6 +182,13 @@ def plan_case(case: dict[str, Any]) -> dict[str, Any]:
     return answers[0]
 
 
+def plan_request(release: str, request: dict[str, Any], where: str = "oam8") -> dict[str, Any]:
+    """The plan, or refusal, of one request on a topology of the cases."""
+    found = catalogue(release, request.get("model"))
+    answers: list[dict[str, Any]] = plan_all([request], found, topology(where), weights_root="/data/models")
+    return answers[0]
+
+
 def model_of(case: dict[str, Any]) -> str:
     """The catalogue name of the model a manual's command serves."""
     served: str = case["vendor_result"]["arguments"][2]
@@ -211,8 +218,6 @@ def structured(value: str) -> Any:
 
 def normal_environment(environment: dict[str, str]) -> dict[str, str]:
     """Values that cannot be equal made comparable: the checkout's place, and the time in a profile's name."""
-    import re
-
     result = {name: value.replace("@FORK@", "/opt/vllm-fork") for name, value in environment.items()}
     if "VLLM_PROFILE_FILE" in result:
         result["VLLM_PROFILE_FILE"] = re.sub(r"_\d{4}(-\d\d){5}(?=_)", "", result["VLLM_PROFILE_FILE"])
