@@ -28,6 +28,10 @@ options:
         description: Its permissions, in octal.
         type: str
         default: "0644"
+      with_directory:
+        description: Whether the directory, when the file is taken away and leaves it empty, goes too.
+        type: bool
+        default: false
 attributes:
   check_mode:
     description: Says what would change and changes nothing.
@@ -71,6 +75,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "path": {"type": "path", "required": True},
             "content": {"type": "str", "no_log": False},
             "mode": {"type": "str", "default": "0644"},
+            "with_directory": {"type": "bool", "default": False},
         },
     }
 }
@@ -107,6 +112,8 @@ def main() -> None:
         diff.append({"before_header": str(path), "before": before[0] or "", "after": content or ""})
         if not module.check_mode:
             _hold(module, path, content, mode or 0)
+            if content is None and file["with_directory"] and not any(path.parent.iterdir()):
+                path.parent.rmdir()
     module.exit_json(changed=bool(written), written=written, diff=diff)
 
 

@@ -313,7 +313,7 @@ class _Boot:
             self.loader, self.entries = "grubby", grub.parse_grubby(listing)
         elif not container and _GRUB_CONFIG.exists() and _GRUB_DEFAULTS.exists():
             self.loader, self.entries = "grub", grub.parse_config(_GRUB_CONFIG.read_text())
-            paths = [_GRUB_DEFAULTS, *sorted(Path("/etc/default/grub.d").glob("*.cfg"))]
+            paths = [_GRUB_DEFAULTS, *sorted(_GRUB_DEFAULTS.parent.glob("grub.d/*.cfg"))]
             self.files = [(str(path), path.read_text()) for path in paths]
             if not os.access(_GRUB_CONFIG, os.W_OK):
                 self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."

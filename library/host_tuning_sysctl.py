@@ -76,10 +76,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "max_memory_share": {"type": "int", "default": 50},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
+PROC = Path("/proc")
 
 
 def _proc(key: str) -> Path:
-    return Path("/proc/sys") / key.replace(".", "/")
+    return PROC / "sys" / key.replace(".", "/")
 
 
 def _running(settings: dict[str, str]) -> dict[str, str]:
@@ -118,7 +119,7 @@ def _own_text(module: AnsibleModule, path: str) -> str | None:
 
 
 def _memory() -> sysctl.Memory:
-    return sysctl.parse_meminfo(Path("/proc/meminfo").read_text())
+    return sysctl.parse_meminfo((PROC / "meminfo").read_text())
 
 
 def main() -> None:

@@ -1,0 +1,165 @@
+"""GRUB's files: recorded ones of three distributions, and every turn of the shell they are written in."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.gaudi import grub
+from hypothesis import given
+from hypothesis import strategies as st
+
+RECORDED = Path(__file__).with_name("recorded")
+
+
+def recorded(system: str) -> list[tuple[str, str]]:
+    """The files of one system under the names they have there, in the order GRUB reads them."""
+    folder = RECORDED / system
+    paths = [folder / "grub", *sorted(folder.glob("grub.d/*.cfg"))]
+    return [(f"/etc/default/{path.relative_to(folder)}", path.read_text()) for path in paths]
+
+
+def texts(text: str, name: str = grub.DEFAULT, path: str = "f") -> list[str]:
+    return [word.text for word in grub.words(grub.evaluate([(path, text)]), name)]
+
+
+def test_debian() -> None:
+    line = grub.command_line(grub.evaluate(recorded("debian12")))
+    assert [(word.text, str(word.place)) for word in line] == [
+        ("console=ttyS0,115200", "/etc/default/grub.d/10-simulated.cfg:2"),
+        ("net.ifnames=0", "/etc/default/grub.d/10-simulated.cfg:2"),
+        ("quiet", "/etc/default/grub:9"),
+        ("intel_idle.max_cstate=1", "/etc/default/grub.d/50-user.cfg:3"),
+    ]
+
+
+def test_what_debian_boots_is_what_the_files_say() -> None:
+    entries = grub.parse_config((RECORDED / "debian12/grub.cfg").read_text())
+    line = [word.text for word in grub.command_line(grub.evaluate(recorded("debian12")))]
+    assert [entry.title for entry in entries] == [
+        "Debian GNU/Linux",
+        "Debian GNU/Linux, with Linux 6.1.0-56-cloud-amd64",
+    ]
+    for entry in entries:
+        assert entry.kernel == "/boot/vmlinuz-6.1.0-56-cloud-amd64"
+        # root=... and ro come from update-grub itself.
+        assert list(entry.arguments[2:]) == line
+
+
+def test_ubuntu_cloud_image_starts_the_line_anew() -> None:
+    line = grub.command_line(grub.evaluate(recorded("ubuntu2404")))
+    assert [word.text for word in line] == [
+        "console=tty1",
+        "console=ttyS0",
+        "crashkernel=2G-4G:320M,4G-32G:512M,32G-64G:1024M,64G-128G:2048M,128G-:4096M",
+    ]
+    assert str(line[0].place) == "/etc/default/grub.d/50-cloudimg-settings.cfg:11"
+    assert str(line[2].place) == "/etc/default/grub.d/kdump-tools.cfg:1"
+
+
+def test_rhel() -> None:
+    line = grub.command_line(grub.evaluate(recorded("rhel9")))
+    assert line[0].text == "crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M"
+    assert line[-1].text == "quiet"
+    assert {word.place.line for word in line} == {6}
+
+
+def test_grubby() -> None:
+    entries = grub.parse_grubby((RECORDED / "rhel9/grubby_info_all.txt").read_text())
+    assert [entry.kernel for entry in entries] == [
+        "/boot/vmlinuz-5.14.0-162.6.1.el9_1.x86_64",
+        "/boot/vmlinuz-5.14.0-70.13.1.el9_0.x86_64",
+    ]
+    assert entries[0].arguments[0] == "ro"
+    assert entries[1].arguments[-1] == "retbleed=stuff"
+
+
+def test_grubby_with_tuned_keeps_its_reference() -> None:
+    (entry,) = grub.parse_grubby((RECORDED / "alma9/grubby_info_all.txt").read_text())
+    assert entry.arguments[-1] == "$tuned_params"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a b"', ["a", "b"]),
+        ("GRUB_CMDLINE_LINUX_DEFAULT='a  b'", ["a", "b"]),
+        ("GRUB_CMDLINE_LINUX_DEFAULT=a", ["a"]),
+        ("GRUB_CMDLINE_LINUX_DEFAULT=", []),
+        ('  export GRUB_CMDLINE_LINUX_DEFAULT="a"  # why', ["a"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a#b" # c', ["a#b"]),
+        ('# GRUB_CMDLINE_LINUX_DEFAULT="x"\nGRUB_CMDLINE_LINUX_DEFAULT="a"', ["a"]),
+        ('#GRUB_X="\nGRUB_CMDLINE_LINUX_DEFAULT=a', ["a"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a \\\n b"', ["a", "b"]),
+        ("GRUB_CMDLINE_LINUX_DEFAULT=a\\\nb", ["ab"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a\n b"', ["a", "b"]),
+        ('X=1; GRUB_CMDLINE_LINUX_DEFAULT="a"', ["a"]),
+        ('X=r; GRUB_CMDLINE_LINUX_DEFAULT="${X}w $X"', ["rw", "r"]),
+        ("X=r; GRUB_CMDLINE_LINUX_DEFAULT='$X'", ["$X"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="$NOBODY a"', ["a"]),
+        ("GRUB_CMDLINE_LINUX_DEFAULT=\"a\"b'c'", ["abc"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a \\"b c\\" d"', ["a", '"b c"', "d"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a"\nGRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT b"', ["a", "b"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a"\nGRUB_CMDLINE_LINUX_DEFAULT="b"', ["b"]),
+        ("GRUB_DISTRIBUTOR=`( . /etc/os-release; echo '\"' ) || echo x`\nGRUB_CMDLINE_LINUX_DEFAULT=a", ["a"]),
+        ("GRUB_DISTRIBUTOR=\"$(sed 's, r .*$,,g' /x)\"\nGRUB_CMDLINE_LINUX_DEFAULT=a", ["a"]),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="a \\$HOME"', ["a", "$HOME"]),
+    ],
+)
+def test_the_shell_says_the_same(text: str, expected: list[str]) -> None:
+    assert texts(text) == expected
+    # The same question to a real shell, which GRUB asks.
+    shell = subprocess.run(
+        ["sh", "-c", f'{text}\nprintf %s "$GRUB_CMDLINE_LINUX_DEFAULT"'],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert [
+        word.text for word in grub.words({"X": grub.evaluate([("f", f"X='{shell.stdout}'")])["X"]}, "X")
+    ] == expected
+
+
+def test_places_survive_references_across_files() -> None:
+    files = [("one", 'A="x\n y"\nGRUB_CMDLINE_LINUX="$A z"'), ("two", '\nGRUB_CMDLINE_LINUX="w $GRUB_CMDLINE_LINUX"')]
+    assert [(word.text, str(word.place)) for word in grub.words(grub.evaluate(files), "GRUB_CMDLINE_LINUX")] == [
+        ("w", "two:2"),
+        ("x", "one:1"),
+        ("y", "one:2"),
+        ("z", "one:3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('A=1\nGRUB_CMDLINE_LINUX="quiet\n', r'f:2: the " opened here is never closed'),
+        ("GRUB_CMDLINE_LINUX='quiet", r"f:1: the ' opened here is never closed"),
+        ("\n\nA=`date", r"f:3: the ` opened here is never closed"),
+        ("A=$(date", r"f:1: the \$\( opened here is never closed"),
+        ('A="$(date"', r"f:1: the .* opened here is never closed"),
+        ('GRUB_CMDLINE_LINUX ="quiet"', r"f:1: there is a space before '=' after GRUB_CMDLINE_LINUX"),
+    ],
+)
+def test_what_no_shell_reads_is_named_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        grub.evaluate([("f", text)])
+
+
+def test_our_drop_in_adds_to_what_is_there() -> None:
+    ours = ("/etc/default/grub.d/zz-gaudi-serving.cfg", grub.render(["a=1", "b"]))
+    line = grub.command_line(grub.evaluate([*recorded("ubuntu2404"), ours]))
+    assert [word.text for word in line[-2:]] == ["a=1", "b"]
+    assert {word.place.path for word in line[-2:]} == {ours[0]}
+    assert line[0].text == "console=tty1"
+
+
+ARGUMENTS = st.lists(st.from_regex(r"[a-z][a-z_.]{0,8}(=[a-z0-9,.:]{1,8})?", fullmatch=True), max_size=6)
+
+
+@given(ARGUMENTS, ARGUMENTS)
+def test_rendered_and_read_again(before: list[str], ours: list[str]) -> None:
+    files = [("grub", f'GRUB_CMDLINE_LINUX_DEFAULT="{" ".join(before)}"\n'), ("zz", grub.render(ours))]
+    assert [word.text for word in grub.command_line(grub.evaluate(files))] == [*before, *ours]

@@ -1,0 +1,130 @@
+"""host_tuning_info: what it refuses before anything is changed, on this machine's own /proc and /sys."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.host_tuning.modules import run_main, script
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORDED = Path(__file__).with_name("recorded")
+CATALOG = yaml.safe_load((ROOT / "catalog/host.yml").read_text())
+
+
+class Host:
+    """A Debian host whose GRUB lies in a folder, and that is neither container nor virtual machine."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch, container: str = "none") -> None:
+        shutil.copytree(RECORDED / "debian12", root / "default")
+        self.root = root
+        self.module = importlib.import_module("host_tuning_info")
+        patch.setattr(self.module, "_GRUB_DEFAULTS", root / "default/grub")
+        patch.setattr(self.module, "_GRUB_CONFIG", root / "default/grub.cfg")
+        patch.setattr(self.module, "_os_release", lambda: {"ID": "debian", "PRETTY_NAME": "Debian 12"})
+        self.programs: dict[str, Any] = {
+            "systemd-detect-virt": lambda command: (0, container if "--container" in command else "none", ""),
+            "systemctl": lambda _command: (0, "", ""),
+        }
+        script(patch, self.programs)
+
+    def run(self, **wanted: Any) -> dict[str, Any]:
+        wish = {
+            "sysctl": {"vm.nr_hugepages": 0},
+            "max_memory_share": 50,
+            "kernel_rules": CATALOG["kernel_arguments"],
+            "set_arguments": True,
+            "cpu": True,
+            "limits": {"nofile": "1048576"},
+            "firmware": CATALOG["firmware"],
+            **wanted,
+        }
+        names = {"sysctl": "zz.conf", "grub": "default/grub.d/zz.cfg", "limits": "limits.conf", "former": "former.json"}
+        paths = {name: str(self.root / file) for name, file in names.items()}
+        return run_main("host_tuning_info", {"wanted": wish, "paths": paths})
+
+
+@pytest.fixture
+def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path, monkeypatch)
+
+
+def test_a_host_that_can_be_tuned(debian: Host) -> None:
+    found = debian.run()
+    assert found["refusals"] == []
+    assert found["in_effect"] is False
+    assert found["loader"] == "grub"
+    assert found["kernel_arguments"] == ["cpufreq.default_governor=performance", "intel_idle.max_cstate=0"]
+    assert found["former"]["sysctl"].keys() == {"vm.nr_hugepages"}
+    assert found["document"]["serving_refused"] is None
+
+
+def test_an_unknown_distribution(debian: Host) -> None:
+    (debian.root / "default/grub.cfg").unlink()
+    (refusal,) = debian.run()["refusals"]
+    assert refusal.startswith("Debian 12 has neither grubby nor update-grub")
+    assert debian.run(set_arguments=False)["refusals"] == []
+
+
+def test_a_read_only_boot(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: "grub.cfg" not in str(path))
+    (refusal,) = debian.run()["refusals"]
+    assert "is mounted read-only" in refusal
+
+
+def test_a_drop_in_of_somebody_else(debian: Host) -> None:
+    (debian.root / "default/grub.d/zz.cfg").write_text("GRUB_TIMEOUT=1\n")
+    (refusal,) = debian.run()["refusals"]
+    assert "was not written by this role" in refusal
+
+
+def test_a_file_grub_cannot_read(debian: Host) -> None:
+    typo = debian.root / "default/grub.d/typo.cfg"
+    typo.write_text('GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX="quiet\n')
+    assert debian.run()["msg"].startswith(f'{typo}:2: the " opened here is never closed')
+
+
+def test_absurd_hugepages(debian: Host) -> None:
+    (refusal,) = debian.run(sysctl={"vm.nr_hugepages": 999999999})["refusals"]
+    assert "host_tuning_max_memory_share allows 50 %" in refusal
+    assert "Give a whole number of pages" in debian.run(sysctl={"vm.nr_hugepages": -1})["msg"]
+
+
+def test_a_container_is_asked_for_nothing_it_cannot_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(tmp_path, monkeypatch, container="docker")
+    found = host.run(always=["iommu"])
+    assert found["refusals"] == []
+    assert found["container"] is True
+    assert found["serving_refused"] is None
+    assert found["reboot"] == []
+    states = {item["item"]: item["state"] for item in found["items"]}
+    assert states["iommu"] == states["governor of every CPU"] == "not here"
+
+
+def test_correctness_refuses_serving(debian: Host) -> None:
+    found = debian.run(always=["iommu"])
+    assert "was started without intel_iommu=on iommu=pt" in found["serving_refused"]
+    assert found["document"]["serving_refused"] == found["serving_refused"]
+
+
+def test_a_users_line_is_found_with_its_place(debian: Host) -> None:
+    (sentence,) = [found for found in debian.run()["findings"] if "max_cstate" in found]
+    assert sentence.startswith(f"{debian.root}/default/grub.d/50-user.cfg:3 says intel_idle.max_cstate=1")
+
+
+def test_grubby_remembers_what_it_will_replace(debian: Host) -> None:
+    debian.programs["grubby"] = lambda _command: (0, (RECORDED / "rhel9/grubby_info_all.txt").read_text(), "")
+    found = debian.run()
+    assert found["loader"] == "grubby"
+    assert len(found["former"]["kernel_arguments"]) == 2
+
+
+def test_the_first_record_is_kept(debian: Host) -> None:
+    (debian.root / "former.json").write_text('{"schema": 1, "sysctl": {"vm.nr_hugepages": "777"}}')
+    assert debian.run()["former"]["sysctl"] == {"vm.nr_hugepages": "777"}

@@ -1,0 +1,145 @@
+"""The kernel command line: what is needed where, what wins, what grubby is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi import grub, kernel_cmdline
+from ansible.module_utils.gaudi.grub import Entry, Place, Word
+
+ROOT = Path(__file__).resolve().parents[3]
+RULES = yaml.safe_load((ROOT / "catalog/host.yml").read_text())["kernel_arguments"]
+IOMMU = ["intel_iommu=on", "iommu=pt"]
+OWN = "/etc/default/grub.d/zz-gaudi-serving.cfg"
+
+
+def entry(*arguments: str, kernel: str = "/boot/vmlinuz-1") -> Entry:
+    return Entry("Linux", kernel, arguments, 1)
+
+
+@pytest.mark.parametrize(
+    ("system", "kernels", "iommu"),
+    [
+        ("ubuntu", ["6.8.0-45-generic"], True),
+        ("ubuntu", ["6.8"], True),
+        ("ubuntu", ["5.15.0-130-generic"], False),
+        ("ubuntu", ["6.80.1"], False),
+        ("ubuntu", ["6.11.0-17-generic"], False),
+        # It runs another, and the next boot may choose this one.
+        ("ubuntu", ["5.15.0-130-generic", "6.8.0-45-generic"], True),
+        ("debian", ["6.8.12-1"], False),
+        ("rhel", ["5.14.0-427.13.1.el9_4.x86_64"], False),
+    ],
+)
+def test_iommu_exactly_where_it_is_needed(system: str, kernels: list[str], iommu: bool) -> None:
+    needed = kernel_cmdline.needed(RULES, system, kernels)
+    assert [need.argument for need in needed if need.purpose == "correctness"] == (IOMMU if iommu else [])
+    assert [need.argument for need in needed if need.purpose == "speed"] == [
+        "cpufreq.default_governor=performance",
+        "intel_idle.max_cstate=0",
+    ]
+
+
+def test_iommu_concerns_only_the_kernel_it_is_for() -> None:
+    need = kernel_cmdline.needed(RULES, "ubuntu", ["6.8.0-45-generic"])[-1]
+    assert need.concerns("6.8.0-45-generic")
+    assert not need.concerns("6.11.0-17-generic")
+
+
+def test_always_is_for_every_kernel() -> None:
+    need = kernel_cmdline.needed(RULES, "debian", ["6.1.0-56-amd64"], ["iommu"])[-1]
+    assert need.argument == "iommu=pt"
+    assert need.concerns("6.1.0-56-amd64")
+
+
+def test_an_unreadable_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="Rule 'x' of the kernel command line cannot be read"):
+        kernel_cmdline.needed([{"id": "x", "arguments": "quiet", "purpose": "speed"}], "debian", ["6.1"])
+
+
+@pytest.mark.parametrize(
+    "argument", [7, None, {"a": 1}, "", "two words", 'a="b"', "a=$(reboot)", "a=b\nc", "-a", "a=`b`"]
+)
+def test_what_no_kernel_argument_looks_like(argument: object) -> None:
+    with pytest.raises(ValueError, match="is not a kernel argument this role can write"):
+        kernel_cmdline.check([argument])
+
+
+def test_arguments_that_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match=r"'iommu=pt' and 'iommu=soft' contradict"):
+        kernel_cmdline.check(["iommu=pt", "iommu=soft"])
+    assert kernel_cmdline.check(["quiet", "quiet"]) == ["quiet"]
+
+
+def test_the_last_one_wins_and_dashes_are_underscores() -> None:
+    assert (
+        kernel_cmdline.holds("intel_idle.max_cstate=0", ["intel_idle.max_cstate=1", "intel-idle.max_cstate=0"]) is False
+    )
+    assert kernel_cmdline.value_of("intel_idle.max_cstate=0", ["intel-idle.max_cstate=1"]) == "intel-idle.max_cstate=1"
+    assert kernel_cmdline.holds("iommu=pt", ["iommu=pt", "iommu=soft"]) is False
+    assert kernel_cmdline.holds("iommu=pt", ["iommu=soft", "iommu=pt"]) is True
+    assert kernel_cmdline.holds("quiet", []) is False
+
+
+def test_no_entry_is_not_every_entry() -> None:
+    assert kernel_cmdline.holds_in_all("quiet", []) is False
+    assert kernel_cmdline.holds_in_all("quiet", [entry("quiet"), entry("ro")]) is False
+    assert kernel_cmdline.holds_in_all("quiet", [entry("quiet"), entry("ro", "quiet")]) is True
+
+
+def words(*pairs: tuple[str, str, int]) -> list[Word]:
+    return [Word(text, Place(path, line)) for text, path, line in pairs]
+
+
+def test_a_users_line_in_front_of_ours() -> None:
+    line = words(("intel_idle.max_cstate=1", "/etc/default/grub", 9), ("intel_idle.max_cstate=0", OWN, 3))
+    (sentence,) = kernel_cmdline.conflicts(["intel_idle.max_cstate=0"], line, OWN)
+    assert sentence.startswith("/etc/default/grub:9 says intel_idle.max_cstate=1, wanted is intel_idle.max_cstate=0.")
+    assert "intel_idle.max_cstate=0 wins, because it stands last" in sentence
+
+
+def test_a_users_line_behind_ours() -> None:
+    line = words(("iommu=pt", OWN, 3), ("iommu=soft", "/etc/default/grub.d/zzz.cfg", 1))
+    (sentence,) = kernel_cmdline.conflicts(["iommu=pt"], line, OWN)
+    assert "iommu=soft wins, because it stands behind ours" in sentence
+
+
+def test_a_later_file_that_forgets_ours() -> None:
+    files = [(OWN, grub.render(["iommu=pt"])), ("/etc/default/grub.d/zzz.cfg", f'{grub.DEFAULT}="iommu=soft"')]
+    (sentence,) = kernel_cmdline.conflicts(["iommu=pt"], grub.command_line(grub.evaluate(files)), OWN)
+    assert "iommu=soft wins, because a file behind" in sentence
+
+
+def test_the_same_value_is_no_conflict() -> None:
+    assert kernel_cmdline.conflicts(["iommu=pt"], words(("iommu=pt", "/etc/default/grub", 9)), OWN) == []
+
+
+def test_split_keeps_quoted_values_whole() -> None:
+    assert kernel_cmdline.split('ro dyndbg="file a +p; file b +p"  quiet\n') == [
+        "ro",
+        'dyndbg="file a +p; file b +p"',
+        "quiet",
+    ]
+
+
+def test_grubby_is_told_all_kernels_at_once() -> None:
+    assert kernel_cmdline.grubby_set(["a=1", "b"]) == ["--update-kernel=ALL", "--args=a=1 b"]
+
+
+def test_grubby_puts_back_what_it_replaced() -> None:
+    entries = [
+        entry("ro", "intel_idle.max_cstate=0", "iommu=pt", kernel="/boot/vmlinuz-1"),
+        entry("ro", "intel_idle.max_cstate=0", "iommu=pt", kernel="/boot/vmlinuz-2"),
+    ]
+    former = {"/boot/vmlinuz-1": "ro intel_idle.max_cstate=1 iommu=pt"}
+    assert kernel_cmdline.grubby_restore(["intel_idle.max_cstate=0", "iommu=pt"], entries, former) == [
+        ["--update-kernel=/boot/vmlinuz-1", "--remove-args=intel_idle.max_cstate=0"],
+        ["--update-kernel=/boot/vmlinuz-1", "--args=intel_idle.max_cstate=1"],
+        ["--update-kernel=/boot/vmlinuz-2", "--remove-args=intel_idle.max_cstate=0 iommu=pt"],
+    ]
+
+
+def test_grubby_has_nothing_to_put_back_where_nothing_of_ours_is() -> None:
+    assert kernel_cmdline.grubby_restore(["iommu=pt"], [entry("ro")], {"/boot/vmlinuz-1": "ro"}) == []

@@ -1,0 +1,98 @@
+"""The node's own program: processors of a fake /sys set and put back, and the same refusal as the role's."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from ansible.module_utils.gaudi import host_state
+from ansible.module_utils.gaudi.kernel_cmdline import Needed
+
+from tests.unit.host_tuning.test_state import REFUSALS
+
+PROGRAM = Path(__file__).resolve().parents[3] / "roles/host_tuning/files/host_tuning.py"
+
+
+@pytest.fixture(scope="module")
+def program() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("node_host_tuning", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def cpu(root: Path, number: int, governor: str, deep: str = "0") -> None:
+    freq = root / f"cpu{number}/cpufreq"
+    freq.mkdir(parents=True)
+    (freq / "scaling_available_governors").write_text("performance powersave\n")
+    (freq / "scaling_governor").write_text(f"{governor}\n")
+    for state, name in enumerate(("POLL", "C1_ACPI", "C2_ACPI", "C3_ACPI")):
+        folder = root / f"cpu{number}/cpuidle/state{state}"
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "disable").write_text(deep if name == "C3_ACPI" else "0")
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text().strip() for path in root.rglob("*") if path.is_file()}
+
+
+def test_set_settled_and_put_back(program: ModuleType, tmp_path: Path) -> None:
+    cpus, before = tmp_path / "cpu", tmp_path / "run/before.json"
+    cpu(cpus, 0, "powersave")
+    cpu(cpus, 1, "performance", deep="1")
+    original = tree(cpus)
+    # cpu0: governor, C2, C3; cpu1: C2 only, its C3 was off before.
+    assert program.apply(cpus, before) == 4
+    assert (cpus / "cpu0/cpufreq/scaling_governor").read_text() == "performance"
+    assert (cpus / "cpu0/cpuidle/state1/disable").read_text() == "0"
+    assert (cpus / "cpu0/cpuidle/state3/disable").read_text() == "1"
+    assert program.apply(cpus, before) == 0
+    assert program.restore(cpus, before) == 4
+    assert tree(cpus) == original
+    assert program.restore(cpus, before) == 0
+
+
+def test_a_processor_that_comes_later(program: ModuleType, tmp_path: Path) -> None:
+    cpus, before = tmp_path / "cpu", tmp_path / "run/before.json"
+    cpu(cpus, 0, "powersave")
+    program.apply(cpus, before)
+    cpu(cpus, 1, "powersave")
+    original = tree(cpus / "cpu1")
+    assert program.apply(cpus, before) == 3
+    program.restore(cpus, before)
+    assert tree(cpus / "cpu1") == original
+    assert (cpus / "cpu0/cpufreq/scaling_governor").read_text() == "powersave"
+
+
+def test_without_cpufreq_and_cpuidle_there_is_nothing_to_do(program: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "cpu/cpu0").mkdir(parents=True)
+    assert program.apply(tmp_path / "cpu", tmp_path / "before.json") == 0
+
+
+def test_a_governor_the_kernel_does_not_offer_is_left(program: ModuleType, tmp_path: Path) -> None:
+    cpu(tmp_path, 0, "schedutil")
+    (tmp_path / "cpu0/cpufreq/scaling_available_governors").write_text("schedutil\n")
+    assert "cpu0/cpufreq/scaling_governor" not in program.changes(tmp_path)
+
+
+@pytest.mark.parametrize(("needed", "kernel", "running", "refused"), REFUSALS)
+def test_the_same_refusal_as_the_role(
+    program: ModuleType, needed: list[Needed], kernel: str, running: list[str], refused: bool
+) -> None:
+    document = json.loads(json.dumps({"kernel_arguments": [asdict(need) for need in needed], "reboot_needed": ["x"]}))
+    current = program.refresh(document, kernel, running)
+    assert current["serving_refused"] == host_state.serving_refusal(needed, kernel, running)
+    assert (current["serving_refused"] is not None) == refused
+
+
+def test_a_reboot_that_happened_is_no_longer_needed(program: ModuleType) -> None:
+    document = {"kernel_arguments": [asdict(Needed("iommu=pt", "speed", "x"))], "reboot_needed": ["iommu=pt (...)"]}
+    assert program.refresh(document, "6.1", ["iommu=pt"])["reboot_needed"] == []
+    assert program.refresh(document, "6.1", ["ro"])["reboot_needed"] == ["iommu=pt (...)"]

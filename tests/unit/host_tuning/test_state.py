@@ -1,0 +1,218 @@
+"""The table, what waits for a reboot, what refuses serving, the firmware checklist, the record of former values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi import host_state, kernel_cmdline
+from ansible.module_utils.gaudi import host_state_sysctl as sysctl
+from ansible.module_utils.gaudi.grub import Entry
+from ansible.module_utils.gaudi.host_state import Cpu, Firmware
+from ansible.module_utils.gaudi.kernel_cmdline import Needed
+
+CATALOG = yaml.safe_load((Path(__file__).resolve().parents[3] / "catalog/host.yml").read_text())
+OWN = "/etc/sysctl.d/zz-gaudi-serving.conf"
+SPEED = Needed("intel_idle.max_cstate=0", "speed", "it costs tokens")
+CORRECT = Needed("iommu=pt", "correctness", "answers are garbled", ("6.8",))
+UBUNTU = "6.8.0-45-generic"
+
+
+def entry(*arguments: str) -> Entry:
+    return Entry("Linux", "/boot/vmlinuz-1", arguments, 1)
+
+
+def states(items: list[host_state.Item]) -> dict[str, str]:
+    return {item.item: item.state for item in items}
+
+
+@pytest.mark.parametrize(
+    ("files", "running", "state"),
+    [
+        ([(OWN, "vm.x = 1")], "1", "ok"),
+        ([(OWN, "vm.x = 1")], "2", "wrong"),
+        ([], "1", "wrong"),
+        ([("/etc/sysctl.d/10-a.conf", "vm.x = 1")], "1", "wrong"),
+        ([(OWN, "vm.x = 1"), ("/etc/sysctl.d/zzz.conf", "vm.x = 3")], "1", "wrong"),
+    ],
+)
+def test_a_kernel_setting(files: list[tuple[str, str]], running: str, state: str) -> None:
+    assignments = [found for path, text in files for found in sysctl.parse(path, text)]
+    assert states(host_state.sysctl_items({"vm.x": "1"}, {"vm.x": running}, assignments, OWN)) == {"vm.x": state}
+
+
+def test_a_setting_the_kernel_or_the_container_does_not_have() -> None:
+    assert states(host_state.sysctl_items({"vm.x": "1"}, {}, [], OWN)) == {"vm.x": "not here"}
+    assert states(host_state.sysctl_items({"vm.x": "1"}, {"vm.x": "2"}, [], OWN, ["vm.x"])) == {"vm.x": "not here"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "running", "state"),
+    [
+        ([entry("intel_idle.max_cstate=0")], ["intel_idle.max_cstate=0"], "ok"),
+        ([entry("intel_idle.max_cstate=0")], ["quiet"], "reboot"),
+        ([entry("quiet")], ["intel_idle.max_cstate=0"], "wrong"),
+        ([entry("intel_idle.max_cstate=0"), entry("quiet")], ["intel_idle.max_cstate=0"], "wrong"),
+        ([entry("intel_idle.max_cstate=0", "intel_idle.max_cstate=1")], [], "wrong"),
+        ([], ["intel_idle.max_cstate=0"], "ok"),
+        ([], [], "wrong"),
+    ],
+)
+def test_a_kernel_argument(entries: list[Entry], running: list[str], state: str) -> None:
+    (item,) = host_state.argument_items([SPEED], entries, running, container=False)
+    assert item.state == state
+    assert item.wanted == "0"
+
+
+def test_a_container_has_no_kernel_arguments_of_its_own() -> None:
+    (item,) = host_state.argument_items([SPEED], [], [], container=True)
+    assert item.state == "not here"
+    assert host_state.absences([item], container=True) == [
+        "This is a container: its kernel command line and its processors are the host's to set."
+    ]
+
+
+FAST = [Cpu(n, "performance", {"POLL": True, "C1_ACPI": True, "C2_ACPI": False}) for n in range(2)]
+SLOW = [*FAST[:1], Cpu(1, "powersave", {"POLL": True, "C1_ACPI": True, "C6": True})]
+
+
+def test_processors() -> None:
+    assert set(states(host_state.cpu_items(FAST, enabled=True, container=False)).values()) == {"ok"}
+    assert set(states(host_state.cpu_items(FAST, enabled=False, container=False)).values()) == {"wrong"}
+    governor, idle = host_state.cpu_items(SLOW, enabled=True, container=False)
+    assert (governor.now, governor.state) == ("performance, powersave", "wrong")
+    assert (idle.now, idle.state) == ("on: C6", "wrong")
+
+
+def test_processors_of_a_virtual_machine() -> None:
+    items = host_state.cpu_items([Cpu(0, None, {})], enabled=True, container=False)
+    assert set(states(items).values()) == {"not here"}
+    assert host_state.absences(items, container=False) == [
+        "governor of every CPU: no cpufreq driver, so there is nothing to set.",
+        "C-states deeper than C1: no idle states, so there is nothing to set.",
+    ]
+
+
+def test_limits_are_read_from_every_unit() -> None:
+    wanted = {"nofile": "1048576"}
+    good, bad = {"nofile": "1048576"}, {"nofile": "1024"}
+    assert host_state.limit_items(wanted, good, {})[0].state == "ok"
+    assert host_state.limit_items(wanted, good, {"vllm-a.service": good})[0].state == "ok"
+    item = host_state.limit_items(wanted, good, {"vllm-a.service": good, "vllm-b.service": bad})[0]
+    assert (item.now, item.state) == ("vllm-b.service 1024", "wrong")
+    assert host_state.limit_items(wanted, {}, {})[0].state == "wrong"
+
+
+def test_what_waits_for_a_reboot() -> None:
+    entries = [entry("intel_idle.max_cstate=0", "iommu=pt")]
+    waiting = host_state.waits_for_reboot([SPEED, CORRECT], entries, ["iommu=pt"])
+    assert host_state.reboot_reasons(waiting) == ["intel_idle.max_cstate=0 (speed: it costs tokens)"]
+    assert host_state.waits_for_reboot([SPEED, CORRECT], [entry("quiet")], []) == []
+
+
+def test_what_leaves_at_a_reboot() -> None:
+    assert host_state.leaves_at_reboot([SPEED], [entry("quiet")], [SPEED.argument]) == [SPEED]
+    assert host_state.leaves_at_reboot([SPEED], [entry(SPEED.argument)], [SPEED.argument]) == []
+    assert host_state.leaves_at_reboot([SPEED], [], [SPEED.argument]) == []
+
+
+REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [
+    ([CORRECT], UBUNTU, ["ro"], True),
+    ([CORRECT], UBUNTU, ["ro", "iommu=pt"], False),
+    ([CORRECT], UBUNTU, ["iommu=pt", "iommu=soft"], True),
+    ([CORRECT], "6.11.0-17-generic", ["ro"], False),
+    ([CORRECT], "6.80.0", ["ro"], False),
+    ([SPEED], UBUNTU, ["ro"], False),
+    ([Needed("intel-iommu=on", "correctness", "x")], "6.1.0", ["intel_iommu=on"], True),
+    ([], UBUNTU, ["ro"], False),
+]
+
+
+@pytest.mark.parametrize(("needed", "kernel", "running", "refused"), REFUSALS)
+def test_serving_is_refused_for_correctness_only(
+    needed: list[Needed], kernel: str, running: list[str], refused: bool
+) -> None:
+    sentence = host_state.serving_refusal(needed, kernel, running)
+    assert (sentence is not None) == refused
+
+
+def test_the_refusal_says_what_to_do() -> None:
+    sentence = host_state.serving_refusal([CORRECT], UBUNTU, [])
+    assert sentence is not None
+    assert sentence.startswith(f"The running kernel {UBUNTU} was started without iommu=pt: answers are garbled. Reboot")
+
+
+def check(want: str, **seen: Any) -> tuple[str, str]:
+    rows = host_state.checklist(CATALOG["firmware"], Firmware(**seen))
+    ids = [setting["id"] for setting in CATALOG["firmware"]]
+    row = rows[ids.index(want)]
+    return row["state"], row["because"]
+
+
+def test_firmware_that_can_be_read() -> None:
+    assert check("c6", idle_driver="acpi_idle", idle_states=["POLL", "C1", "C2"])[0] == "wrong"
+    assert check("c6", idle_driver="acpi_idle", idle_states=["POLL", "C1"])[0] == "ok"
+    assert check("c6", idle_driver="intel_idle", idle_states=["POLL", "C1", "C6"])[0] == "cannot be read"
+    assert check("pstates", cpufreq=True)[0] == "ok"
+    assert check("pstates", cpufreq=False)[0] == "wrong"
+    assert check("pstates", virtual=True)[0] == "cannot be read"
+    assert check("profile", energy_bias=0)[0] == "ok"
+    assert check("profile", energy_bias=6)[0] == "wrong"
+    assert check("snc", nodes=2, packages=2)[0] == "ok"
+    assert check("snc", nodes=4, packages=2) == ("wrong", "4 NUMA nodes on 2 processors")
+    assert check("vtd", iommu_table=True)[0] == "ok"
+    assert check("vtd", iommu_table=False)[0] == "wrong"
+
+
+def test_firmware_that_cannot_be_read_is_said_to_be_so() -> None:
+    rows = host_state.checklist(CATALOG["firmware"], Firmware(virtual=True))
+    assert {row["state"] for row in rows} == {"cannot be read"}
+    assert len(rows) == len(CATALOG["firmware"])
+    assert all(row["because"] for row in rows)
+
+
+def test_the_table_lines_up() -> None:
+    items = host_state.cpu_items(SLOW, enabled=True, container=False)
+    lines = host_state.items_table(items)
+    assert lines[0].split() == ["ITEM", "WANTED", "CONFIGURED", "NOW", "AFTER", "REBOOT", "STATE"]
+    assert {line.index(item.state) for line, item in zip(lines[1:], items, strict=True)} == {lines[0].index("STATE")}
+
+
+def test_the_first_value_is_kept_and_new_settings_join() -> None:
+    first = host_state.remember({}, {"sysctl": {"a": "1"}})
+    assert first == {"schema": 1, "sysctl": {"a": "1"}}
+    assert host_state.remember(first, {"sysctl": {"a": "9", "b": "2"}}) == {"schema": 1, "sysctl": {"a": "1", "b": "2"}}
+    with pytest.raises(ValueError, match="section 'sysctl' that is no mapping"):
+        host_state.remember({"sysctl": "x"}, {"sysctl": {}})
+
+
+def test_what_the_firmware_does_not_say_is_unknown() -> None:
+    assert host_state.server(["QEMU", None, "1.16"]) == "QEMU unknown, firmware 1.16"
+
+
+def test_every_rule_of_the_catalogue_has_a_source_and_can_be_read() -> None:
+    for rule in CATALOG["kernel_arguments"]:
+        assert rule["source"]
+        assert rule["because"]
+        assert kernel_cmdline.check(rule["arguments"]) == rule["arguments"]
+    assert all(entry["source"] for entry in CATALOG["hugepages"]["published"])
+    assert {setting["check"] for setting in CATALOG["firmware"]} <= {
+        None,
+        "deep_cstates",
+        "cpufreq",
+        "energy_bias",
+        "snc",
+        "iommu",
+    }
+
+
+def test_the_document_carries_what_a_later_boot_needs() -> None:
+    assert asdict(CORRECT) == {
+        "argument": "iommu=pt",
+        "purpose": "correctness",
+        "because": "answers are garbled",
+        "kernels": ("6.8",),
+    }

@@ -1,0 +1,209 @@
+"""Kernel settings: files in boot order, the share of memory, what the kernel grants, and the module."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi import host_state_sysctl as sysctl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.host_tuning.modules import run_main
+
+OWN = "/etc/sysctl.d/zz-gaudi-serving.conf"
+MEMINFO = """MemTotal:       1000000 kB
+MemFree:         900000 kB
+MemAvailable:    900000 kB
+HugePages_Total:     {pages}
+Hugepagesize:       2048 kB
+"""
+
+
+def memory(pages: int = 0) -> sysctl.Memory:
+    return sysctl.parse_meminfo(MEMINFO.format(pages=pages))
+
+
+def test_a_kernel_without_hugepages() -> None:
+    with pytest.raises(ValueError, match=r"no line 'Hugepagesize'.*CONFIG_HUGETLBFS"):
+        sysctl.parse_meminfo("MemTotal: 1 kB\nMemAvailable: 1 kB\n")
+
+
+def test_up_to_the_share_and_no_page_more() -> None:
+    # Half of 1 000 000 KiB holds 244 pages of 2048 KiB.
+    assert sysctl.memory_refusal(244, memory(), 50) is None
+    refusal = sysctl.memory_refusal(245, memory(), 50)
+    assert refusal is not None
+    assert "Set host_tuning_hugepages to 244 or less" in refusal
+
+
+@pytest.mark.parametrize("share", [0, -1, 101])
+def test_a_share_that_is_none(share: int) -> None:
+    with pytest.raises(ValueError, match="Give a percentage from 1 to 100"):
+        sysctl.memory_refusal(1, memory(), share)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 100))
+def test_never_above_the_share(pages: int, share: int) -> None:
+    allowed = sysctl.memory_refusal(pages, memory(), share) is None
+    assert allowed == (pages * 2048 <= 1000000 * share // 100)
+
+
+def test_what_was_granted() -> None:
+    assert sysctl.grant_refusal(64, memory(64)) is None
+    refusal = sysctl.grant_refusal(64, memory(60))
+    assert refusal is not None
+    assert "granted 60 of the 64" in refusal
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vm.nr_hugepages": "-1"}, "Give a whole number of pages"),
+        ({"vm.nr_hugepages": "many"}, "Give a whole number of pages"),
+        ({"vm.nr_hugepages": ""}, "Give a value of one line"),
+        ({"vm.swappiness": "1\nkernel.panic = 1"}, "Give a value of one line"),
+        ({"nr_hugepages": "1"}, "not the name of a kernel setting"),
+        ({"vm.nr hugepages": "1"}, "not the name of a kernel setting"),
+        ({"../../etc/passwd": "1"}, "not the name of a kernel setting"),
+    ],
+)
+def test_wishes_no_kernel_takes(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sysctl.check_request(settings)
+
+
+def test_spellings_of_one_setting() -> None:
+    text = "# c\n; c\n\nvm.nr_hugepages=1\n -vm/nr_hugepages = 2 \nkernel.pid_max\t=\t3\nnonsense\n"
+    text += "net/ipv4/conf/eth0.1/x=4\n"
+    assert [(found.key, found.value, found.line) for found in sysctl.parse("f", text)] == [
+        ("vm.nr_hugepages", "1", 4),
+        ("vm.nr_hugepages", "2", 5),
+        ("kernel.pid_max", "3", 6),
+        ("net.ipv4.conf.eth0.1.x", "4", 8),
+    ]
+
+
+def test_by_name_and_the_important_directory_hides_the_other() -> None:
+    paths = [
+        "/usr/lib/sysctl.d/50-default.conf",
+        "/usr/lib/sysctl.d/99-x.conf",
+        "/run/sysctl.d/60-a.conf",
+        "/etc/sysctl.d/99-x.conf",
+        "/etc/sysctl.d/README",
+        "/home/10-mine.conf",
+        OWN,
+    ]
+    assert sysctl.boot_order(paths) == [
+        "/usr/lib/sysctl.d/50-default.conf",
+        "/run/sysctl.d/60-a.conf",
+        "/etc/sysctl.d/99-x.conf",
+        OWN,
+    ]
+
+
+def test_conflicts_name_the_place_and_the_winner() -> None:
+    files = [
+        *sysctl.parse("/etc/sysctl.conf", "vm.nr_hugepages = 8\nkernel.numa_balancing = 0\n"),
+        *sysctl.parse(OWN, "vm.nr_hugepages = 64\nkernel.numa_balancing = 0\n"),
+        *sysctl.parse("/etc/sysctl.d/zzz.conf", "kernel.numa_balancing = 1\n"),
+    ]
+    early, late = sysctl.conflicts({"vm.nr_hugepages": "64", "kernel.numa_balancing": "0"}, files, OWN)
+    assert early.startswith("/etc/sysctl.conf:1 sets vm.nr_hugepages = 8, wanted is 64.")
+    assert f"At boot {OWN} comes later, and 64 wins" in early
+    assert late.startswith("/etc/sysctl.d/zzz.conf:1 sets kernel.numa_balancing = 1, wanted is 0.")
+    assert "zzz.conf:1 comes later, and 1 wins" in late
+
+
+def test_what_we_write_is_what_boot_reads() -> None:
+    text = sysctl.render({"vm.nr_hugepages": "64", "kernel.numa_balancing": "0"}, ["kernel.numa_balancing"])
+    assert text.startswith(sysctl.MARK)
+    assert "-kernel.numa_balancing = 0\n" in text
+    assert {found.key: found.value for found in sysctl.parse("f", text)} == {
+        "vm.nr_hugepages": "64",
+        "kernel.numa_balancing": "0",
+    }
+
+
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kernel whose settings are files; it grants the hugepages that /proc/meminfo of the test says."""
+    root = tmp_path / "proc"
+    for key, value in (("vm/nr_hugepages", "0\n"), ("kernel/numa_balancing", "1\n")):
+        (root / "sys" / key).parent.mkdir(parents=True)
+        (root / "sys" / key).write_text(value)
+    (root / "meminfo").write_text(MEMINFO.format(pages=64))
+    monkeypatch.setattr(importlib.import_module("host_tuning_sysctl"), "PROC", root)
+    return root
+
+
+def run(tmp_path: Path, pages: str = "64", **options: Any) -> dict[str, Any]:
+    settings = {"vm.nr_hugepages": pages, "kernel.numa_balancing": "0"}
+    given = {"path": str(tmp_path / "zz.conf"), "settings": settings, **options}
+    return run_main("host_tuning_sysctl", {k: v for k, v in given.items() if k != "check"}, check="check" in options)
+
+
+def test_set_held_and_settled(proc: Path, tmp_path: Path) -> None:
+    assert run(tmp_path, check=True)["changed"] is True
+    assert not (tmp_path / "zz.conf").exists()
+    first = run(tmp_path)
+    assert first["changed"] is True
+    assert first["before"] == {"vm.nr_hugepages": "0", "kernel.numa_balancing": "1"}
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "64\n"
+    assert (proc / "sys/kernel/numa_balancing").read_text() == "0\n"
+    assert run(tmp_path)["changed"] is False
+    assert run(tmp_path, check=True)["changed"] is False
+
+
+def test_taken_back(proc: Path, tmp_path: Path) -> None:
+    before = run(tmp_path)["before"]
+    back = run(tmp_path, settings=before, state="absent")
+    assert back["changed"] is True
+    assert not (tmp_path / "zz.conf").exists()
+    assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
+    assert run(tmp_path, settings=before, state="absent")["changed"] is False
+
+
+def test_too_few_granted_puts_everything_back(proc: Path, tmp_path: Path) -> None:
+    (proc / "meminfo").write_text(MEMINFO.format(pages=60))
+    answer = run(tmp_path)
+    assert answer["failed"] is True
+    assert "granted 60 of the 64" in answer["msg"]
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "0\n"
+    assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
+    assert not (tmp_path / "zz.conf").exists()
+
+
+@pytest.mark.parametrize("pages", ["-1", "999999999", "x"])
+def test_a_refusal_changes_nothing(proc: Path, tmp_path: Path, pages: str) -> None:
+    assert run(tmp_path, pages)["failed"] is True
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "0\n"
+    assert not (tmp_path / "zz.conf").exists()
+
+
+def test_a_kernel_without_numa_balancing_is_a_finding(proc: Path, tmp_path: Path) -> None:
+    (proc / "sys/kernel/numa_balancing").unlink()
+    answer = run(tmp_path)
+    assert answer["changed"] is True
+    assert answer["findings"] == ["This kernel has no setting kernel.numa_balancing; there is nothing to set."]
+    assert "-kernel.numa_balancing = 0" in (tmp_path / "zz.conf").read_text()
+    assert run(tmp_path)["changed"] is False
+
+
+def test_a_read_only_proc_is_a_finding(proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: "sys" not in Path(path).parts)
+    answer = run(tmp_path)
+    assert "/proc/sys is read-only" in answer["findings"][0]
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "0\n"
+    assert run(tmp_path)["changed"] is False
+
+
+def test_a_file_of_somebody_else_is_left_alone(proc: Path, tmp_path: Path) -> None:
+    (tmp_path / "zz.conf").write_text("vm.nr_hugepages = 3\n")
+    answer = run(tmp_path)
+    assert "was not written by this role" in answer["msg"]
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "0\n"
+    assert (tmp_path / "zz.conf").read_text() == "vm.nr_hugepages = 3\n"
