@@ -79,9 +79,17 @@ def record(release: str, arguments: list[str], environment: Mapping[str, str], m
     return json.dumps(given)
 
 
+def model_length(model: Path) -> int:
+    """Return the length a model was made for; the real server, started later, says what is wrong with the model."""
+    configuration = model / "config.json"
+    if not configuration.is_file():
+        return 2048
+    return int(json.loads(configuration.read_text(encoding="utf-8")).get("max_position_embeddings", 2048))
+
+
 def limits_of(command: surface.Command) -> warmup.Limits:
     """Return the server's limits, with vLLM's defaults; ValueError where the scheduler refuses them."""
-    length = command.number("--max-model-len", 2048)
+    length = command.number("--max-model-len", model_length(Path(command.text("--model"))))
     tokens = command.number("--max-num-batched-tokens", max(length, 2048))
     sequences = command.number("--max-num-seqs", 128)
     if tokens < length:
@@ -146,7 +154,10 @@ def real_environment(environment: Mapping[str, str], scratch: str) -> dict[str, 
 
 def warm_up(release: str, command: surface.Command, environment: Mapping[str, str], faults: Mapping[str, Any]) -> None:
     """Print the bucket configuration and the warm-up lines, at the described pace and with the described faults."""
-    work = warmup.buckets(environment, limits_of(command), padding_limits=release.startswith(("1.22", "deepseek")))
+    if release == "1.16":
+        # Its server has no buckets and warms nothing up.
+        return
+    work = warmup.buckets(environment, limits_of(command), padding_limits=release.startswith("1.22"))
     for line in work.configuration:
         log(line, "bucketing.py")
     if environment.get("VLLM_SKIP_WARMUP", "false").lower() in ("1", "true"):

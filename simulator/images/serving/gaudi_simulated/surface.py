@@ -111,8 +111,9 @@ def load(directory: Path, release: str) -> Surface:
     facts = json.loads((directory / f"{release}.json").read_text(encoding="utf-8"))
     additions = json.loads((directory / "additions.json").read_text(encoding="utf-8"))
     environment = set(facts["environment"])
-    for key in ("every release", "buckets", release):
-        environment |= set(additions.get(key, {}).get("environment", []))
+    for key, group in additions.items():
+        if key == release or release in group.get("releases", []) or key == "every release":
+            environment |= set(group["environment"])
     options = {
         name: Option(name, tuple(entry["also"]), entry["kind"], tuple(map(str, entry.get("choices", []))))
         for name, entry in facts["arguments"].items()

@@ -1,0 +1,94 @@
+"""Every plan for every model passes the front of its release: what we plan, a server of that release takes.
+
+Planner and front know the releases from different lists and have the bucket rules from different hands.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
+from gaudi_simulated import front, numactl, surface, warmup
+
+from simulator.standins import description
+
+CATALOG = Path(__file__).resolve().parents[3] / "catalog"
+SURFACES = Path(surface.__file__).parent.parent / "surface"
+
+
+@functools.lru_cache
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def pairs() -> list[Any]:
+    models = {path.stem: read(path) for path in sorted((CATALOG / "models").glob("*.yml"))}
+    releases = [path.stem for path in sorted((CATALOG / "releases").glob("*.yml"))]
+    return [
+        pytest.param(model, release, id=f"{model}-{release}")
+        for model, entry in models.items()
+        for release in entry.get("releases", releases)
+    ]
+
+
+def topology(node: dict[str, Any]) -> dict[str, Any]:
+    """A described node as the topology module shows it."""
+    same = ("index", "module_id", "name", "serial", "uuid", "bus_id", "numa_node", "cpus")
+    cards = [
+        {
+            **{key: card[key] for key in same},
+            "memory_total_mib": card["memory_total"],
+            "memory_used_mib": card["memory_idle"],
+            "temperature_c": card["temperature"],
+            "driver_version": node["driver"]["version"],
+            "nic_driver_version": node["driver"]["nic_version"],
+            "firmware": None,
+            "links_up": 21,
+            "links_total": 21,
+            "state": "operational",
+            "users": [],
+        }
+        for card in sorted(node["cards"], key=lambda card: int(card["module_id"]))
+    ]
+    return {
+        "schema": 1,
+        "cards": cards,
+        "hl_smi_version": node["release"],
+        "driver_version": node["driver"]["version"],
+        "addresses": [["eth0", "10.20.0.11/24"]],
+        "findings": [],
+    }
+
+
+@pytest.mark.parametrize(("model", "release"), pairs())
+@pytest.mark.parametrize("machine", ["gaudi2-oam8", "gaudi2-oam8-smt-off"])
+def test_a_plan_passes_the_front(model: str, release: str, machine: str) -> None:
+    node = description.load(machine)
+    catalogue = Catalogue.from_mappings(
+        read(CATALOG / "releases" / f"{release}.yml"),
+        {model: read(CATALOG / "models" / f"{model}.yml")},
+        read(CATALOG / "cards.yml"),
+    )
+    request = {"instance": "x", "model": model}
+    plan = plan_all([request], catalogue, topology(node), weights_root="/data/models")[0]
+    assert "refused" not in plan, plan
+
+    known = surface.load(SURFACES, release)
+    assert plan["arguments"][:3] == ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+    command = surface.parse(known, plan["arguments"][3:])
+    assert surface.unknown_variables(known, {**plan["environment"], "HABANA_VISIBLE_DEVICES": "0"}) == []
+    if plan["cpu_binding"]:
+        numactl.check(numactl.parse([*plan["cpu_binding"][1:], "python3"]), node)
+
+    limits = front.limits_of(command)
+    work = warmup.buckets(plan["environment"], limits, padding_limits=release.startswith("1.22"))
+    # The first two releases take the length from the weights, which are not here.
+    if "--max-model-len" in command.values:
+        assert (len(work.prompt), len(work.decode)) == (
+            plan["buckets"]["prompt_graphs"],
+            plan["buckets"]["decode_graphs"],
+        )
