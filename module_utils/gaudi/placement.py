@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .checks import Refusal
 from .cpulist import format_ranges, parse_ranges
-from .topology_users import describe_user, is_own, new_user
+from .topology_users import describe_user, may_stay, new_user
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def read_cards(
         elif state is not None and str(state).lower() != "operational":
             taken = f"in state {state!r}"
         else:
-            taken = _users(entry.get("users"), instance)
+            taken = _users(entry.get("users"), instance, module_id in reservations.modules.get(instance or "", ()))
         cards.append(
             Card(
                 module_id=module_id,
@@ -103,11 +103,11 @@ def read_cards(
     return sorted(cards, key=lambda card: card.module_id)
 
 
-def _users(users: object, instance: str | None) -> str | None:
+def _users(users: object, instance: str | None, is_held: bool) -> str | None:
     """Who uses a card beside the instance itself, in words; None for nobody."""
     for user in users if isinstance(users, Sequence) else ():
         known = {**new_user(), **user} if isinstance(user, Mapping) else new_user()
-        if instance is None or not is_own(known, instance):
+        if instance is None or not may_stay(known, instance, is_held):
             return f"used by {describe_user(known)}"
     return None
 

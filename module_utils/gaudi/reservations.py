@@ -13,7 +13,7 @@ from typing import Any
 
 from .cpulist import shown
 from .topology_findings import label
-from .topology_users import describe_user, is_own
+from .topology_users import describe_user, may_stay
 
 SCHEMA = 1
 
@@ -142,7 +142,7 @@ def _granted(reservations: Reservations, instance: str, wanted: Mapping[str, Any
             f"Choose another card, or take {holder} off this node first."
         )
     is_held = any(held["module_id"] == card["module_id"] for held in reservations.get(instance, {}).get("cards", []))
-    strangers = [user for user in card["users"] if not _counts_as_own(user, instance, is_held)]
+    strangers = [user for user in card["users"] if not may_stay(user, instance, is_held)]
     if strangers:
         raise Refusal(
             f"{instance} cannot have {label(card)}: it is in use by {' and '.join(map(describe_user, strangers))}. "
@@ -164,13 +164,3 @@ def _holder(reservations: Reservations, instance: str, card: Mapping[str, Any]) 
             if held["module_id"] == card["module_id"] or same_serial:
                 return other
     return None
-
-
-def _counts_as_own(user: Mapping[str, Any], instance: str, is_held: bool) -> bool:
-    """Tell whether a user of a card may stay.
-
-    The instance itself may. On a card that it already holds, so may a container whose name nobody can
-    tell: the engine is being restarted, and no other instance can have been given the card.
-    """
-    nameless = user["container"] is not None and user["container_name"] is None
-    return is_own(user, instance) or (is_held and (nameless or user["pid"] is None))

@@ -101,6 +101,17 @@ def is_own(user: Mapping[str, Any], instance: str) -> bool:
     return user.get("unit") == f"vllm-{instance}.service" or user.get("container_name") == f"vllm-{instance}"
 
 
+def may_stay(user: Mapping[str, Any], instance: str, is_held: bool) -> bool:
+    """Tell whether a user of a card does not stand in the way of an instance; is_held: it has the card reserved.
+
+    The instance itself may stay. On a card that it already holds, so may a container whose name nobody can
+    tell and memory that nobody is seen to own: the engine is being restarted or a server is just ending, and
+    no other instance can have been given the card.
+    """
+    nameless = user["container"] is not None and user["container_name"] is None
+    return is_own(user, instance) or (is_held and (nameless or user["pid"] is None))
+
+
 def describe_user(user: Mapping[str, Any]) -> str:
     """Return a user in a few words: ``vllm-qwen3-8b (container, pid 4242 python3)``."""
     process = " ".join([f"pid {user['pid']}"] * (user["pid"] is not None) + [user["name"]] * bool(user["name"]))
