@@ -114,7 +114,7 @@ def _card(card: SeenCard, sources: Sources) -> dict[str, Any]:
     kernel, tool = _places(document, sources)
     document["numa_node"] = tool["numa_node"] if kernel["numa_node"] is None else kernel["numa_node"]
     document["cpus"] = kernel["cpus"] or tool["cpus"] or ""
-    if not document["users"] and held_by_nobody(document) and sources.uid == 0:
+    if not document["users"] and held_by_nobody(document):
         document["users"] = [new_user()]
     return document
 

@@ -51,6 +51,12 @@ NODE_SERVICE = (
             None,
         ),
         ("4:memory:/user.slice\n1:name=systemd:/user.slice/user-0.slice/session-c1.scope\n", "session-c1.scope", None),
+        (
+            "4:memory:/user.slice/user-0.slice/user@0.service\n"
+            "1:name=systemd:/user.slice/user-0.slice/user@0.service/app.slice/foo.service\n",
+            "foo.service",
+            None,
+        ),
         ("0::/init.scope", None, None),
         ("0::/", None, None),
         ("", None, None),
