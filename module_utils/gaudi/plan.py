@@ -32,7 +32,7 @@ from .plan_limits import (
 from .plan_model import ModelFacts, facts, thinking_parser
 from .plan_network import network, read_addresses
 from .plan_weights import Weights
-from .request import RecipeCache, Request, path
+from .request import RecipeCache, Request, check_options, path
 from .rules import Draft, given, rule
 
 SCHEMA = 1
@@ -68,7 +68,7 @@ def plan(
     """
     draft = Draft()
     card_type = cards.get(_card_name(node.topology))
-    asked = frozenset(name for name, value in mapping(request, "A request").items() if value is not None)
+    asked = frozenset(name for name, value in check_options(request).items() if value is not None)
     wanted = Request.from_mapping(merged(request, release, entry, card_type))
     wanted = _options_in_environment(wanted, release)
     weights_path, name = _weights_path(wanted, entry, node, card_type)

@@ -587,8 +587,11 @@ def _prefill_deepseek(draft: Draft, wish: Wish, seqs: int) -> int | None:
     if asked == 0:
         return int(rules.prefill_seqs_auto(preferred=2048, input_min=1, block_size=BLOCK, max_num_seqs=seqs))
     if asked > seqs:
-        draft.warn(f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: {seqs} is used.")
-    return min(asked, seqs)
+        draft.warn(
+            f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: prompt batches that never occur are warmed up. "
+            f"Lower it to {seqs}."
+        )
+    return asked
 
 
 def card_step(wish: Wish) -> int:

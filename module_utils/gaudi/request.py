@@ -104,14 +104,24 @@ class Request:
     @classmethod
     def from_mapping(cls, value: object) -> Request:
         """Check a mapping of options; raises :class:`Refusal` that names the option, the value and the limit."""
-        given = mapping(value, "A request")
-        label = given.get("instance") or given.get("model") or given.get("weights")
-        where = f"Request {shown(label, 48)}" if isinstance(label, str) else "A request"
-        only_known(given, where, OPTIONS)
+        given = check_options(value)
+        where = _where(given)
         options = {
             name: READERS[name](option, f"{where}: {name}") for name, option in given.items() if option is not None
         }
         return cls(**options)
+
+
+def check_options(value: object) -> Mapping[str, object]:
+    """A request as a mapping of options that are all known; one nobody reads is refused by name."""
+    given = mapping(value, "A request")
+    only_known(given, _where(given), OPTIONS)
+    return given
+
+
+def _where(given: Mapping[str, object]) -> str:
+    label = given.get("instance") or given.get("model") or given.get("weights")
+    return f"Request {shown(label, 48)}" if isinstance(label, str) else "A request"
 
 
 def _integer(lowest: int, highest: int):  # type: ignore[no-untyped-def]
@@ -132,8 +142,7 @@ def _matching(pattern: re.Pattern[str], form: str):  # type: ignore[no-untyped-d
 
 def path(value: object, what: str) -> str:
     """An absolute path that can be mounted at the very same place in the container."""
-    result = matching(value, what, PATH, 'an absolute path without "..", ":", ",", quotes and backslashes')
-    return result.rstrip("/") or "/"
+    return matching(value, what, PATH, 'an absolute path without "..", ":", ",", quotes and backslashes')
 
 
 def _weights(value: object, what: str) -> str:

@@ -43,7 +43,7 @@ lengths = st.tuples(st.integers(1, 20000), st.integers(0, 20000)).map(lambda pai
 model = st.sampled_from(["/models/QwQ-32B", "/models/Qwen3-8B", "/models/Mixtral-8x7B-Instruct-v0.1"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(batch, lengths, lengths, st.integers(0, 5000), model)
 def test_release_1_21(b: int, i: tuple[int, int], o: tuple[int, int], more: int, weights: str) -> None:
     length = i[1] + o[1] + more
@@ -77,7 +77,7 @@ def test_release_1_21(b: int, i: tuple[int, int], o: tuple[int, int], more: int,
     assert plan["environment"]["VLLM_ZERO_PADDING"] == ("false" if i[0] == i[1] else "true")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(batch, lengths, lengths, st.one_of(st.none(), st.just("auto"), st.integers(1, 64)), model)
 def test_release_1_22_by_ranges(b: int, i: tuple[int, int], o: tuple[int, int], p: Any, weights: str) -> None:
     request = {"weights": weights, "max_num_seqs": b, "input_range": list(i), "output_range": list(o)}
@@ -119,7 +119,7 @@ def expect_1_22(plan: dict[str, Any], b: int, i: tuple[int, int], o: tuple[int, 
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(batch, st.integers(1, 60000), st.sampled_from(["1.22", "1.22-2025.11"]), st.sampled_from([0.0, 0.1, 0.25, 0.5]))
 def test_release_1_22_by_length(b: int, x: int, release: str, limit: float) -> None:
     request = {"weights": "/models/QwQ-32B", "max_num_seqs": b, "max_model_len": x, "padding_limit": limit}
@@ -147,7 +147,7 @@ def test_release_1_22_by_length(b: int, x: int, release: str, limit: float) -> N
     assert plan["environment"]["VLLM_ZERO_PADDING"] == "true"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(batch, st.integers(512, 32768), st.sampled_from(["oam8", "pcie8"]), st.booleans())
 def test_the_deepseek_releases(b: int, x: int, where: str, fp8: bool) -> None:
     for release in ("deepseek-r1", "deepseek-r1-2025.11"):

@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
 CATALOG = ROOT / "catalog"
 
+MODELS = {path.stem for path in (CATALOG / "models").glob("*.yml")}
+
 CASES: dict[str, Any] = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
 
 RELEASES = {
@@ -184,7 +186,8 @@ def plan_case(case: dict[str, Any]) -> dict[str, Any]:
 
 def plan_request(release: str, request: dict[str, Any], where: str = "oam8") -> dict[str, Any]:
     """The plan, or refusal, of one request on a topology of the cases."""
-    found = catalogue(release, request.get("model"))
+    model = request.get("model")
+    found = catalogue(release, model if isinstance(model, str) and model in MODELS else None)
     answers: list[dict[str, Any]] = plan_all([request], found, topology(where), weights_root="/data/models")
     return answers[0]
 

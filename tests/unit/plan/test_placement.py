@@ -1,0 +1,247 @@
+"""Which cards and which cores: properties on drawn nodes, and the sentences of refusals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.cpulist import parse_cpulist
+from ansible.module_utils.gaudi.placement import physical_ranges
+from ansible.module_utils.gaudi.plan_many import plan_all
+from ansible.module_utils.gaudi.topology import new_card, new_topology
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from . import vendor
+
+
+def node(layout: list[tuple[list[int], str]], busy: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A topology of nodes, each with its module ids and CPU list."""
+    cards = []
+    for number, (modules, cpus) in enumerate(layout):
+        for module_id in modules:
+            card = new_card(len(cards), module_id)
+            user = (busy or {}).get(module_id)
+            card.update(
+                name="HL-225",
+                serial=f"AN{module_id:08}",
+                numa_node=number,
+                cpus=cpus,
+                users=[{"pid": 4242, "name": "python3", "unit": None, "container": None, "container_name": None} | user]
+                if user is not None
+                else [],
+            )
+            cards.append(card)
+    topology: dict[str, Any] = new_topology(cards, addresses=[["lo", "127.0.0.1/8"], ["eth0", "10.20.0.11/24"]])
+    return topology
+
+
+def plan(topology: dict[str, Any], reservations: str = "", **options: Any) -> dict[str, Any]:
+    request = {"weights": "/models/QwQ-32B", **options}
+    answers: list[dict[str, Any]] = plan_all(
+        [request], vendor.catalogue("1.22"), topology, weights_root="/data/models", reservations=reservations
+    )
+    return answers[0]
+
+
+def modules(answer: dict[str, Any]) -> list[int]:
+    return [module["module_id"] for module in answer["modules"]]
+
+
+def cores(answer: dict[str, Any]) -> list[int]:
+    return list(parse_cpulist(answer["cpu_binding"][2]))
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> list[tuple[list[int], str]]:
+    """Nodes with drawn module ids (gaps and interleaving included) and CPU lists of one to three ranges."""
+    count = draw(st.integers(1, 4))
+    ids = draw(st.lists(st.integers(0, 31), min_size=count, max_size=16, unique=True))
+    shares = [ids[number::count] for number in range(count)]
+    layout, cpu = [], 0
+    for share in shares:
+        parts = []
+        for _ in range(draw(st.integers(1, 3))):
+            width = draw(st.integers(1, 64))
+            parts.append(f"{cpu}-{cpu + width - 1}")
+            cpu += width + draw(st.integers(1, 5))
+        layout.append((share, draw(st.sampled_from([",", ", "])).join(parts)))
+    return layout
+
+
+@settings(max_examples=120, deadline=None)
+@given(layouts(), st.data())
+def test_cards_and_cores_on_any_layout(layout: list[tuple[list[int], str]], data: st.DataObject) -> None:
+    topology = node(layout)
+    everything = sorted(module_id for share, _ in layout for module_id in share)
+    count = data.draw(st.integers(1, len(everything)))
+    answer = plan(topology, tensor_parallel_size=count)
+    chosen = modules(answer)
+    assert len(chosen) == len(set(chosen)) == count
+    assert chosen == sorted(chosen)
+    homes = {module_id: number for number, (share, _) in enumerate(layout) for module_id in share}
+    largest = max(len(share) for share, _ in layout)
+    if count <= largest:
+        assert len({homes[module_id] for module_id in chosen}) == 1
+        assert chosen == sorted(layout[homes[chosen[0]]][0])[:count]
+    near = {cpu for module_id in chosen for cpu in parse_cpulist(layout[homes[module_id]][1])}
+    assert set(cores(answer)) <= near
+    for module_id in chosen:
+        assert set(cores(answer)) & set(parse_cpulist(layout[homes[module_id]][1]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(layouts())
+def test_every_card_has_cores_of_its_own(layout: list[tuple[list[int], str]]) -> None:
+    topology = node(layout)
+    taken: dict[int, set[int]] = {}
+    for share, cpus in layout:
+        enough = all(last - first + 1 >= len(share) for first, last in physical_ranges(cpus))
+        for module_id in share:
+            answer = plan(topology, modules=[module_id])
+            own = set(cores(answer))
+            assert own
+            if enough:
+                assert not any(own & others for others in taken.values()), (module_id, taken)
+            taken[module_id] = own
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations(range(8)), st.integers(1, 8))
+def test_modules_given_by_hand_are_obeyed(order: list[int], count: int) -> None:
+    wanted = order[:count]
+    answer = plan(node([([0, 1, 2, 3], "0-39,80-119"), ([4, 5, 6, 7], "40-79,120-159")]), modules=wanted)
+    assert modules(answer) == wanted
+    name = "HLS_MODULE_ID" if count == 1 else "HABANA_VISIBLE_MODULES"
+    assert answer["environment"][name] == ",".join(str(module_id) for module_id in wanted)
+    assert len({"HLS_MODULE_ID", "HABANA_VISIBLE_MODULES"} & set(answer["environment"])) == 1
+
+
+TWO = [([0, 1, 2, 3], "0-39,80-119"), ([4, 5, 6, 7], "40-79,120-159")]
+
+
+def test_the_emptier_node_is_preferred() -> None:
+    assert modules(plan(node(TWO), tensor_parallel_size=2)) == [0, 1]
+    assert modules(plan(node(TWO, {0: {}}), tensor_parallel_size=2)) == [4, 5]
+    assert modules(plan(node(TWO, {0: {}, 4: {}, 5: {}}), tensor_parallel_size=2)) == [1, 2]
+    assert modules(plan(node(TWO, {0: {}, 1: {}, 4: {}}), tensor_parallel_size=4)) == [2, 5, 6, 7]
+
+
+def test_a_refusal_says_who_has_what() -> None:
+    busy = {**{card: {"unit": "vllm-qwen3-8b.service"} for card in range(5)}, 6: {}, 7: {}}
+    sentence = plan(node(TWO, busy), instance="qwq-32b", tensor_parallel_size=2)["refused"]
+    assert sentence.startswith("qwq-32b asks for 2 cards, but only module 5 is free")
+    assert "0, 1, 2, 3, 4: used by vllm-qwen3-8b.service" in sentence
+    assert "6, 7: used by pid 4242 python3" in sentence
+    assert "tensor_parallel_size" in sentence
+
+
+def reservation(**cards: list[tuple[int, str]]) -> str:
+    held = {
+        name.replace("_", "-"): {
+            "cards": [{"module_id": module_id, "serial": serial} for module_id, serial in entries],
+            "since": "2026-01-01T00:00:00Z",
+        }
+        for name, entries in cards.items()
+    }
+    return json.dumps({"schema": 1, "reservations": held})
+
+
+def test_reserved_cards_are_taken_for_others_and_kept_for_the_holder() -> None:
+    held = reservation(other=[(0, "AN00000000"), (1, "AN00000001")], mine=[(6, "AN00000006"), (7, "AN00000007")])
+    assert modules(plan(node(TWO), held, instance="new", tensor_parallel_size=2)) == [2, 3]
+    assert modules(plan(node(TWO), held, instance="mine", tensor_parallel_size=2)) == [6, 7]
+    sentence = plan(node(TWO), held, instance="new", modules=[1])["refused"]
+    assert "module 1" in sentence
+    assert "reserved by other" in sentence
+    running = {6: {"unit": "vllm-mine.service"}, 7: {"container_name": "vllm-mine"}}
+    assert modules(plan(node(TWO, running), held, instance="mine", tensor_parallel_size=2)) == [6, 7]
+
+
+def test_an_exchanged_card_is_noticed() -> None:
+    sentence = plan(node(TWO), reservation(mine=[(6, "AN99999999")]), instance="mine")["refused"]
+    assert "AN99999999" in sentence
+    assert "AN00000006" in sentence
+
+
+def test_a_reservation_file_nobody_can_read_gives_nothing_away() -> None:
+    with pytest.raises(ValueError, match="schema"):
+        plan(node(TWO), "{}")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"modules": [0, 0], "tensor_parallel_size": 2}, ["modules", "module 0 twice"]),
+        ({"modules": [0, 9], "tensor_parallel_size": 2}, ["module 9", "0, 1, 2, 3, 4, 5, 6, 7"]),
+        ({"modules": [0, 1], "tensor_parallel_size": 4}, ["modules names 2", "tensor_parallel_size is 4"]),
+        ({"modules": []}, ["modules"]),
+        ({"extra_environment": {"HABANA_VISIBLE_DEVICES": "0"}}, ["HABANA_VISIBLE_DEVICES", "modules"]),
+        (
+            {"extra_environment": {"HABANA_VISIBLE_MODULES": "0,1"}, "modules": [2]},
+            ["narrows", "0,1"],
+        ),
+        ({"extra_environment": {"HABANA_VISIBLE_MODULES": "4,9"}}, ["HABANA_VISIBLE_MODULES", "module 9"]),
+        ({"extra_environment": {"HABANA_VISIBLE_MODULES": "4"}, "tensor_parallel_size": 2}, ["2 cards", "module 4"]),
+    ],
+)
+def test_wishes_that_contradict_themselves_are_refused(options: dict[str, Any], words: list[str]) -> None:
+    sentence = plan(node(TWO), **options)["refused"]
+    for word in words:
+        assert word in sentence, sentence
+
+
+def test_the_callers_variable_narrows_the_choice() -> None:
+    answer = plan(node(TWO), tensor_parallel_size=2, extra_environment={"HABANA_VISIBLE_MODULES": "2,5,6"})
+    assert modules(answer) == [5, 6]
+
+
+def test_cards_of_two_types_are_not_mixed() -> None:
+    topology = node(TWO)
+    topology["cards"][0]["name"] = "HL-325L"
+    assert "HL-325L" in plan(topology, modules=[0, 1])["refused"]
+
+
+def test_a_card_that_does_not_work_is_not_used() -> None:
+    topology = node(TWO)
+    topology["cards"][0]["state"] = "in reset"
+    topology["cards"][4]["state"] = "operational"
+    assert modules(plan(topology, tensor_parallel_size=1)) == [4]
+    assert "in reset" in plan(topology, modules=[0])["refused"]
+
+
+def test_nothing_known_of_the_cpus_is_a_warning() -> None:
+    answer = plan(node([([0, 1], "")]), tensor_parallel_size=2)
+    assert answer["cpu_binding"] == []
+    assert any("CPU" in sentence for sentence in answer["warnings"])
+
+
+def test_a_node_without_cards() -> None:
+    assert "hl-smi" in plan(node([]))["refused"]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "ranges"),
+    [
+        ("0-31", [(0, 31)]),
+        ("0-39, 80-119", [(0, 39)]),
+        ("0-27,56-83", [(0, 27)]),
+        # SNC: two islands and their siblings.
+        ("0-9,20-29,40-49,60-69", [(0, 9), (20, 29)]),
+        # Three ranges are no cores and siblings: all count.
+        ("0-9,20-29,40-59", [(0, 9), (20, 29), (40, 59)]),
+    ],
+)
+def test_which_ranges_are_cores(cpus: str, ranges: list[tuple[int, int]]) -> None:
+    assert physical_ranges(cpus) == ranges
+
+
+def test_thirty_cores_for_four_cards_leave_two_idle() -> None:
+    answer = plan(node([([0, 1, 2, 3], "0-29,60-89")]), tensor_parallel_size=4)
+    assert answer["cpu_binding"] == ["numactl", "-C", "0-6,7-13,14-20,21-27", "-p", "0"]
+
+
+def test_interleaved_module_ids_do_not_share_cores() -> None:
+    topology = node([([0, 2, 4, 6], "0-31,64-95"), ([1, 3, 5, 7], "32-63,96-127")])
+    assert plan(topology, modules=[0, 4])["cpu_binding"] == ["numactl", "-C", "0-7,16-23", "-p", "0"]
