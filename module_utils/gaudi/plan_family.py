@@ -588,8 +588,8 @@ def _prefill_deepseek(draft: Draft, wish: Wish, seqs: int) -> int | None:
         return int(rules.prefill_seqs_auto(preferred=2048, input_min=1, block_size=BLOCK, max_num_seqs=seqs))
     if asked > seqs:
         draft.warn(
-            f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: prompt batches that never occur are warmed up. "
-            f"Lower it to {seqs}."
+            f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: prompt batches that never occur are warmed "
+            f"up. Lower it to {seqs}."
         )
     return asked
 

@@ -18,7 +18,7 @@ from . import vendor
 
 def node(layout: list[tuple[list[int], str]], busy: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
     """A topology of nodes, each with its module ids and CPU list."""
-    cards = []
+    cards: list[dict[str, Any]] = []
     for number, (modules, cpus) in enumerate(layout):
         for module_id in modules:
             card = new_card(len(cards), module_id)

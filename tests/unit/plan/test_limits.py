@@ -1,0 +1,344 @@
+"""Rules beyond the scripts: each with its refusal, its warning, or both sides of its limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.plan_many import plan_all
+from ansible.module_utils.gaudi.plan_weights import Weights
+
+from . import vendor
+
+LLAMA_70B = {
+    "model_type": "llama",
+    "hidden_size": 8192,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "vocab_size": 128256,
+}
+MIXTRAL = {
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "max_position_embeddings": 32768,
+    "vocab_size": 32000,
+}
+GIB = 1 << 30
+
+
+def plan(release: str = "1.22", where: str = "oam8", files: Weights | None = None, **options: Any) -> dict[str, Any]:
+    model = options.get("model")
+    request = options if model else {"weights": "/models/something", **options}
+    answers: list[dict[str, Any]] = plan_all(
+        [request],
+        vendor.catalogue(release, model if model in vendor.MODELS else None),
+        vendor.topology(where),
+        weights_root="/data/models",
+        read_weights=(lambda _path: files) if files is not None else None,
+    )
+    return answers[0]
+
+
+def sentence(*words: str, **given: Any) -> None:
+    """The plan is refused, in one sentence with these words."""
+    answer = plan(**given)
+    assert "refused" in answer, answer.get("warnings")
+    for word in words:
+        assert word in answer["refused"], answer["refused"]
+
+
+def warned(answer: dict[str, Any], *words: str) -> bool:
+    assert "refused" not in answer, answer
+    return any(all(word in text for word in words) for text in answer["warnings"])
+
+
+def test_cards_divide_the_attention_heads() -> None:
+    sentence("tensor_parallel_size is 3", "64", "1, 2, 4 or 8", model_config=LLAMA_70B, tensor_parallel_size=3)
+    assert "refused" not in plan(model_config=LLAMA_70B, tensor_parallel_size=4)
+    # Nothing is known of the model: nothing is refused.
+    assert "refused" not in plan(tensor_parallel_size=3)
+
+
+def test_every_card_has_a_key_value_head() -> None:
+    config = {**LLAMA_70B, "num_key_value_heads": 4}
+    sentence("tensor_parallel_size is 8", "num_key_value_heads", "4", model_config=config, tensor_parallel_size=8)
+    assert "refused" not in plan(model_config=config, tensor_parallel_size=4)
+
+
+def test_latent_attention_is_not_divided() -> None:
+    answer = plan("deepseek-r1", model="deepseek-r1-0528")
+    assert "refused" not in answer
+
+
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11"])
+def test_the_model_length_holds_input_and_output(release: str) -> None:
+    ranges = {"input_range": [4, 6000], "output_range": [4, 2000], "max_num_batched_tokens": 16384}
+    sentence("max_model_len", "6000 + 2000 = 8000", release=release, max_model_len=7000, **ranges)
+    assert not warned(plan(release, max_model_len=9000, **ranges), "chat template")
+    exact = {**ranges, "input_range": [4, 6192]}
+    assert warned(plan(release, max_model_len=8192, **exact), "chat template")
+
+
+def test_default_ranges_above_a_given_length_are_only_a_warning() -> None:
+    assert warned(plan("1.21", max_model_len=8192), "18432")
+
+
+def test_the_models_own_limit() -> None:
+    config = {**LLAMA_70B, "max_position_embeddings": 8192}
+    sentence("max_model_len is 16384", "8192", model_config=config, max_model_len=16384)
+    assert "refused" not in plan(model_config=config, max_model_len=8192)
+    # Rounding to whole blocks alone is no reason to refuse.
+    odd = {**LLAMA_70B, "max_position_embeddings": 5000}
+    assert warned(plan(model_config=odd, max_model_len=5000), "whole blocks")
+    stretched = plan(model_config=config, max_model_len=16384, extra_args=["--rope-scaling", '{"factor":4.0}'])
+    assert "refused" not in stretched
+
+
+@pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
+def test_deepseek_on_one_node(release: str) -> None:
+    assert "refused" not in plan(release, max_model_len=32768)
+    sentence("max_model_len is 32769", "32768", release=release, max_model_len=32769)
+    sentence("tensor_parallel_size is 4", "8 cards", release=release, tensor_parallel_size=4)
+    assert plan(release, tensor_parallel_size=8)["environment"]["HABANA_VISIBLE_DEVICES"] == "ALL"
+
+
+def test_what_vllm_would_refuse_after_loading() -> None:
+    sentence("max_num_batched_tokens is 4096", "8192", release="1.21", max_model_len=8192, max_num_batched_tokens=4096)
+    sentence("max_num_batched_tokens is 20480", "40960", release="1.21", max_model_len=40960)
+    sentence("max_num_seqs 4096", max_num_seqs=4096, max_model_len=128)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "half"])
+def test_float16(dtype: str) -> None:
+    sentence("float16" if dtype == "float16" else "half", "bfloat16", dtype=dtype)
+
+
+def test_experts_decide_about_expert_parallelism() -> None:
+    assert "--enable-expert-parallel" in plan(model_config=MIXTRAL, tensor_parallel_size=2)["arguments"]
+    assert "--enable-expert-parallel" not in plan(model_config=LLAMA_70B, tensor_parallel_size=4)["arguments"]
+    named = {"weights": "/models/Mixtral-of-nothing", "model_config": LLAMA_70B, "tensor_parallel_size": 4}
+    assert "--enable-expert-parallel" not in plan(**named)["arguments"]
+    assert "--enable-expert-parallel" in plan()["arguments"]
+
+
+@pytest.mark.parametrize(
+    ("release", "config", "value"),
+    [
+        ("1.22", {"hidden_size": 3584, "num_hidden_layers": 28}, "true"),
+        ("1.22", {"hidden_size": 5120, "num_hidden_layers": 64}, None),
+        ("1.21", {"hidden_size": 5120, "num_hidden_layers": 64}, "false"),
+        ("1.21", {"hidden_size": 5120, "num_hidden_layers": 48}, "false"),
+        ("1.21", {"hidden_size": 3584, "num_hidden_layers": 28}, None),
+        ("1.21", {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36}, "false"),
+        ("1.21", {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36}, None),
+        ("1.21", {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48}, "false"),
+        ("1.21", {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32}, "false"),
+    ],
+)
+def test_softmax_by_type_and_size(release: str, config: dict[str, Any], value: str | None) -> None:
+    shape = {**LLAMA_70B, "model_type": "qwen2", **config}
+    answer = plan(release, model_config=shape, weights="/models/called-anything")
+    assert answer["environment"].get("VLLM_FP32_SOFTMAX") == value
+    asked = plan(release, model_config=shape, fp32_softmax=value != "true")
+    assert asked["environment"]["VLLM_FP32_SOFTMAX"] == ("false" if value == "true" else "true")
+
+
+def test_a_multimodal_configuration_is_read_where_it_is() -> None:
+    inner = {key: value for key, value in MIXTRAL.items() if key != "model_type"}
+    config = {"model_type": "some_vl", "text_config": {**inner, "num_local_experts": None, "num_experts": 64}}
+    assert "--enable-expert-parallel" in plan(model_config=config)["arguments"]
+    thinker = {"model_type": "some_omni", "thinker_config": {"text_config": inner}}
+    assert "--enable-expert-parallel" in plan(model_config=thinker)["arguments"]
+    sentence("num_attention_heads", model_config={"model_type": "x"})
+    sentence("model_type", model_config={})
+
+
+def test_weights_that_do_not_fit() -> None:
+    heavy = Weights(bytes=140 * GIB)
+    sentence("140.0 GiB of weights per card", "Use 2 cards", files=heavy)
+    answer = plan(files=heavy, tensor_parallel_size=2)
+    assert answer["memory"]["weights_gib_per_card"] == 70.0
+    assert answer["memory"]["fits"] is True
+    sentence("more or larger cards", files=Weights(bytes=4000 * GIB))
+
+
+def test_a_kv_cache_too_small_for_one_request() -> None:
+    tight = {"files": Weights(bytes=92 * GIB), "model_config": {**LLAMA_70B, "num_key_value_heads": 64}}
+    sentence("KV cache would hold", "max_model_len 16384", max_model_len=16384, **tight)
+    assert "refused" not in plan(max_model_len=128, **tight)
+
+
+def test_calibrated_fp8_halves_what_lies_on_the_card() -> None:
+    read = Weights(bytes=140 * GIB, parameters={"BF16": 70 * GIB})
+    answer = plan(files=read, tensor_parallel_size=1, quantization_config="/calib/q.json")
+    assert answer["memory"]["weights_gib_per_card"] == 70.0
+
+
+def test_missing_shards_are_named() -> None:
+    read = Weights(missing=tuple(f"model-{number}.safetensors" for number in range(5)))
+    sentence("model-0.safetensors", "and 2 more", "Fetch", files=read)
+
+
+def test_unconverted_fp8_is_not_served_on_gaudi2() -> None:
+    raw = Weights(bytes=600 * GIB, parameters={"F8_E4M3": 600 * GIB})
+    sentence("fp8.json", "Convert", release="deepseek-r1", model="deepseek-r1-0528", files=raw)
+    done = Weights(bytes=600 * GIB, parameters={"F8_E4M3": 600 * GIB}, converted=True)
+    assert "refused" not in plan("deepseek-r1", model="deepseek-r1-0528", files=done)
+
+
+def test_more_than_four_pcie_cards_need_host_nics() -> None:
+    assert warned(plan(where="pcie8", tensor_parallel_size=8), "libfabric")
+    assert plan(where="pcie8", tensor_parallel_size=8)["requires"]["host_nics"] is True
+    assert warned(plan(where="gaudi2e-doc", tensor_parallel_size=8), "libfabric")
+    for answer in (plan(where="pcie8", tensor_parallel_size=4), plan(tensor_parallel_size=8)):
+        assert not warned(answer, "libfabric")
+        assert answer["requires"]["host_nics"] is False
+    assert warned(plan("deepseek-r1", model="deepseek-r1-0528"), "300 B")
+
+
+@pytest.mark.parametrize("release", ["1.16", "1.18"])
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"dtype": "fp8"}, "quantisation"),
+        ({"dtype": "awq"}, "quantisation"),
+        ({"quantization_config": "/calib/q.json"}, "quantisation"),
+        ({"kv_cache_dtype": "fp8"}, "quantisation"),
+        ({"extra_args": ["--quantization", "gptq"]}, "quantisation"),
+        ({"model_config": {**LLAMA_70B, "quantization_config": {"quant_method": "fp8"}}}, "quantisation"),
+        ({"extra_args": ["--enable-lora"]}, "LoRA"),
+        ({"extra_args": ["--lora-modules", "a=b"]}, "LoRA"),
+        ({"extra_args": ["--enable_chunked_prefill"]}, "chunked prefill"),
+        ({"extra_args": ["--use-beam-search"]}, "beam search"),
+    ],
+)
+def test_what_the_old_releases_do_not_support(release: str, options: dict[str, Any], word: str) -> None:
+    sentence(word, release=release, **options)
+
+
+def test_alibi_on_1_16_only() -> None:
+    bloom = {**LLAMA_70B, "model_type": "bloom"}
+    sentence("ALiBi", release="1.16", model_config=bloom, tensor_parallel_size=8, max_model_len=2048)
+    assert "refused" not in plan("1.18", model_config=bloom, tensor_parallel_size=8, max_model_len=2048)
+
+
+@pytest.mark.parametrize(
+    ("release", "options"),
+    [
+        ("1.18", {"input_range": [1, 2]}),
+        ("1.18", {"padding_limit": 0.25}),
+        ("1.21", {"padding_limit": 0.25}),
+        ("1.22", {"partial_warmup": {"max_num_seqs": 1, "max_seq_len": 128}}),
+        ("deepseek-r1", {"input_range": [1, 2]}),
+        ("deepseek-r1", {"scheduler_steps": 2}),
+    ],
+)
+def test_an_option_without_effect_is_refused(release: str, options: dict[str, Any]) -> None:
+    sentence(next(iter(options)), "without effect", release=release, **options)
+
+
+@pytest.mark.parametrize(
+    ("partial", "word"),
+    [
+        ({"max_num_seqs": 33, "max_seq_len": 4096}, "max_num_seqs"),
+        ({"max_num_seqs": 8, "max_seq_len": 20000}, "max_seq_len"),
+        ({"max_num_seqs": 8}, "max_seq_len"),
+        ({"max_num_seqs": 8, "max_seq_len": 4096, "x": 1}, "x"),
+    ],
+)
+def test_a_partial_warm_up_stays_within_the_service(partial: dict[str, int], word: str) -> None:
+    sentence("partial_warmup", word, release="1.21", partial_warmup=partial)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_num_seqs": 0}, ["max_num_seqs", "1 to 4096"]),
+        ({"tensor_parallel_size": "two"}, ["tensor_parallel_size", "'two'"]),
+        ({"port": 70000}, ["port", "65535"]),
+        ({"port": ""}, ["port"]),
+        ({"host": "8000"}, ["host", "address"]),
+        ({"host": "10.99.0.1"}, ["host", "10.20.0.11 (eth0)"]),
+        ({"node_address": "0.0.0.0"}, ["node_address"]),  # noqa: S104 - refused
+        ({"node_address": "10.99.0.1"}, ["node_address", "10.20.0.11 (eth0)"]),
+        ({"max_seq_len_to_capture": 2047}, ["max_seq_len_to_capture", "2048"]),
+        ({"gpu_memory_utilization": 1.1}, ["gpu_memory_utilization", "1.0"]),
+        ({"padding_limit": 0.6}, ["padding_limit", "0.5"]),
+        ({"padding_limit": ".5"}, ["padding_limit", "0.25"]),
+        ({"input_range": [800, 4]}, ["input_range", "Swap"]),
+        ({"input_range": [0, 4]}, ["input_range", "1 to"]),
+        ({"max_model_len": 0}, ["max_model_len"]),
+        ({"dtype": "int3"}, ["dtype", "bfloat16"]),
+        ({"instance": "Has_Capitals"}, ["instance"]),
+        ({"recipe_cache": {"size": 5}}, ["recipe_cache", "directory"]),
+        ({"recipe_cache": "relative/path"}, ["recipe_cache", "absolute"]),
+        ({"weights": "no-slash"}, ["weights", "hub id"]),
+        ({"extra_args": "--seed 1"}, ["extra_args", "list"]),
+        ({"extra_args": ["--no-such-option"]}, ["--no-such-option", "1.22"]),
+        ({"extra_args": ["x"]}, ["extra_args", "no option"]),
+        ({"model": "no-such-model"}, ["no-such-model", "catalog/models"]),
+        ({"dtype": "awq", "quantization_config": "/q.json"}, ["quantization_config", "awq"]),
+        ({"lazy_mode": "maybe"}, ["lazy_mode", "true or false"]),
+        ({"extra_environment": {"PT_HPU_LAZY_MODE": "2"}}, ["PT_HPU_LAZY_MODE", "0 or 1"]),
+        ({"extra_environment": {"VLLM_PROMPT_SEQ_BUCKET_MAX": "x"}}, ["VLLM_PROMPT_SEQ_BUCKET_MAX", "number"]),
+        ({"extra_environment": {"VLLM_PROMPT_SEQ_BUCKET_MAX": "64"}}, ["VLLM_PROMPT_SEQ_BUCKET_MIN is 128"]),
+        ({"extra_environment": {"VLLM_DECODE_BS_BUCKET_LIMIT": "0.7"}}, ["VLLM_DECODE_BS_BUCKET_LIMIT", "0.5"]),
+    ],
+)
+def test_every_option_has_a_type_and_a_range(options: dict[str, Any], words: list[str]) -> None:
+    sentence(*words, **options)
+
+
+def test_execution_modes() -> None:
+    assert plan()["execution_mode"] == "HPU graphs"
+    assert plan(enforce_eager=True)["execution_mode"] == "PyTorch lazy mode"
+    assert plan(lazy_mode=False)["execution_mode"] == "torch.compile"
+    assert plan(lazy_mode=False, enforce_eager=True)["execution_mode"] == "PyTorch eager mode"
+    assert warned(plan("1.18", lazy_mode=False), "experimental")
+    assert "--enforce-eager" in plan(enforce_eager=True)["arguments"]
+
+
+def test_the_knobs_of_the_documentation() -> None:
+    environment = plan(
+        graph_reserved_mem=0.4,
+        graph_prompt_ratio=0.2,
+        graph_prompt_strategy="max_bs",
+        graph_decode_strategy="min_tokens",
+        exponential_bucketing=True,
+        log_step_graph_compilation=True,
+        log_step_graph_compilation_all=True,
+        log_step_cpu_fallbacks=True,
+        log_step_cpu_fallbacks_all=False,
+        metrics_gc_details=True,
+    )["environment"]
+    expected = {
+        "VLLM_GRAPH_RESERVED_MEM": "0.4",
+        "VLLM_GRAPH_PROMPT_RATIO": "0.2",
+        "VLLM_GRAPH_PROMPT_STRATEGY": "max_bs",
+        "VLLM_GRAPH_DECODE_STRATEGY": "min_tokens",
+        "VLLM_EXPONENTIAL_BUCKETING": "true",
+        "VLLM_HPU_LOG_STEP_GRAPH_COMPILATION": "true",
+        "VLLM_HPU_LOG_STEP_GRAPH_COMPILATION_ALL": "true",
+        "VLLM_HPU_LOG_STEP_CPU_FALLBACKS": "true",
+        "VLLM_HPU_LOG_STEP_CPU_FALLBACKS_ALL": "false",
+        "PT_HPU_METRICS_GC_DETAILS": "1",
+    }
+    assert {name: environment[name] for name in expected} == expected
+
+
+def test_the_development_endpoints_are_off_unless_asked_for() -> None:
+    assert plan("1.22-2025.11")["environment"]["VLLM_SERVER_DEV_MODE"] == "0"
+    asked = plan("1.22-2025.11", extra_environment={"VLLM_SERVER_DEV_MODE": "1"})
+    assert asked["environment"]["VLLM_SERVER_DEV_MODE"] == "1"
+
+
+def test_a_thinking_model_keeps_its_parser_on_the_deepseek_releases() -> None:
+    thinking = plan("deepseek-r1", model="deepseek-r1-0528")["arguments"]
+    assert thinking[thinking.index("--reasoning-parser") + 1] == "deepseek_r1"
+    assert "--reasoning-parser" not in plan("deepseek-r1", model="qwen3-coder-480b-a35b-instruct-fp8")["arguments"]
