@@ -43,9 +43,7 @@ def parse_ranges(text: str) -> tuple[tuple[int, int], ...]:
         if last < first:
             raise ValueError(f"a CPU range runs backwards ({first}-{last}) in {shown(text)}")
         if last > MAX_CPU:
-            raise ValueError(
-                f"CPU {last} is above {MAX_CPU}, the largest a kernel can have, in {shown(text)}"
-            )
+            raise ValueError(f"CPU {last} is above {MAX_CPU}, the largest a kernel can have, in {shown(text)}")
         ranges.append((first, last))
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from tests.unit.topology.modules import run_main
 from tests.unit.topology.nodes import holder, sources
 from tests.unit.topology.test_reservations import card
 
-CALLER = Path(__file__).with_name("reserve_in_a_process.py")
+CALLERS = Path(__file__).with_name("reserve_in_processes.py")
 
 
 @pytest.fixture
@@ -160,63 +163,56 @@ def test_the_documentation_is_the_specification() -> None:
     assert plain(documented, "suboptions") == plain(module.ARGUMENT_SPEC, "options")
 
 
-def caller(state: Path, instance: str, *modules: int) -> subprocess.Popen[str]:
-    """Start a process that reserves; it has said that it is ready, and waits for its turn."""
-    arguments = json.dumps({"instance": instance, "cards": [card(m) for m in modules]})
-    return subprocess.Popen([sys.executable, str(CALLER), str(state), arguments], stdout=subprocess.PIPE, text=True)
+@contextlib.contextmanager
+def waiting_callers(state: Path, wishes: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:
+    """Have a process for each instance that wants cards, all waiting for their turn; yields their ids.
 
-
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what a caller answers once it has had its turn."""
-    assert process.stdout is not None
-    answered: dict[str, Any] = json.loads(process.stdout.read())
-    return answered
-
-
-def locked(state: Path) -> int:
-    """Hold the lock, as another caller would."""
+    The lock is held, as by another caller, until the end of the block; after it all of them have answered.
+    """
     state.mkdir()
     guard = os.open(state / "cards.lock.guard", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(guard, fcntl.LOCK_EX)
-    return guard
+    requests = {name: {"instance": name, "cards": [card(m) for m in modules]} for name, modules in wishes.items()}
+    with subprocess.Popen(
+        [sys.executable, str(CALLERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as callers:
+        assert callers.stdin is not None
+        assert callers.stdout is not None
+        json.dump({"state": str(state), "requests": requests}, callers.stdin)
+        callers.stdin.close()
+        pids = json.loads(callers.stdout.readline())
+        assert not (state / "cards.lock").exists(), "somebody did not wait for the turn"
+        yield pids
+        os.close(guard)
+    assert callers.returncode == 0
+
+
+def answers(state: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    return {name: json.loads(Path(f"{state}.{name}.json").read_text(encoding="utf-8")) for name in names}
 
 
 def test_twenty_callers_at_once(tmp_path: Path) -> None:
     """Twenty instances want two cards each, out of eight: each card goes to one, and nothing is lost."""
     wishes = {f"i{number}": (number % 8, (number + 1) % 8) for number in range(20)}
     state = tmp_path / "state"
-    guard = locked(state)
-    callers = {name: caller(state, name, *modules) for name, modules in wishes.items()}
-    assert [line(process) for process in callers.values()] == ["ready\n"] * 20
-    assert [process.poll() for process in callers.values()] == [None] * 20, "somebody did not wait for the turn"
-    os.close(guard)
-    answers = {name: answer(process) for name, process in callers.items()}
-    assert {process.wait(timeout=60) for process in callers.values()} == {0, 1}
-    granted = {name for name, answer in answers.items() if answer.get("changed")}
+    with waiting_callers(state, wishes) as pids:
+        assert len(set(pids.values())) == 20
+    answered = answers(state, wishes)
+    granted = {name for name, answer in answered.items() if answer.get("changed")}
     assert held(state) == {name: sorted(wishes[name]) for name in granted}
     cards = [module for modules in held(state).values() for module in modules]
     assert len(cards) == len(set(cards))
     # Whoever was refused was told the name of somebody who does have the card.
     for name in set(wishes) - granted:
-        assert answers[name]["failed"]
-        assert any(f"is reserved by {other} since" in answers[name]["msg"] for other in granted)
+        assert answered[name]["failed"]
+        assert any(f"is reserved by {other} since" in answered[name]["msg"] for other in granted)
         assert any(module in cards for module in wishes[name])
     assert files(state) == ["cards.lock", "cards.lock.guard"]
 
 
-def test_a_caller_that_is_killed_lets_the_next_one_in(tmp_path: Path) -> None:
+def test_a_caller_that_is_killed_does_not_hold_up_the_others(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    guard = locked(state)
-    first, second = caller(state, "qwq-32b", 0), caller(state, "qwen3-8b", 0)
-    assert [line(first), line(second)] == ["ready\n"] * 2
-    first.kill()
-    first.wait(timeout=60)
-    os.close(guard)
-    assert answer(second)["changed"]
-    assert second.wait(timeout=60) == 0
+    with waiting_callers(state, {"qwq-32b": [0], "qwen3-8b": [0]}) as pids:
+        os.kill(pids["qwq-32b"], signal.SIGKILL)
+    assert answers(state, ["qwen3-8b"])["qwen3-8b"]["changed"]
     assert held(state) == {"qwen3-8b": [0]}
