@@ -80,9 +80,7 @@ def check_request(settings: Mapping[str, str]) -> dict[str, str]:
     wanted = {}
     for key, given in settings.items():
         if not _KEY.fullmatch(key):
-            raise ValueError(
-                f"{key!r} is not the name of a kernel setting. Names look like 'vm.nr_hugepages'."
-            )
+            raise ValueError(f"{key!r} is not the name of a kernel setting. Names look like 'vm.nr_hugepages'.")
         value = normal(given)
         if not value or "\n" in given.strip() or "\0" in given:
             raise ValueError(f"{key} is asked to be {given!r}. Give a value of one line.")
@@ -135,9 +133,7 @@ def parse(path: str, text: str) -> list[Assignment]:
         # A leading "-" only says that a failure is no error; "net/ipv4/x" is "net.ipv4.x".
         name = key.strip().lstrip("-").strip()
         separator = next((character for character in name if character in "./"), ".")
-        found.append(
-            Assignment(name.replace("/", ".") if separator == "/" else name, normal(value), path, number)
-        )
+        found.append(Assignment(name.replace("/", ".") if separator == "/" else name, normal(value), path, number))
     return found
 
 

@@ -4,6 +4,7 @@
 apply [--cpu]  sets governor and idle states, keeping what was there in /run, and brings the node's state file,
                /var/lib/gaudi-serving/host_tuning.json, up to date with the kernel that runs now.
 restore        puts governor and idle states back.
+allow          status 1, with the reason, where nothing may be served on the running kernel; every instance asks.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def holds(argument: str, command_line: list[str]) -> bool:
 def main() -> int:
     """Do what the unit asks for, and say it in one line of the journal."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=["apply", "restore"])
+    parser.add_argument("action", choices=["apply", "restore", "allow"])
     parser.add_argument("--cpu", action="store_true", help="set governor and idle states")
     chosen = parser.parse_args()
     if chosen.action == "restore":
@@ -126,13 +127,16 @@ def main() -> int:
         return 0
     if chosen.cpu:
         print(f"{apply(CPUS, BEFORE)} controls of the processors set")
-    if STATE.exists():
-        document = json.loads(STATE.read_text())
-        current = refresh(document, platform.release(), Path("/proc/cmdline").read_text().split())
-        if current != document:
-            write(STATE, json.dumps(current, indent=4, sort_keys=True) + "\n")
+    if not STATE.exists():
+        return 0
+    document = json.loads(STATE.read_text())
+    current = refresh(document, platform.release(), Path("/proc/cmdline").read_text().split())
+    if chosen.action == "allow":
         if current["serving_refused"]:
-            print(current["serving_refused"])
+            print(current["serving_refused"], file=sys.stderr)
+        return int(current["serving_refused"] is not None)
+    if current != document:
+        write(STATE, json.dumps(current, indent=4, sort_keys=True) + "\n")
     return 0
 
 

@@ -93,6 +93,7 @@ def test_grubby_with_tuned_keeps_its_reference() -> None:
         ('#GRUB_X="\nGRUB_CMDLINE_LINUX_DEFAULT=a', ["a"]),
         ('GRUB_CMDLINE_LINUX_DEFAULT="a \\\n b"', ["a", "b"]),
         ("GRUB_CMDLINE_LINUX_DEFAULT=a\\\nb", ["ab"]),
+        ("\\\nGRUB_CMDLINE_LINUX_DEFAULT=a", ["a"]),
         ('GRUB_CMDLINE_LINUX_DEFAULT="a\n b"', ["a", "b"]),
         ('X=1; GRUB_CMDLINE_LINUX_DEFAULT="a"', ["a"]),
         ('X=r; GRUB_CMDLINE_LINUX_DEFAULT="${X}w $X"', ["rw", "r"]),
