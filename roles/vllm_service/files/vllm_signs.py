@@ -61,7 +61,7 @@ class Symptom:
 SYMPTOMS = (
     Symptom(
         "card-busy",
-        re.compile(r"Device already acquired|synStatus=20\b|Device acquire failed"),
+        re.compile(r"Device already acquired|synStatus=20\b"),
         "A card of this instance is held by another process. hl-smi names it: stop it, or plan other cards.",
         retry=True,
     ),
@@ -79,7 +79,7 @@ SYMPTOMS = (
     Symptom(
         "unknown-argument",
         re.compile(
-            r"error: unrecognized arguments|error: argument \S+: |error: the following arguments"
+            r"error: .* knows no |error: unrecognized arguments|error: argument \S+: |error: the following arguments"
             r"|(?i:unknown|unrecognized|unsupported) (?:argument|option|variable|environment variable)s?\b"
         ),
         "This release does not know, or does not take, what it was given: plan and image are of different"
@@ -118,7 +118,7 @@ SYMPTOMS = (
         "driver",
         re.compile(
             r"no habanalabs devices found|driver might not be loaded|requested device does not exist"
-            r"|HABANA_RUNTIME_ERROR|failed to find matching Habana IB device"
+            r"|HABANA_RUNTIME_ERROR|Device not found|synStatus=8\b|failed to find matching Habana IB device"
         ),
         "The driver does not offer the cards. Look at hl-smi and at dmesg.",
         retry=True,
@@ -126,7 +126,7 @@ SYMPTOMS = (
     Symptom(
         "cpu-binding",
         re.compile(r"^(?:numactl|libnuma)\b.*|node argument .* is out of range|cpu argument .* out of range"),
-        "numactl refuses the planned CPU binding: the node's CPUs changed. Plan again by running the playbook.",
+        "The planned CPU binding does not fit this node's CPUs any more. Run the playbook again, which plans anew.",
         retry=False,
     ),
     Symptom(
@@ -202,7 +202,7 @@ def quote(line: str, limit: int = 300) -> str:
 
 
 WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/ -]{1,40})\]\[(?P<done>\d+)/(?P<total>\d+)\]")
-GENERATED = re.compile(r"Generated (?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
+GENERATED = re.compile(r"(?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
 SHARDS = re.compile(r"checkpoint shards:.*?\b(?P<done>\d+)/(?P<total>\d+)\b")
 WEIGHTS = re.compile(r"Loading model weights took in total (?P<size>[\d.]+ \S+) of device memory")
 MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for KV cache)")
@@ -237,8 +237,9 @@ class Progress:
             phase = found["phase"].lower()
             self.phase = "warming-up"
             self.warm_up[phase] = (int(found["done"]), int(found["total"]))
-        elif found := GENERATED.search(line):
-            self.warm_up.setdefault(found["phase"].lower(), (0, int(found["total"])))
+        elif "Generated " in line:
+            for found in GENERATED.finditer(line):
+                self.warm_up.setdefault(found["phase"].lower(), (0, int(found["total"])))
         elif found := SHARDS.search(line):
             self.phase, self.shards = "loading", (int(found["done"]), int(found["total"]))
         elif found := WEIGHTS.search(line):

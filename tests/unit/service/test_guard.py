@@ -1,0 +1,117 @@
+"""The API key guard: every route, every kind of connection, keys that change."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[3] / "roles/vllm_service/files/guard/gaudi_guard.py"
+
+
+def load() -> Any:
+    """Import the guard as the serving image does: from a directory on the search path."""
+    spec = importlib.util.spec_from_file_location("gaudi_guard", SOURCE)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gaudi_guard"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+GUARD = load()
+KEY = "correct-horse-battery"
+
+
+def ask(
+    guard: Any, *headers: tuple[bytes, bytes], kind: str = "http", path: str = "/v1/models"
+) -> list[dict[str, Any]]:
+    """Send one request through the guard; return what came back."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": f"{kind}.connect"}
+
+    asyncio.run(guard({"type": kind, "path": path, "headers": list(headers)}, receive, send))
+    return sent
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Whatever is behind the guard."""
+    await send({"type": "through", "path": scope.get("path")})
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "api_keys"
+    path.write_text(f"{KEY}\nsecond-key-0123456789\n")
+    return path
+
+
+@pytest.fixture
+def guard(keys: Path) -> Any:
+    return GUARD.ApiKeyGuard(application, keys)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/metrics", "/docs", "/tokenize", "/"])
+def test_no_route_is_open(guard: Any, path: str) -> None:
+    refused = ask(guard, path=path)
+    assert refused[0]["status"] == 401
+    assert b"Missing or wrong API key" in refused[1]["body"]
+    assert ask(guard, (b"authorization", f"Bearer {KEY}".encode()), path=path) == [{"type": "through", "path": path}]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"authorization", b"Bearer wrong")],
+        [(b"authorization", KEY.encode())],
+        [(b"authorization", b"Basic " + KEY.encode())],
+        [(b"authorization", b"Bearer ")],
+        [(b"authorization", f"Bearer {KEY}x".encode())],
+        [(b"authorization", f"Bearer {KEY}\nsecond-key-0123456789".encode())],
+        [(b"authorization", b"Bearer wrong"), (b"authorization", f"Bearer {KEY}".encode())],
+        [(b"authorization", "Bearer schlüssel".encode("latin-1"))],
+        [(b"x-api-key", KEY.encode())],
+    ],
+)
+def test_refused(guard: Any, headers: list[tuple[bytes, bytes]]) -> None:
+    assert ask(guard, *headers)[0]["status"] == 401
+
+
+def test_every_key_opens(guard: Any) -> None:
+    assert ask(guard, (b"Authorization", b"bearer second-key-0123456789"))[0]["type"] == "through"
+
+
+def test_a_websocket_is_closed_before_it_opens(guard: Any) -> None:
+    assert ask(guard, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+    assert ask(guard, (b"authorization", f"Bearer {KEY}".encode()), kind="websocket")[0]["type"] == "through"
+
+
+def test_the_servers_own_life_is_none_of_its_business(guard: Any) -> None:
+    assert ask(guard, kind="lifespan")[0]["type"] == "through"
+
+
+def test_changed_keys_count_at_once(guard: Any, keys: Path) -> None:
+    header = (b"authorization", f"Bearer {KEY}".encode())
+    assert ask(guard, header)[0]["type"] == "through"
+    fresh = keys.with_name("fresh")
+    fresh.write_text("another-key-0123456789\n")
+    fresh.replace(keys)
+    assert ask(guard, header)[0]["status"] == 401
+    assert ask(guard, (b"authorization", b"Bearer another-key-0123456789"))[0]["type"] == "through"
+
+
+def test_without_a_file_nobody_gets_in(guard: Any, keys: Path) -> None:
+    keys.unlink()
+    assert ask(guard, (b"authorization", f"Bearer {KEY}".encode()))[0]["status"] == 401
+    keys.write_text("")
+    assert ask(guard, (b"authorization", b"Bearer "))[0]["status"] == 401

@@ -1,0 +1,148 @@
+"""What a server's lines mean: warm-up as the manual prints it, and why it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from vllm_signs import SYMPTOMS, Progress, diagnose, printable, quote
+
+# From the manual 002_a38cadde4a77df37.txt, shortened.
+MANUAL = (Path(__file__).resolve().parent / "recorded/warm_up__1.18_manual_002.txt").read_text()
+
+TEXTS = [
+    "starting the server",
+    "starting the server",
+    "weights loaded",
+    "weights loaded",
+    "warm-up: prompt 1/24, decode 0/48",
+    "warm-up: prompt 1/24, decode 48/48",
+    "warm-up: prompt 1/24, decode 48/48, graph/prompt 11/24",
+    "warm-up: prompt 1/24, decode 48/48, graph/prompt 11/24, graph/decode 1/48",
+    "warm-up took 49 s; waiting for the endpoint to answer",
+]
+
+
+def test_the_manuals_warm_up() -> None:
+    progress = Progress()
+    texts = []
+    for line in MANUAL.splitlines():
+        assert progress.hear(line)
+        texts.append(progress.text())
+    assert texts == TEXTS
+    assert progress.memory["weights"] == "14.97 GiB"
+    assert progress.memory["device"].endswith("23.75 GiB reserved for KV cache")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            "Loading safetensors checkpoint shards:  12% Completed | 1/8 [00:02<00:14,  2.10s/it]",
+            "loading weights: 1/8 shards",
+        ),
+        ("(VllmWorker rank=0 pid=9) [Warmup][Decode][3/9] batch_size:1 num_blocks:128", "warm-up: decode 3/9"),
+        ("INFO x] [Warmup][Prompt][1/6] batch_size:1 query_len:128 num_blocks:0 free_mem:9 GiB", "warm-up: prompt 1/6"),
+        ("INFO x] [Warmup][Multimodal][2/4] num_patches:1", "warm-up: multimodal 2/4"),
+        ("INFO bucketing.py] Generated 4 prompt buckets, 6 decode buckets", "starting the server"),
+        ("INFO 08-02 17:38:43 x.py:1] Skipping warmup...", "warm-up skipped; waiting for the endpoint to answer"),
+    ],
+)
+def test_other_releases(line: str, text: str) -> None:
+    progress = Progress()
+    progress.hear(line)
+    assert progress.text() == text
+
+
+def test_two_totals_in_one_line() -> None:
+    progress = Progress()
+    progress.hear("INFO bucketing.py] Generated 4 prompt buckets, 6 decode buckets")
+    assert progress.warm_up == {"prompt": (0, 4), "decode": (0, 6)}
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (
+            "INFO 08-02 17:38:43 shm.py:44] No block in 60 seconds",
+            "INFO 08-02 17:39:43 shm.py:44] No block in 60 seconds",
+        ),
+        ("WARNING 12-01 01:00:00 [core.py:5] waiting", "WARNING 12-01 01:00:01 [core.py:5] waiting"),
+        (
+            "(EngineCore pid=7) INFO 12-01 01:00:00 a.py:5] waiting",
+            "(EngineCore pid=7) INFO 12-01 01:00:09 a.py:5] waiting",
+        ),
+    ],
+)
+def test_the_same_message_later_is_no_news(first: str, again: str) -> None:
+    progress = Progress()
+    assert progress.hear(first)
+    assert not progress.hear(again)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", "card-busy"),
+        ("RuntimeError: synStatus=8 [Device not found] Device acquire failed.", "driver"),
+        ("torch.OutOfMemoryError: HPU out of memory", "out-of-device-memory"),
+        (
+            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+            "out-of-device-memory",
+        ),
+        (
+            "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be"
+            " stored in KV cache (1536).",
+            "out-of-device-memory",
+        ),
+        ("api_server.py: error: argument --dtype: invalid choice: 'fp7'", "unknown-argument"),
+        ("api_server.py: error: release 1.22 knows no environment variable VLLM_NEW", "unknown-argument"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/m/model-2.safetensors'", "weights-incomplete"),
+        ("docker: Error response from daemon: No such image: x:1.", "image-missing"),
+        ("docker: Error response from daemon: Unknown runtime specified habana.", "runtime-missing"),
+        ("numactl: -C: 0-7,8-15 is not a list", "cpu-binding"),
+        ("RuntimeError: Insufficient space in /dev/shm", "shared-memory"),
+        ("OSError: [Errno 30] Read-only file system: '/root/.cache'", "mount"),
+        (
+            'docker: Error response from daemon: invalid mount config for type "bind": bind source path does not exist',
+            "mount",
+        ),
+    ],
+)
+def test_a_line_has_a_meaning(line: str, kind: str) -> None:
+    reason = diagnose(["INFO before", line, "INFO after"], 1, False, 0)
+    assert reason.kind == kind
+    assert line in reason.message
+
+
+def test_the_cause_comes_before_what_followed_from_it() -> None:
+    lines = ["MODULE:PT_DEVMEM Allocation failed for size::9", "RuntimeError: Engine process failed to start"]
+    assert diagnose(lines, 1, False, 0).kind == "out-of-device-memory"
+
+
+def test_every_advice_is_a_sentence() -> None:
+    for symptom in SYMPTOMS:
+        assert symptom.advice[0].isupper()
+        assert symptom.advice.endswith(".")
+    assert len({symptom.kind for symptom in SYMPTOMS}) == len(SYMPTOMS)
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "oom", "kind"),
+    [
+        ([], 1, 0, "server-ended"),
+        ([], 137, 0, "container-killed"),
+        ([], 137, 1, "out-of-host-memory"),
+        ([], 139, 0, "crashed"),
+        ([], 0, 0, "server-ended"),
+        (["docker: something"], 125, 0, "container-not-started"),
+    ],
+)
+def test_an_end_without_a_word(lines: list[str], status: int, oom: int, kind: str) -> None:
+    assert diagnose(lines, status, True, oom).kind == kind
+
+
+def test_other_peoples_text_is_made_harmless() -> None:
+    assert printable("\x1b[1;31mred\x1b[0m \x07bell\x00") == "red bell"
+    assert quote("x" * 1000).startswith('"xxx')
+    assert len(quote("x" * 1000)) < 310
