@@ -48,15 +48,19 @@ EXAMPLES = r"""
     that: node.topology.findings | selectattr('severity', 'eq', 'error') | length == 0
     fail_msg: "{{ node.topology.findings | map(attribute='message') | join('\n') }}"
 
-- name: Show who uses which card
+- name: Show who has which card
   ansible.builtin.debug:
-    msg: "module {{ item.module_id }}: {{ item.users | map(attribute='name') | join(', ') or 'free' }}"
-  loop: "{{ node.topology.cards }}"
-  loop_control:
-    label: "{{ item.bus_id }}"
+    msg: "{{ node.picture }}\n"
 """
 
 RETURN = r"""
+picture:
+  description:
+    - The node in text of at most 100 columns, for people. A box for each NUMA node, a line for each card with
+      who has it (also the instance it is reserved for), and what is odd.
+  returned: always
+  type: str
+  sample: "8 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24"
 topology:
   description: The topology document.
   returned: always
@@ -215,7 +219,8 @@ topology:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi_reader import read_topology
+from ansible.module_utils.gaudi.topology_text import describe_node
+from ansible.module_utils.gaudi_reader import read_holders, read_topology
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
@@ -223,7 +228,10 @@ ARGUMENT_SPEC: dict[str, Any] = {}
 def main() -> None:
     """Read, return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    module.exit_json(changed=False, topology=read_topology(module))
+    topology = read_topology(module)
+    holders, unreadable = read_holders()
+    topology["findings"] += unreadable
+    module.exit_json(changed=False, topology=topology, picture=describe_node(topology, holders))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.hl_smi import parse_bus_id
+from ansible.module_utils.gaudi.reservations import holders, parse_reservations
 from ansible.module_utils.gaudi.topology import build_topology
+from ansible.module_utils.gaudi.topology_findings import finding
 from ansible.module_utils.gaudi.topology_query import Answer, Seen, query_hl_smi
 from ansible.module_utils.gaudi.topology_sources import (
     AccelCard,
@@ -29,6 +31,7 @@ from ansible.module_utils.gaudi.topology_users import device_index, is_reader, o
 
 SYS = Path("/sys")
 PROC = Path("/proc")
+RESERVATIONS = Path("/var/lib/gaudi-serving/cards.lock")
 HABANA_VENDOR = "0x1da3"
 
 # A query takes a second or two. A card that is lost or in reset can hold hl-smi for ever.
@@ -43,21 +46,31 @@ def read_topology(module: AnsibleModule, *, links: bool = True) -> dict[str, Any
     return document
 
 
+def read_holders() -> tuple[dict[int, str], list[dict[str, str]]]:
+    """Return the instance each module is reserved for, and a finding where the reservations cannot be read."""
+    try:
+        text = RESERVATIONS.read_text(encoding="utf-8") if RESERVATIONS.exists() else ""
+        by_module: dict[int, str] = holders(parse_reservations(text))
+    except (OSError, ValueError) as error:
+        return {}, [finding("unreadable", what=f"{RESERVATIONS} does not show who has which card: {error}")]
+    return by_module, []
+
+
 def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:
     """Read everything a topology is made of. Reads only; needs root to see everything."""
     complaints: list[str] = []
     seen = _read_hl_smi(module, links)
     pci = tuple(_read_pci())
-    holders = tuple(_read_holders()) + tuple(_read_listed(seen))
+    users = tuple(_read_open()) + tuple(_read_listed(seen))
     init_cgroup = _text(PROC / "1" / "cgroup")
-    in_containers = any(owner_of(holder.cgroup, init_cgroup)[1] for holder in holders)
+    in_containers = any(owner_of(holder.cgroup, init_cgroup)[1] for holder in users)
     return Sources(
         uid=os.geteuid(),
         seen=seen,
         pci=pci,
         accel=tuple(_read_accel({card.bus_id for card in pci})),
         lspci=_run(module, OTHER_SECONDS, "lspci", "-d", "1da3:"),
-        holders=holders,
+        holders=users,
         init_cgroup=init_cgroup,
         container_names=_read_container_names(module, complaints) if in_containers else {},
         addresses=_read_addresses(module, complaints),
@@ -122,7 +135,7 @@ def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:
             yield AccelCard(index, bus_id, sysfs_number(_text(device / "module_id")), state)
 
 
-def _read_holders() -> Iterator[Holder]:
+def _read_open() -> Iterator[Holder]:
     """Yield the processes that have a card's device file open, whatever container they live in."""
     for process in sorted(PROC.glob("[0-9]*")):
         indexes = set(_open_cards(process))

@@ -79,6 +79,7 @@ def lay_out(root: Path, patch: pytest.MonkeyPatch) -> None:
     write(root / "proc/1/cgroup", "0::/init.scope\n")
     patch.setattr(gaudi_reader, "SYS", root / "sys")
     patch.setattr(gaudi_reader, "PROC", root / "proc")
+    patch.setattr(gaudi_reader, "RESERVATIONS", root / "cards.lock")
     patch.setattr("os.geteuid", lambda: 0)
     # No test may make device files: /dev/null is a character device that stands for accel0.
     real = gaudi_reader.device_index

@@ -105,6 +105,15 @@ def test_table(driver: str) -> None:
     assert all(None not in vars(card).values() for card in table.cards)
 
 
+@pytest.mark.parametrize("driver", ["1.17.1", "1.22.1"])
+@pytest.mark.parametrize(
+    "name", ["HL-205", "HL-225", "HL-288", "HL-288E", "HL-325", "HL-325L", "HL-338", "HL-338-PCIe"]
+)
+def test_every_card_type_in_both_layouts(driver: str, name: str) -> None:
+    text = recorded(f"{driver}/hl-smi.txt").replace("HL-225 ", f"{name} ")
+    assert {card.name for card in hl_smi.parse_table(text).cards} == {name}
+
+
 def test_the_cards_of_a_table_keep_the_order_of_their_indexes_not_of_their_addresses() -> None:
     table = hl_smi.parse_table(recorded("1.20.1/hl-smi.txt"))
     assert [card.bus_id[5:7] for card in table.cards] == ["e9", "c1", "b7", "ad", "a3", "df", "d5", "cb"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.reservations import render_reservations
 from ansible.module_utils.gaudi.topology_query import Answer
 
 from tests.unit.topology.modules import commands, lay_out, process, run_main
@@ -129,6 +130,22 @@ def test_a_bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert [finding["id"] for finding in topology["findings"]] == ["not_root", "no_hl_smi", "unreadable"]
     assert "ip address show failed or is not installed" in topology["findings"][2]["message"]
     assert [card["module_id"] for card in topology["cards"]] == list(range(8))
+
+
+def test_the_picture_shows_reservations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out(tmp_path, monkeypatch)
+    held = {"qwq-32b": {"cards": [{"module_id": 3, "serial": "AM50016130"}], "since": "2026-11-21T03:04:05+00:00"}}
+    (tmp_path / "cards.lock").write_text(render_reservations(held), encoding="utf-8")
+    with commands(monkeypatch, node()):
+        result = run_main("gaudi_topology_info", {})
+    (line,) = [line for line in result["picture"].split("\n") if "0000:33:00.0" in line]
+    assert "for qwq-32b" in line
+    assert result["picture"].count("free") == 7
+    (tmp_path / "cards.lock").write_bytes(b"\xff")
+    with commands(monkeypatch, node()):
+        result = run_main("gaudi_topology_info", {})
+    assert "cards.lock does not show who has which card" in result["topology"]["findings"][0]["message"]
+    assert "warning: " in result["picture"]
 
 
 def test_there_are_no_options() -> None:
