@@ -141,13 +141,13 @@ def start(node: dict[str, Any]) -> None:
     for covered, cover in COVERS.items():
         subprocess.run(["mount", "--bind", str(cover), str(covered)], check=True)
     users = [f"gaudi-simulated-user@{n}.service" for n, user in enumerate(node["busy"]) if user["pid"] is None]
-    if users:
-        # They come after this unit, so waiting for them here would wait for ever.
-        subprocess.run(["systemctl", "--no-block", "start", *users], check=True)
+    if users and present(node):
+        subprocess.run(["systemctl", "start", *users], check=True)
 
 
 def stop() -> None:
     """Take down whatever an earlier start left, also half of one."""
+    subprocess.run(["systemctl", "stop", "gaudi-simulated-user@*.service"], check=True)
     for mounted in (*reversed(COVERS), WORK / "real"):
         while mounted.is_mount():
             subprocess.run(["umount", str(mounted)], check=True)
