@@ -254,6 +254,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.checks import Refusal
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.plan_weights import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
+from ansible.module_utils.gaudi.reservations import parse_reservations
 from ansible.module_utils.gaudi.topology import topology_from_case
 from ansible.module_utils.gaudi_reader import read_topology
 
@@ -290,9 +291,17 @@ def read_weights(path: str) -> Weights | None:
 
 
 def read_reservations(path: str) -> str:
-    """The text of the reservation file; nothing is reserved where there is none."""
+    """The text of the reservation file; nothing is reserved where there is none.
+
+    Raises Refusal, with the path, for a file nobody can read: to go on would give cards away twice.
+    """
     file = Path(path)
-    return file.read_text(encoding="utf-8") if file.is_file() else ""
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    try:
+        parse_reservations(text)
+    except ValueError as error:
+        raise Refusal(f"{path} cannot be used: {error}. Restore it; without it cards could be given twice.") from error
+    return text
 
 
 def main() -> None:
@@ -314,7 +323,7 @@ def main() -> None:
             reservations=read_reservations(module.params["reservations_file"]) if given is None else "",
             read_weights=read_weights if given is None else None,
         )
-    except (Refusal, ValueError) as error:
+    except ValueError as error:  # refusals are, and what a given topology cannot be read for
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Plan as root.")

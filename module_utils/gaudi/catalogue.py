@@ -230,7 +230,7 @@ class ModelEntry:
             architecture=Architecture.from_mapping(reader.raw("architecture"), f"{where}: architecture"),
             weights_bytes=reader.integer("weights_bytes", 1, _MOST),
             dtype=reader.choice("dtype", cls.DTYPES),
-            defaults=reader.mapping("defaults"),
+            defaults=reader.mapping("defaults", required=True),
             sources=reader.texts("sources", required=True),
             releases=reader.texts("releases"),
             release_defaults=_nested(reader.mapping("release_defaults"), f"{where}: release_defaults"),
@@ -342,7 +342,7 @@ class ReleaseEntry:
             name=reader.text("name", longest=32),
             title=reader.text("title", longest=128),
             rules=reader.choice("rules", cls.RULES),
-            software=reader.mapping("software"),
+            software=reader.mapping("software", required=True),
             image={
                 "registry": image.text("registry"),
                 "path": image.text("path"),
@@ -350,13 +350,16 @@ class ReleaseEntry:
                 "digest": image.text("digest", default=""),
             },
             fork_directory=reader.text("fork_directory"),
-            pins={key: Pin.from_mapping(pin, f"{where}: pins.{key}") for key, pin in reader.mapping("pins").items()},
-            constants=reader.mapping("constants"),
+            pins={
+                key: Pin.from_mapping(pin, f"{where}: pins.{key}")
+                for key, pin in reader.mapping("pins", required=True).items()
+            },
+            constants=reader.mapping("constants", required=True),
             environment=reader.text_mapping("environment"),
             execution_modes=reader.text_mapping("execution_modes"),
             unsupported=reader.text_mapping("unsupported"),
-            arguments=_flat(reader.mapping("arguments"), f"{where}: arguments"),
-            variables=_flat(reader.mapping("variables"), f"{where}: variables"),
+            arguments=_flat(reader.mapping("arguments", required=True), f"{where}: arguments"),
+            variables=_flat(reader.mapping("variables", required=True), f"{where}: variables"),
             sources=reader.texts("sources", required=True),
         )
 

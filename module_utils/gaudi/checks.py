@@ -174,9 +174,9 @@ class Reader:
         items = sequence(self.raw(key), self._what(key), longest)
         return tuple(text(item, self._what(key)) for item in items)
 
-    def mapping(self, key: str) -> Mapping[str, object]:
-        """A mapping, empty when the key is absent."""
-        return mapping(self.raw(key), self._what(key)) if self.has(key) else {}
+    def mapping(self, key: str, *, required: bool = False) -> Mapping[str, object]:
+        """A mapping, empty when the key is absent and not required."""
+        return mapping(self.raw(key), self._what(key)) if required or self.has(key) else {}
 
     def text_mapping(self, key: str) -> dict[str, str]:
         """A mapping of text to text, empty when the key is absent."""

@@ -1,0 +1,350 @@
+"""Several requests in one call, model defaults, mounts, and the module itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.plan_many import plan_all
+from ansible.module_utils.gaudi.plan_weights import header_bytes, weights_from
+from ansible.module_utils.testing import patch_module_args
+
+from . import vendor
+
+
+def _module() -> Any:
+    """The module; the action plugin beside it has the same name and comes first on the path."""
+    path = vendor.ROOT / "library" / "serving_plan.py"
+    spec = importlib.util.spec_from_file_location("serving_plan_module", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+serving_plan = _module()
+
+
+def plans(requests: list[Any], release: str = "1.22", where: str = "oam8") -> list[dict[str, Any]]:
+    models = {request["model"] for request in requests if "model" in request}
+    found = vendor.catalogue(release)
+    for model in models:
+        found.models.update(vendor.catalogue(release, model).models)
+    answers: list[dict[str, Any]] = plan_all(requests, found, vendor.topology(where), weights_root="/data/models")
+    return answers
+
+
+def modules(plan: dict[str, Any]) -> list[int]:
+    return [module["module_id"] for module in plan["modules"]]
+
+
+def test_earlier_instances_take_cards_and_ports() -> None:
+    first, second, third, fourth = plans(
+        [
+            {"instance": "a", "model": "qwq-32b", "port": 30001},
+            {"instance": "b", "model": "qwen3-8b", "port": 30002},
+            {"instance": "c", "model": "qwen3-8b", "port": 30001},
+            {"instance": "d", "weights": "/models/x", "tensor_parallel_size": 8, "port": 30004},
+        ]
+    )
+    assert modules(first) == [0, 1]
+    assert modules(second) == [4, 5]
+    assert "30001" in third["refused"]
+    assert "planned for a" in third["refused"]
+    assert "planned for b" in fourth["refused"]
+    assert fourth["instance"] == "d"
+
+
+def test_two_instances_never_share_a_card() -> None:
+    answers = plans(
+        [{"instance": name, "weights": "/m/x", "modules": [3], "port": port} for port, name in ((1, "a"), (2, "b"))]
+    )
+    assert modules(answers[0]) == [3]
+    assert "planned for a" in answers[1]["refused"]
+
+
+def test_one_name_is_one_instance() -> None:
+    answers = plans([{"instance": "a", "weights": "/m/x"}, {"instance": "a", "weights": "/m/x", "port": 2}])
+    assert "Two requests" in answers[1]["refused"]
+
+
+def test_a_refused_request_takes_nothing() -> None:
+    answers = plans([{"instance": "a", "weights": "/m/x", "max_num_seqs": 0}, {"instance": "b", "weights": "/m/x"}])
+    assert "refused" in answers[0]
+    assert modules(answers[1]) == [0]
+
+
+@pytest.mark.parametrize("request_", [None, 5, "x", [], {"instance": 5}, {"instance": "x" * 100}])
+def test_a_request_that_is_none_is_refused(request_: Any) -> None:
+    answers = plan_all([request_], vendor.catalogue("1.22"), vendor.topology("oam8"), weights_root="/data/models")
+    assert "refused" in answers[0]
+
+
+def test_model_defaults_release_defaults_and_the_request() -> None:
+    (plan,) = plans([{"model": "qwen3-8b"}], "1.21")
+    assert vendor.options(plan["arguments"])["--max-model-len"] == "8192"
+    # A length that is asked for replaces the default ranges, where a release can plan by length.
+    (plan,) = plans([{"model": "qwen3-8b", "max_model_len": 16384}])
+    assert plan["environment"]["VLLM_PROMPT_SEQ_BUCKET_MAX"] == "16384"
+    # Ranges that are asked for replace a default length.
+    (plan,) = plans([{"model": "deepseek-r1-distill-llama-8b", "input_range": [1, 9000]}])
+    assert plan["environment"]["VLLM_PROMPT_SEQ_BUCKET_MAX"] == "9088"
+    (plan,) = plans([{"model": "qwen2-vl-7b-instruct", "extra_environment": {"VLLM_IMAGE_FETCH_TIMEOUT": "60"}}])
+    assert plan["environment"]["VLLM_IMAGE_FETCH_TIMEOUT"] == "60"
+    assert plan["environment"]["VLLM_VIDEO_FETCH_TIMEOUT"] == "30"
+
+
+def test_multimodal_limits_arrive_as_json() -> None:
+    (plan,) = plans([{"model": "qwen3-vl-30b-a3b-instruct"}])
+    options = vendor.options(plan["arguments"])
+    assert json.loads(str(options["--limit-mm-per-prompt"])) == {"image": 5, "video": 5}
+    assert json.loads(str(options["--mm-processor-kwargs"])) == {"max_pixels": 1003520, "min_pixels": 3136}
+
+
+def test_embedding_and_rerank_models_say_their_task() -> None:
+    embed, score = plans([{"model": "bge-m3"}, {"model": "bge-reranker-v2-m3"}])
+    assert vendor.options(embed["arguments"])["--task"] == "embed"
+    assert vendor.options(score["arguments"])["--task"] == "score"
+
+
+def test_paths_are_mounted_at_the_very_places_the_arguments_name() -> None:
+    (plan,) = plans(
+        [
+            {
+                "instance": "a",
+                "weights": "/data/a model",
+                "quantization_config": "/calib/q.json",
+                "recipe_cache": {"directory": "/data/cache", "size": 5},
+                "profile": True,
+            }
+        ]
+    )
+    mounts = {mount["target"]: mount for mount in plan["container"]["mounts"]}
+    assert mounts["/data/a model"] == {"source": "/data/a model", "target": "/data/a model", "read_only": True}
+    assert mounts["/data/cache"]["read_only"] is False
+    assert mounts["/calib"]["read_only"] is True
+    assert plan["environment"]["PT_HPU_RECIPE_CACHE_CONFIG"] == "/data/cache,false,5"
+    assert plan["environment"]["QUANT_CONFIG"] == "/calib/q.json"
+    assert plan["requires"]["files"] == ["/calib/q.json"]
+    assert plan["requires"]["disk_bytes"] == 5 << 20
+    # The trace is written where it outlives the container.
+    assert mounts[plan["container"]["working_directory"]]["read_only"] is False
+
+
+def test_a_relative_default_quantisation_file_is_found_from_the_working_directory() -> None:
+    (plan,) = plans([{"weights": "/models/Qwen3-8B", "dtype": "fp8"}], "1.21")
+    container = plan["container"]
+    place = f"{container['working_directory']}/{plan['environment']['QUANT_CONFIG'][2:]}".rpartition("/")[0]
+    assert {"source": "/data/models/quantization/qwen3-8b", "target": place, "read_only": True} in container["mounts"]
+
+
+def test_the_container_has_no_more_than_it_needs() -> None:
+    (plan,) = plans([{"instance": "a", "weights": "/m/x"}])
+    container = plan["container"]
+    assert container["name"] == "vllm-a"
+    assert container["capabilities"] == ["SYS_NICE"]
+    assert container["read_only"] is True
+    assert "privileged" not in container
+    assert "/dev" not in [mount["target"] for mount in container["mounts"]]
+    (deepseek,) = plans([{"instance": "a", "model": "deepseek-r1-0528"}], "deepseek-r1")
+    assert deepseek["container"]["capabilities"] == ["SYS_NICE", "SYS_PTRACE", "IPC_LOCK"]
+    assert deepseek["container"]["ulimits"]["memlock"] == -1
+    target = "/opt/vllm-fork/scripts/nc_workspace_measure_kvcache"
+    assert target in [mount["target"] for mount in deepseek["container"]["mounts"]]
+    assert deepseek["requires"]["measurements"] == {
+        "path": "/data/models/ds-r1-0528-default-pile-g2-0529",
+        "files": 24,
+    }
+
+
+def test_a_hub_id_is_served_as_it_is() -> None:
+    (plan,) = plans([{"weights": "Qwen/Qwen3-8B"}])
+    assert "Qwen/Qwen3-8B" in plan["arguments"]
+    assert plan["requires"]["weights_path"] is None
+    assert plan["container"]["environment"]["HF_HOME"] == "/data/models/.hub"
+
+
+def test_a_mirror_replaces_the_registry_only() -> None:
+    found = vendor.catalogue("1.22")
+    (plan,) = plan_all(
+        [{"weights": "/m/x"}],
+        found,
+        vendor.topology("oam8"),
+        weights_root="/data/models",
+        image_registry="mirror.example:5000",
+    )
+    path = "gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
+    assert plan["image"] == f"mirror.example:5000/{path}"
+    (plan,) = plans([{"weights": "/m/x"}])
+    assert plan["image"] == f"vault.habana.ai/{path}"
+
+
+def test_gaudi3_serves_published_fp8_weights() -> None:
+    found = vendor.catalogue("1.22", "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic")
+    topology = json.loads(json.dumps(vendor.topology("oam8")).replace("HL-225", "HL-325L"))
+    request = {"model": "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic"}
+    (plan,) = plan_all([request], found, topology, weights_root="/data/models")
+    assert plan["requires"]["weights_path"] == "/data/models/Qwen3-VL-30B-A3B-Instruct"
+    assert plan["requires"]["conversion"] is None
+
+
+def test_a_plan_is_the_same_every_time() -> None:
+    assert plans([{"model": "qwq-32b", "instance": "a"}]) == plans([{"model": "qwq-32b", "instance": "a"}])
+
+
+def test_a_plan_takes_less_than_50_ms() -> None:
+    request = {"weights": "/m/x", "max_num_seqs": 512, "max_model_len": 131072, "tensor_parallel_size": 8}
+    best = []
+    for _ in range(5):
+        begin = time.process_time()
+        plans([request])
+        best.append(time.process_time() - begin)
+    assert min(best) < 0.05
+
+
+# ---- files
+
+
+def shard(path: Path, tensors: dict[str, tuple[str, int]]) -> None:
+    offset, header = 0, {}
+    for name, (kind, size) in tensors.items():
+        header[name] = {"dtype": kind, "shape": [size], "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(offset))
+
+
+def test_weights_are_measured_not_guessed(tmp_path: Path) -> None:
+    assert serving_plan.read_weights(str(tmp_path / "absent")) is None
+    empty = serving_plan.read_weights(str(tmp_path))
+    assert empty is not None
+    assert empty.bytes is None
+    shard(tmp_path / "model-1.safetensors", {"a": ("BF16", 200), "b": ("F32", 40)})
+    shard(tmp_path / "model-2.safetensors", {"c": ("F8_E4M3", 7)})
+    read = serving_plan.read_weights(str(tmp_path))
+    assert read is not None
+    assert read.bytes == 247
+    assert read.parameters == {"BF16": 100, "F32": 10, "F8_E4M3": 7}
+    assert not read.converted
+    index = {"weight_map": {"a": "model-1.safetensors", "z": "model-9.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    (tmp_path / ".gaudi-serving").mkdir()
+    (tmp_path / ".gaudi-serving" / "fp8.json").write_text("{}", encoding="utf-8")
+    read = serving_plan.read_weights(str(tmp_path))
+    assert read is not None
+    assert read.missing == ("model-9.safetensors",)
+    # With a shard missing the sum would be a guess.
+    assert read.bytes is None
+    assert read.converted
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\xff" * 8, struct.pack("<Q", 5), struct.pack("<Q", 2) + b"{"])
+def test_a_file_cut_short_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(Refusal, match=r"model\.safetensors"):
+        serving_plan.read_weights(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "header", [b"[]", b"{", b'{"a": 5}', b'{"a": {"dtype": "BF16"}}', b'{"a": {"data_offsets": 1}}']
+)
+def test_a_header_that_is_none_is_named(header: bytes) -> None:
+    with pytest.raises(Refusal, match="one"):
+        weights_from({"one": (header, 100)}, None)
+    with pytest.raises(Refusal, match="index"):
+        weights_from({}, header.decode())
+
+
+def test_a_header_as_long_as_the_file_allows() -> None:
+    assert header_bytes("x", struct.pack("<Q", 92), 100) == 92
+    with pytest.raises(Refusal):
+        header_bytes("x", struct.pack("<Q", 93), 100)
+
+
+# ---- the module
+
+
+def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
+    given = {
+        "release": vendor.content("releases", "1.22"),
+        "models": {"qwq-32b": vendor.content("models", "qwq-32b")},
+        "cards": vendor.content("", "cards"),
+        "topology": vendor.CASES["topologies"]["oam8"],
+        **arguments,
+    }
+    present = {name: value for name, value in given.items() if value is not None}
+    with patch_module_args(present), pytest.raises(SystemExit):
+        serving_plan.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_the_module_plans_for_a_machine_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(capsys, requests=[{"instance": "a", "model": "qwq-32b"}])
+    assert result["changed"] is False
+    assert modules(result["plans"][0]) == [0, 1]
+    assert len(result["topology"]["cards"]) == 8
+
+
+def test_the_module_fails_or_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    requests = [{"instance": "a", "model": "qwq-32b"}, {"instance": "b", "weights": "/m/x", "port": 0}]
+    failed = run(capsys, requests=requests)
+    assert failed["failed"]
+    assert "port" in failed["msg"]
+    reported = run(capsys, requests=requests, on_refusal="report")
+    assert "failed" not in reported
+    assert [sorted(plan)[:1] for plan in reported["plans"]][1] == ["instance"]
+    assert "port" in reported["plans"][1]["refused"]
+
+
+def test_the_module_reads_the_node(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serving_plan, "read_topology", lambda _module: vendor.topology("oam8"))
+    held = {"schema": 1, "reservations": {"other": {"cards": [{"module_id": 0, "serial": None}], "since": "x"}}}
+    (tmp_path / "cards.lock").write_text(json.dumps(held), encoding="utf-8")
+    (tmp_path / "QwQ-32B").mkdir()
+    shard(tmp_path / "QwQ-32B" / "model.safetensors", {"a": ("BF16", 2000)})
+    result = run(
+        capsys,
+        topology=None,
+        weights_root=str(tmp_path),
+        reservations_file=str(tmp_path / "cards.lock"),
+        requests=[{"instance": "a", "model": "qwq-32b"}],
+    )
+    plan = result["plans"][0]
+    assert modules(plan) == [4, 5]
+    assert plan["memory"]["weights_bytes"] == 2000
+    (tmp_path / "cards.lock").write_text("broken", encoding="utf-8")
+    failed = run(
+        capsys,
+        topology=None,
+        weights_root=str(tmp_path),
+        reservations_file=str(tmp_path / "cards.lock"),
+        requests=[{"instance": "a", "model": "qwq-32b"}],
+    )
+    assert failed["failed"]
+    assert str(tmp_path / "cards.lock") in failed["msg"]
+
+
+def test_a_wrong_catalogue_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = run(capsys, requests=[], release={"name": "1.22"})
+    assert "catalog/releases/1.22.yml" in failed["msg"]
+
+
+def test_the_module_is_what_it_says_it_is() -> None:
+    documented = yaml.safe_load(serving_plan.DOCUMENTATION)["options"]
+    assert yaml.safe_load(serving_plan.RETURN)
+    assert yaml.safe_load(serving_plan.EXAMPLES)
+    for name, option in serving_plan.ARGUMENT_SPEC.items():
+        for key in ("type", "required", "default", "choices", "elements"):
+            assert documented[name].get(key) == option.get(key), (name, key)
+    assert set(documented) == set(serving_plan.ARGUMENT_SPEC)

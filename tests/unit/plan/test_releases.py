@@ -1,0 +1,201 @@
+"""The release files: complete, pinned, and every plan within what its release knows."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.catalogue import CardType, ModelEntry, ReleaseEntry
+from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.plan_arguments import CHECKED, normal
+from ansible.module_utils.gaudi.plan_family import FAMILIES, WITHOUT_EFFECT
+from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
+from ansible.module_utils.gaudi.request import OPTIONS, READERS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from . import vendor
+
+RELEASES = sorted(path.stem for path in (vendor.CATALOG / "releases").glob("*.yml"))
+FORKS = {
+    "1.16": "14f489ea6",
+    "1.18": "84922944d",
+    "1.21": "277a33cd9",
+    "1.22": "4cd8c0613",
+    "1.22-2025.11": "17a7946f4",
+    "deepseek-r1": "687dd5bbd",
+    "deepseek-r1-2025.11": "016b6bd20",
+}
+
+
+def entry(release: str) -> ReleaseEntry:
+    return ReleaseEntry.from_mapping(vendor.content("releases", release))
+
+
+def test_the_releases_of_the_manuals_are_there() -> None:
+    assert sorted(FORKS) == RELEASES
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_pins_are_commits_and_images_are_builds(release: str) -> None:
+    read = entry(release)
+    assert read.name == release
+    assert read.pins["vllm_fork"].commit.startswith(FORKS[release])
+    for pin in read.pins.values():
+        assert re.fullmatch(r"[0-9a-f]{40}", pin.commit)
+    triple = {"vllm_fork", "vllm_hpu_extension", "neural_compressor"}
+    # The releases whose requirement files name branches of the other two.
+    if release.startswith(("1.22", "deepseek")):
+        assert set(read.pins) == triple
+    assert read.image["tag"] == read.software["driver"]
+    assert str(read.software["release"]) in read.image["path"]
+    assert read.image["path"].endswith(f"-{read.software['pytorch']}")
+    assert read.fork_directory == "/opt/vllm-fork"
+    assert read.rules in FAMILIES
+    assert set(read.execution_modes) >= {"0 0", "0 1", "1 0", "1 1"}
+
+
+def test_a_tag_that_moves_is_refused() -> None:
+    content = vendor.content("releases", "1.22")
+    moved = {**content, "image": {**content["image"], "tag": "latest"}}
+    with pytest.raises(Refusal, match="latest"):
+        ReleaseEntry.from_mapping(moved)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_is_exported_is_read(release: str) -> None:
+    read = entry(release)
+    assert set(read.environment) <= read.variables
+    for key in ("fp8_environment", "bfloat16_environment"):
+        assert set(read.constants.get(key, {})) <= read.variables
+
+
+def within_surface(release: str, plan: dict[str, Any]) -> None:
+    read = entry(release)
+    known = {normal(name) for name in read.arguments}
+    options = set(vendor.options(plan["arguments"]))
+    assert options <= known, options - known
+    checked = {name for name in plan["environment"] if CHECKED.match(name)}
+    assert checked <= read.variables, checked - read.variables
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in vendor.CASES["cases"]])
+def test_every_case_is_within_what_its_release_knows(case: dict[str, Any]) -> None:
+    plan = vendor.plan_case(case)
+    if "refused" not in plan:
+        within_surface(vendor.RELEASES[case["release"]], plan)
+        explained(plan)
+
+
+@pytest.mark.parametrize(("model", "release"), list(itertools.product(sorted(vendor.MODELS), RELEASES)))
+def test_every_model_on_every_release_is_within_what_it_knows(model: str, release: str) -> None:
+    plan = vendor.plan_request(release, {"model": model, "instance": "x"})
+    if "refused" in plan:
+        # Only releases the model is not known to be served with may refuse it.
+        assert release not in vendor.content("models", model).get("releases", []), plan["refused"]
+        return
+    within_surface(release, plan)
+    explained(plan)
+
+
+def explained(plan: dict[str, Any]) -> None:
+    """Every value has its rule, and the rule its source."""
+    values = {item["value"]: item for item in plan["explain"]}
+    assert len(values) == len(plan["explain"])
+    for name, value in plan["environment"].items():
+        assert values[f"environment.{name}"]["result"] == value
+    for option in vendor.options(plan["arguments"]):
+        assert any(normal(known.removeprefix("arguments.")) == option for known in values), option
+    for name in ("modules", "cpu_binding", "execution_mode"):
+        assert name in values
+    for item in plan["explain"]:
+        assert set(item) == {"value", "result", "rule", "source", "inputs"}
+        assert re.fullmatch(r"[a-z0-9.-]+", item["rule"])
+        assert item["source"]
+
+
+flags = st.fixed_dictionaries(
+    {},
+    optional={
+        "tensor_parallel_size": st.sampled_from([1, 2, 4, 8]),
+        "dtype": st.sampled_from(["auto", "bfloat16", "float32", "fp8", "awq", "gptq"]),
+        "kv_cache_dtype": st.sampled_from(["auto", "fp8_inc"]),
+        "skip_warmup": st.booleans(),
+        "profile": st.booleans(),
+        "zero_padding": st.booleans(),
+        "fused_sdpa": st.booleans(),
+        "fp32_softmax": st.booleans(),
+        "enforce_eager": st.booleans(),
+        "lazy_mode": st.booleans(),
+        "graph_reserved_mem": st.sampled_from([0.1, 0.4]),
+        "exponential_bucketing": st.booleans(),
+        "log_step_graph_compilation": st.booleans(),
+        "metrics_gc_details": st.booleans(),
+        "max_num_prefill_seqs": st.sampled_from([1, 4, "auto"]),
+        "scheduler_steps": st.sampled_from([1, 4]),
+        "trust_remote_code": st.booleans(),
+        "recipe_cache": st.sampled_from([False, "/data/cache"]),
+        "max_seq_len_to_capture": st.sampled_from([2048, 8192]),
+    },
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(flags, st.sampled_from(RELEASES), st.sampled_from(["/models/QwQ-32B", "/models/Qwen3-235B-A22B"]))
+def test_drawn_requests_are_within_what_the_release_knows(options: dict[str, Any], release: str, path: str) -> None:
+    plan = vendor.plan_request(release, {"weights": path, **options})
+    if "refused" not in plan:
+        within_surface(release, plan)
+        explained(plan)
+
+
+def test_every_option_is_read_and_documented() -> None:
+    text = (vendor.ROOT / "library" / "serving_plan.py").read_text(encoding="utf-8")
+    found = re.search(r'DOCUMENTATION = r"""(.*?)"""', text, re.DOTALL)
+    assert found
+    documented = yaml.safe_load(found.group(1))["options"]["requests"]["suboptions"]
+    assert set(documented) == set(OPTIONS) == set(READERS)
+    for options in WITHOUT_EFFECT.values():
+        assert set(options) <= set(OPTIONS)
+
+
+def test_cards() -> None:
+    cards = CardType.table(vendor.content("", "cards"))
+    assert {"HL-205", "HL-225", "HL-288", "HL-288E", "HL-325", "HL-325L", "HL-338"} <= set(cards)
+    assert cards["HL-225"].memory_mib == 98304
+    assert cards["HL-288E"].pci_ids == ("1da3:1021",)
+    assert cards["HL-288E"].cards_without_host_nics == 4
+    assert cards["HL-225"].bandwidth_floor["8"] < 258.2
+    assert {name for name, card in cards.items() if card.fp8_max == 240} >= {"HL-225", "HL-288", "HL-288E"}
+
+
+@pytest.mark.parametrize("key", ["rules", "image", "constants", "arguments", "variables", "pins", "sources"])
+def test_a_release_file_that_lacks_a_key_is_refused_by_name(key: str) -> None:
+    content = vendor.content("releases", "1.22")
+    with pytest.raises(Refusal, match=rf"catalog/releases/1\.22\.yml.*{key}"):
+        ReleaseEntry.from_mapping({name: value for name, value in content.items() if name != key})
+    with pytest.raises(Refusal, match=r"catalog/releases/1\.22\.yml.*surprise"):
+        ReleaseEntry.from_mapping({**content, "surprise": 1})
+
+
+@pytest.mark.parametrize("key", ["max_num_seqs", "port", "padding_limit", "decode_bs_step"])
+def test_a_constant_that_is_missing_is_refused_by_name(key: str) -> None:
+    content = vendor.content("releases", "1.22")
+    constants = {name: value for name, value in content["constants"].items() if name != key}
+    found = Catalogue.from_mappings({**content, "constants": constants}, {}, vendor.content("", "cards"))
+    request = {"weights": "/models/x", "max_model_len": 1024}
+    plan = plan_all([request], found, vendor.topology("oam8"), weights_root="/data/models")[0]
+    assert key in plan["refused"]
+    assert "catalog/releases/1.22.yml" in plan["refused"]
+
+
+@pytest.mark.parametrize("key", ["name", "architecture", "weights_bytes", "dtype", "directory", "sources"])
+def test_a_model_file_that_lacks_a_key_is_refused_by_name(key: str) -> None:
+    content = {name: value for name, value in vendor.content("models", "qwq-32b").items() if name != key}
+    with pytest.raises(Refusal, match=key):
+        ModelEntry.from_mapping(content)
+    with pytest.raises(Refusal, match="surprise"):
+        ModelEntry.from_mapping({**vendor.content("models", "qwq-32b"), "surprise": 1})
