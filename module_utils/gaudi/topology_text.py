@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .topology_users import describe_user, printable
+from .topology_users import describe_user, is_own, printable
 
 WIDTH = 100
 _MIB_PER_GIB = 1024
@@ -114,7 +114,10 @@ def _owners(card: Mapping[str, Any], holder: str | None) -> str:
     for user in card["users"]:
         owner = user["container_name"] or user["container"] or user["unit"] or ""
         processes.setdefault(owner, []).append(user)
-    parts = [card["state"]] * (card["state"] not in (None, "operational")) + [f"for {holder}"] * bool(holder)
+    parts = [card["state"]] * (card["state"] not in (None, "operational"))
+    # An instance that runs on its card is seen there by its unit's or container's name.
+    if holder is not None and not any(is_own(user, holder) for user in card["users"]):
+        parts.append(f"for {holder}")
     for owner, users in processes.items():
         # A server runs a process or more for each card; their number says enough.
         parts += [f"{owner}, {len(users)} processes"] if owner and len(users) > 1 else map(_in_short, users)

@@ -16,13 +16,13 @@ PICTURE = """\
 |      0      3  0000:4d:00.0  AM50016133       0.8  27 C  21/21  for qwq-32b                      |
 |      1      2  0000:34:00.0  AM50016132       0.8  27 C  21/21  for qwq-32b                      |
 |      2      7  0000:b4:00.0  AM50016137       0.8  27 C  21/21  free                             |
-|      3      0  0000:33:00.0  AM50016130       0.8  27 C  21/21  ray.service, pid 4242            |
+|      3      0  0000:33:00.0  AM50016130       0.8  27 C  21/21  for qwq-32b-long-context;        |
+|                                                                 ray.service, pid 4242            |
 +--------------------------------------------------------------------------------------------------+
 
 +- NUMA node 1, CPUs 40-79, 120-159 ---------------------------------------------------------------+
 | module  accel  address       serial      used GiB  temp  links  who has it                       |
-|      4      5  0000:9b:00.0  AM50016135       0.8  27 C  21/21  for qwen3-8b; vllm-qwen3-8b, 2   |
-|                                                                 processes                        |
+|      4      5  0000:9b:00.0  AM50016135       0.8  27 C  21/21  vllm-qwen3-8b, 2 processes       |
 |      5      4  0000:4e:00.0  AM50016134       0.8  27 C  20/21  free                             |
 |      6      6  0000:b3:00.0  AM50016136       0.8  27 C  21/21  free                             |
 |      7      1  0000:9a:00.0  AM50016131       0.8  27 C  21/21  free                             |
@@ -61,7 +61,7 @@ def test_a_node() -> None:
             container_names={"abababababab": "vllm-qwen3-8b"},
         )
     )
-    assert describe_node(topology, {0: "qwq-32b", 1: "qwq-32b", 4: "qwen3-8b"}) == PICTURE
+    assert describe_node(topology, {0: "qwq-32b", 1: "qwq-32b", 3: "qwq-32b-long-context", 4: "qwen3-8b"}) == PICTURE
 
 
 def test_a_given_topology_shows_only_what_is_known() -> None:
