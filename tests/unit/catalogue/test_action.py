@@ -1,0 +1,149 @@
+"""The action: one call of the module for all requests, answers in their order, words for what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.gaudi.request import OPTIONS
+
+from action_plugins import serving_plan
+from action_plugins.serving_plan import ActionModule
+from library import serving_plan as module
+
+# What a request says and a catalogue must not: what belongs to a site, to one instance, or to one look at it.
+SITE = {
+    "instance",
+    "model",
+    "weights",
+    "model_config",
+    "served_model_name",
+    "modules",
+    "profile",
+    "recipe_cache",
+    "trust_remote_code",
+    "node_address",
+    "network_interface",
+    "log_step_graph_compilation",
+    "log_step_graph_compilation_all",
+    "log_step_cpu_fallbacks",
+    "log_step_cpu_fallbacks_all",
+    "metrics_gc_details",
+}
+
+
+def test_a_catalogue_may_say_whatever_a_request_may_except_what_belongs_to_a_site() -> None:
+    schema = serving_plan._validator("model").schema
+    assert isinstance(schema, dict)
+    assert set(schema["$defs"]["options"]["properties"]) | SITE == set(OPTIONS)
+    assert not set(schema["$defs"]["options"]["properties"]) & SITE
+
+
+def test_the_action_passes_only_what_the_module_takes() -> None:
+    own = {"topology_file", "page"}
+    assert set(ActionModule.SPEC) - own <= set(module.ARGUMENT_SPEC)
+
+
+class Planner:
+    """Stands in for the node: answers each request with a small plan, and remembers what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+
+    def __call__(self, name: str, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append((name, arguments, task_vars))
+        plans = [
+            {
+                "instance": request.get("instance"),
+                "model": request.get("model"),
+                "requires": {"weights_path": "/data/models/X"},
+            }
+            for request in arguments["requests"]
+        ]
+        return {"changed": False, "plans": plans, "topology": {"schema": 1, "cards": []}}
+
+
+def run(options: dict[str, Any], *, transport: str = "ssh") -> tuple[dict[str, Any], Planner]:
+    task = MagicMock()
+    task.args = {"release": "1.22", **options}
+    task.async_val = 0
+    task.action = "serving_plan"
+    connection = MagicMock(transport=transport)
+    action = ActionModule(task, connection, MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
+    planner = Planner()
+    action._execute_module = planner
+    result: dict[str, Any] = action.run(task_vars={"ansible_python_interpreter": "/usr/bin/python3.9"})
+    return result, planner
+
+
+def test_one_call_with_the_files_the_requests_name() -> None:
+    requests = [{"instance": "a", "model": "qwen3-8b"}, {"instance": "b", "model": "qwen3-8b"}, {"weights": "/w"}]
+    result, planner = run({"requests": requests, "weights_root": "/w", "image_registry": "mirror:5000"})
+    ((name, arguments, _),) = planner.calls
+    assert name == "serving_plan"
+    assert arguments["requests"] == requests
+    assert set(arguments["models"]) == {"qwen3-8b"}
+    assert arguments["release"]["name"] == "1.22"
+    assert "HL-225" in arguments["cards"]["cards"]
+    assert (arguments["weights_root"], arguments["image_registry"]) == ("/w", "mirror:5000")
+    assert "topology" not in arguments
+    assert [plan["instance"] for plan in result["plans"]] == ["a", "b", None]
+    assert result["how_to_get"]["a"].startswith("Get them with: hf download Qwen/Qwen3-8B --revision ")
+
+
+def test_refusals_keep_their_place() -> None:
+    requests = [{"instance": "a", "model": "nope"}, {"instance": "b", "model": "qwen3-8b"}, 5, {"weights": "/w"}]
+    result, planner = run({"requests": requests, "on_refusal": "report"})
+    assert planner.calls[0][1]["requests"] == [requests[1], requests[3]]
+    first, second, third, fourth = result["plans"]
+    assert first["instance"] == "a"
+    assert first["refused"].startswith('There is no model "nope"')
+    assert second["model"] == "qwen3-8b"
+    assert third["refused"] == "A request must be a mapping such as {model: qwen3-8b}, not 5."
+    assert "refused" not in fourth
+
+
+def test_a_refusal_fails_before_the_node_is_asked() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"There is no model .*Did you mean qwen3-8b"):
+        run({"requests": [{"model": "qwen3-8"}]})
+
+
+@pytest.mark.parametrize("requests", [[{"instance": "a", "model": "qwen3-8b"}], [{"instance": "a"}, {"instance": "b"}]])
+def test_an_unknown_release_is_reported_for_every_request(requests: list[Any]) -> None:
+    result, planner = run({"requests": requests, "release": "1.23", "on_refusal": "report"})
+    assert not planner.calls
+    assert [plan["instance"] for plan in result["plans"]] == [request["instance"] for request in requests]
+    assert all("There is no release" in plan["refused"] for plan in result["plans"])
+    with pytest.raises(AnsibleActionFail, match="There is no release"):
+        run({"requests": requests, "release": "1.23"})
+
+
+def test_a_module_that_fails_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Planner, "__call__", lambda *_, **__: {"failed": True, "msg": "no driver"})
+    result, _ = run({"requests": [{"model": "qwen3-8b"}], "page": True})
+    assert result == {"failed": True, "msg": "no driver"}
+
+
+def test_the_controller_plans_with_the_playbooks_own_interpreter() -> None:
+    requests = [{"model": "qwen3-8b"}]
+    assert run({"requests": requests}, transport="local")[1].calls[0][2]["ansible_python_interpreter"] == sys.executable
+    assert run({"requests": requests})[1].calls[0][2]["ansible_python_interpreter"] == "/usr/bin/python3.9"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"requests": "nonsense: ["}, {"requests": 5}, {"requests": [], "topology_file": "/no/such/file.yml"}],
+)
+def test_nonsense_is_one_sentence(options: dict[str, Any]) -> None:
+    with pytest.raises(AnsibleActionFail) as caught:
+        run({**options, "on_refusal": "report"})
+    assert "Traceback" not in str(caught.value)
+
+
+def test_options_of_the_task_are_checked() -> None:
+    for options in ({"requests": [], "on_refusal": "ignore"}, {"requests": [], "relaese": "1.22"}, {}):
+        with pytest.raises(Exception, match=r"on_refusal|relaese|requests"):
+            run(options)
