@@ -78,10 +78,10 @@ def test_latent_attention_is_not_divided() -> None:
 
 @pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11"])
 def test_the_model_length_holds_input_and_output(release: str) -> None:
-    ranges = {"input_range": [4, 6000], "output_range": [4, 2000], "max_num_batched_tokens": 16384}
+    ranges: dict[str, Any] = {"input_range": [4, 6000], "output_range": [4, 2000], "max_num_batched_tokens": 16384}
     sentence("max_model_len", "6000 + 2000 = 8000", release=release, max_model_len=7000, **ranges)
     assert not warned(plan(release, max_model_len=9000, **ranges), "chat template")
-    exact = {**ranges, "input_range": [4, 6192]}
+    exact: dict[str, Any] = {**ranges, "input_range": [4, 6192]}
     assert warned(plan(release, max_model_len=8192, **exact), "chat template")
 
 
@@ -122,7 +122,11 @@ def test_float16(dtype: str) -> None:
 def test_experts_decide_about_expert_parallelism() -> None:
     assert "--enable-expert-parallel" in plan(model_config=MIXTRAL, tensor_parallel_size=2)["arguments"]
     assert "--enable-expert-parallel" not in plan(model_config=LLAMA_70B, tensor_parallel_size=4)["arguments"]
-    named = {"weights": "/models/Mixtral-of-nothing", "model_config": LLAMA_70B, "tensor_parallel_size": 4}
+    named: dict[str, Any] = {
+        "weights": "/models/Mixtral-of-nothing",
+        "model_config": LLAMA_70B,
+        "tensor_parallel_size": 4,
+    }
     assert "--enable-expert-parallel" not in plan(**named)["arguments"]
     assert "--enable-expert-parallel" in plan()["arguments"]
 
