@@ -62,6 +62,10 @@ options:
     description: How far the two clocks may be apart, in seconds. The way to the node is part of it.
     type: float
     default: 60.0
+  habana_path:
+    description: The vendor's container runtime, which must be on the node already. Empty where it is installed later.
+    type: str
+    default: ""
   daemon_json:
     description: The engine's configuration file. It is only read, and refused when it cannot be merged with.
     type: path
@@ -107,11 +111,13 @@ node:
   sample: {"system": "Debian GNU/Linux 12 (bookworm)", "kernel": "6.1.0-18-amd64", "cards": 8}
 """
 
+import os
 import platform
 import re
 import shutil
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +136,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "how_to_get": {"type": "dict", "default": {}},
     "controller_time": {"type": "float", "required": True},
     "clock_tolerance": {"type": "float", "default": 60.0},
+    "habana_path": {"type": "str", "default": ""},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
 }
 
@@ -190,10 +197,15 @@ def container_id(module: AnsibleModule, name: str) -> str | None:
 
 
 def port_holder(module: AnsibleModule, plan: Mapping[str, Any]) -> str | None:
-    """Say who keeps a plan's port from being bound, or None when nobody but the instance itself does."""
+    """Say who keeps a plan's port from being bound, or None when nobody but the instance itself does.
+
+    Raises socket.gaierror when the node does not know the host the instance is to listen on.
+    """
     listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
     listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
-    blocking = preflight.blocking_listeners(listeners, plan["listen"]["host"], int(plan["listen"]["port"]))
+    host, port = plan["listen"]["host"], int(plan["listen"]["port"])
+    addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    blocking = [each for address in addresses for each in preflight.blocking_listeners(listeners, address, port)]
     own = container_id(module, plan["container"]["name"]) if blocking else None
     for listener in blocking:
         pid = holder_of(listener.inode)
@@ -214,29 +226,54 @@ def image_present(module: AnsibleModule, image: str) -> bool:
     return bool(code == 0)
 
 
-def check_daemon_json(path: str) -> list[preflight.Problem]:
-    """Refuse an engine configuration that cannot be merged with; the engine itself would refuse it as well."""
+def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
+    """Refuse a port that is taken, and a host name that is none of this node's."""
     try:
-        docker_daemon.parse(read_text(path), path)
+        found: list[preflight.Problem] = preflight.check_port(plan, port_holder(module, plan))
+    except socket.gaierror as error:
+        found = [preflight.unknown_host(plan, str(error.strerror))]
+    return found
+
+
+def check_plan(module: AnsibleModule, plan: Mapping[str, Any], advice: str) -> list[preflight.Problem]:
+    """Check what one planned instance needs of this node."""
+    problems: list[preflight.Problem] = preflight.check_name(plan)
+    if not problems:
+        problems += preflight.check_weights(plan, weights_present(plan), advice)
+        problems += check_listen(module, plan)
+    return problems
+
+
+def weights_present(plan: Mapping[str, Any]) -> bool:
+    """Tell whether a plan's weights are on the node, as far as their configuration shows."""
+    path = plan["requires"]["weights_path"]
+    return bool(path) and Path(path, "config.json").is_file()
+
+
+def check_space(module: AnsibleModule, plans: Sequence[Mapping[str, Any]], size: int) -> list[preflight.Problem]:
+    """Check that there is room for images and weights that are not there; and that the engine can be configured."""
+    path = module.params["daemon_json"]
+    text = read_text(path)
+    try:
+        docker_daemon.parse(text, path)
     except ValueError as error:
         return [preflight.Problem("daemon_json", str(error))]
-    return []
-
-
-def check_plans(
-    module: AnsibleModule, plans: list[Mapping[str, Any]], params: Mapping[str, Any], data_root: str
-) -> list[preflight.Problem]:
-    """Check what the planned instances need of this node: weights, ports, room for their images."""
-    problems: list[preflight.Problem] = []
-    for plan in plans:
-        path = plan["requires"]["weights_path"]
-        present = bool(path) and Path(path, "config.json").is_file()
-        problems += preflight.check_weights(plan, present, params["how_to_get"].get(plan["instance"], ""))
-        problems += preflight.check_port(plan, port_holder(module, plan))
     missing = sorted({plan["image"] for plan in plans if not image_present(module, plan["image"])})
-    rooms = [room(f"image {image}", data_root, params["image_bytes"]) for image in missing]
-    problems += preflight.check_room(rooms)
+    rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in missing]
+    rooms += [
+        room(f"the weights of {plan['instance']}", plan["requires"]["weights_path"], plan["requires"]["weights_bytes"])
+        for plan in plans
+        if plan["requires"].get("weights_bytes") and plan["requires"]["weights_path"] and not weights_present(plan)
+    ]
+    problems: list[preflight.Problem] = preflight.check_room(rooms)
     return problems
+
+
+def recipe_rooms(plan: Mapping[str, Any]) -> list[preflight.Room]:
+    """What an instance writes to beside its weights: the cache of compiled recipes."""
+    wanted = int(plan["requires"].get("disk_bytes") or 0)
+    places = [mount["source"] for mount in plan["container"].get("mounts", []) if not mount["read_only"]]
+    return [room(f"{plan['instance']}: the recipe cache", place, wanted) for place in places if wanted]
 
 
 def main() -> None:
@@ -252,16 +289,22 @@ def main() -> None:
     problems += preflight.check_kernel(os_release, kernel, params["release"], params["software"])
     problems += preflight.check_cards(topology, params["expected_cards"])
     problems += preflight.check_driver(topology.get("driver_version"), params["release"], params["software"])
-    broken = check_daemon_json(params["daemon_json"])
-    root = "/var/lib/docker" if broken else docker_daemon.data_root(read_text(params["daemon_json"]))
-    problems += broken
-    problems += check_plans(module, [plan for plan in params["plans"] if not plan.get("refused")], params, root)
+    habana = params["habana_path"]
+    problems += preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
+    plans = [plan for plan in params["plans"] if not plan.get("refused")]
+    for plan in plans:
+        problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""))
+    problems += check_space(module, plans, params["image_bytes"])
+    findings = preflight.system_warnings(os_release, params["release"], params["software"])
+    findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
+    for plan in plans:
+        findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
+        findings += preflight.room_findings(recipe_rooms(plan))
     node = {"system": os_release.get("PRETTY_NAME"), "kernel": kernel, "cards": len(topology.get("cards", []))}
     module.exit_json(
         changed=False,
         problems=[problem.as_dict() for problem in problems],
-        findings=preflight.system_warnings(os_release, params["release"], params["software"])
-        + [finding["message"] for finding in topology.get("findings", []) if finding["severity"] == "warning"],
+        findings=findings,
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
     )

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 GIB = 1024**3
+# Names listed in a sentence; more are counted.
+SHOWN = 5
 # How the planner refuses a request on a node without cards (a test holds the two together).
 NO_CARDS = "but none was found on the node"
 # What the roles can set up: ID and VERSION_ID of /etc/os-release, and the name for people.
@@ -226,21 +228,61 @@ def gib(size: int) -> str:
     return f"{max(size / GIB, 0.1 if size else 0.0):.1f} GiB"
 
 
+def room_findings(rooms: Sequence[Room]) -> list[str]:
+    """Say where something that grows may run out of room; it is no reason not to begin."""
+    return [
+        f"{room.what} may grow to {gib(room.wanted)} in {room.path}, "
+        f"and {gib(room.free)} are free on {room.filesystem}."
+        for room in rooms
+        if room.wanted > room.free
+    ]
+
+
+def check_name(plan: Mapping[str, Any]) -> list[Problem]:
+    """Refuse a request without a name: the planner answers it, but there is no unit to make of it."""
+    if plan.get("instance"):
+        return []
+    what = plan.get("model") or plan.get("served_model_name")
+    return [
+        Problem(
+            "request",
+            f"A request for {what} in gaudi_serving_instances has no instance. "
+            "Give it a name, such as instance: chat; its unit is then vllm-chat.service.",
+        )
+    ]
+
+
 def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[Problem]:
     """Refuse an instance whose weights are not on the node: no role of site.yml brings them.
 
     ``advice`` says where they come from; without it the sentence says what is always right.
     """
-    path = plan["requires"]["weights_path"]
+    path, missing = plan["requires"]["weights_path"], plan["requires"].get("weights_missing") or []
+    if present and not missing:
+        return []
+    if not path:
+        seen = "the weights are named by a hub's id, but an instance serves a directory of its node"
+    elif missing:
+        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])} missing" + (
+            f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        )
+    else:
+        size = plan["requires"].get("weights_bytes")
+        seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")
+    todo = advice or "Copy them to the node, or set gaudi_weights_root to where they are."
+    return [Problem("weights", f"{plan['instance']}: {seen}. {todo}")]
+
+
+def check_runtime(path: str, present: bool) -> list[Problem]:
+    """Refuse a node without the vendor's container runtime, where no role installs it."""
     if present or not path:
         return []
-    size = plan["requires"].get("weights_bytes")
     return [
         Problem(
-            "weights",
-            f"{plan['instance']}: the weights are not at {path} (no config.json there)"
-            + (f"; they take {gib(int(size))}" if size else "")
-            + f". {advice or 'Copy them there, or set gaudi_weights_root to where they are.'}",
+            "habana_runtime",
+            f"{path} is not on the node, but without it no container gets a card. Install the package "
+            'habanalabs-container-runtime (the installer\'s type "base" leaves it out), or set '
+            "container_runtime_habana_repository and container_runtime_habana_key so that it is installed.",
         )
     ]
 
@@ -291,6 +333,15 @@ def check_port(plan: Mapping[str, Any], holder: str | None) -> list[Problem]:
             "Stop that program, or give the instance another port.",
         )
     ]
+
+
+def unknown_host(plan: Mapping[str, Any], why: str) -> Problem:
+    """Refuse a host name that the node cannot turn into an address; ``why`` are the resolver's words."""
+    return Problem(
+        "host",
+        f"{plan['instance']}: host is {plan['listen']['host']}, which the node does not know ({why}). "
+        "Give an address of the node, or leave it out to listen on 127.0.0.1.",
+    )
 
 
 def check_release(release: str, known: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[Problem]:

@@ -353,3 +353,57 @@ def test_room_is_asked_for_where_the_engine_keeps_images(run: Run, tmp_path: Pat
 def test_weights_without_a_config_are_missing(run: Run, tmp_path: Path) -> None:
     ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, 1)]))
     assert [problem["id"] for problem in ran["problems"]] == ["weights"]
+
+
+def test_a_host_the_node_does_not_know_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    wanted = {**plan(tmp_path, 1), "listen": {"host": "no-such-host.invalid", "port": 1}}
+    ran = run(gaudi_preflight, preflight(plans=[wanted]))
+    assert [problem["id"] for problem in ran["problems"]] == ["host"]
+    assert "host is no-such-host.invalid, which the node does not know" in ran["problems"][0]["message"]
+
+
+def test_a_host_may_be_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        answers: dict[str, Answer] = {"docker container inspect": (1, "", "No such container"), "docker image": ABSENT}
+        wanted = {**plan(tmp_path, port), "listen": {"host": "localhost", "port": port}}
+        ran = run(gaudi_preflight, preflight(plans=[wanted]), answers)
+    assert [problem["id"] for problem in ran["problems"]] == ["port"]
+
+
+def test_warnings_are_findings_and_no_problems(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    wanted = plan(tmp_path, 1)
+    wanted["warnings"] = ["Memory is tight."]
+    wanted["requires"]["disk_bytes"] = 1 << 60
+    wanted["container"]["mounts"] = [
+        {"source": str(tmp_path / "cache"), "read_only": False},
+        {"source": str(tmp_path), "read_only": True},
+    ]
+    ran = run(gaudi_preflight, preflight(plans=[wanted], software={"systems": ["ubuntu22.04"]}))
+    assert ran["problems"] == []
+    assert ran["findings"][0].startswith("The vendor supports release 1.22 on ubuntu22.04;")
+    assert ran["findings"][1] == "one: Memory is tight."
+    assert ran["findings"][2].startswith("one: the recipe cache may grow to ")
+    assert len(ran["findings"]) == 3
+
+
+@pytest.mark.parametrize(("path", "ids"), [("/bin/sh", []), ("/bin/no-such", ["habana_runtime"]), ("", [])])
+def test_the_container_runtime_is_looked_for(run: Run, path: str, ids: list[str]) -> None:
+    ran = run(gaudi_preflight, preflight(habana_path=path))
+    assert [problem["id"] for problem in ran["problems"]] == ids
+
+
+def test_a_request_without_a_name_is_a_problem_not_a_crash(run: Run, tmp_path: Path) -> None:
+    ran = run(gaudi_preflight, preflight(plans=[{**plan(tmp_path, 1), "instance": None, "model": "qwen3-8b"}]))
+    assert [problem["id"] for problem in ran["problems"]] == ["request"]
+
+
+def test_weights_that_are_still_to_come_need_room_too(run: Run, tmp_path: Path) -> None:
+    wanted = plan(tmp_path, 1)
+    wanted["requires"]["weights_bytes"] = 1 << 60
+    ran = run(gaudi_preflight, preflight(plans=[wanted]))
+    assert [problem["id"] for problem in ran["problems"]] == ["weights", "disk"]
+    assert "for the weights of one" in ran["problems"][1]["message"]

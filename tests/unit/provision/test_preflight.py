@@ -175,6 +175,39 @@ def test_missing_weights_are_refused_with_place_and_size() -> None:
     assert "they take" not in only(preflight.check_weights(unknown, present=False, advice=""))
 
 
+def test_weights_that_are_not_complete_are_refused_by_name() -> None:
+    missing = [f"model-{n}.safetensors" for n in range(7)]
+    half = plan(requires={"weights_path": "/data/models/Half", "weights_missing": missing})
+    message = only(preflight.check_weights(half, present=True, advice="Fetch them again."))
+    assert message.startswith("qwen3-8b: the weights in /data/models/Half are not complete: model-0.safetensors, ")
+    assert message.endswith("model-4.safetensors missing and 2 more. Fetch them again.")
+
+
+def test_a_hubs_id_is_no_directory() -> None:
+    hub = plan(requires={"weights_path": None, "weights_bytes": None})
+    assert "named by a hub's id" in only(preflight.check_weights(hub, present=False, advice=""))
+
+
+def test_a_request_without_a_name_cannot_be_served() -> None:
+    assert preflight.check_name(plan()) == []
+    message = only(preflight.check_name(plan(instance=None, model="qwen3-8b")))
+    assert message.startswith("A request for qwen3-8b in gaudi_serving_instances has no instance.")
+
+
+def test_a_missing_container_runtime_is_refused_unless_a_role_brings_it() -> None:
+    assert preflight.check_runtime("/usr/bin/habana", present=True) == []
+    assert preflight.check_runtime("", present=False) == []
+    assert "/usr/bin/habana is not on the node" in only(preflight.check_runtime("/usr/bin/habana", present=False))
+
+
+def test_what_may_grow_is_a_finding() -> None:
+    cache = preflight.Room("one: the recipe cache", "/data/cache", "/data", 40 * GIB, 10 * GIB)
+    assert preflight.room_findings([cache]) == [
+        "one: the recipe cache may grow to 40.0 GiB in /data/cache, and 10.0 GiB are free on /data."
+    ]
+    assert preflight.room_findings([preflight.Room("x", "/x", "/", 1, 1)]) == []
+
+
 # The columns of a real /proc/net/tcp and tcp6 (Debian 12) that matter: local and remote address, state, ..., inode.
 def proc_net(*sockets: tuple[str, str, int]) -> str:
     columns = "00000000:00000000 00:00000000 00000000     0        0"
