@@ -191,7 +191,9 @@ def topology_from_case(given: Mapping[str, Any]) -> dict[str, Any]:
     modules = [module_id for _index, module_id in numbers]
     twice = next((module_id for module_id in modules if modules.count(module_id) > 1), None)
     _require(twice is None, f"hl_smi_index_module_csv lists module {twice} twice")
-    affinity = {row.module_id: row for row in parse_topo(given["hl_smi_topo"])} if numbers else {}
+    # hl-smi topo prints nothing where it knows nothing; that is no reason to refuse the rest.
+    rows = parse_topo(given["hl_smi_topo"]) if given["hl_smi_topo"].strip() else ()
+    affinity = {row.module_id: row for row in rows}
     in_use = _module_ids(given.get("modules_in_use", []))
     absent = next(iter(sorted(in_use - set(modules))), None)
     _require(absent is None, f"modules_in_use names module {absent}, which hl_smi_index_module_csv does not list")

@@ -43,6 +43,9 @@ class Answer:
     stderr: str
 
 
+_NOT_ASKED = Answer(TIMED_OUT, "", "")
+
+
 @dataclass(frozen=True)
 class SeenCard:
     """A card as hl-smi sees it. Memory in MiB, temperature in degrees Celsius as printed."""
@@ -86,6 +89,7 @@ def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
     and where nothing answers failure says why.
     """
     complaints: list[str] = []
+    ask = _until_it_hangs(ask)
     summary = ask(())
     table = _read((), summary, parse_table, complaints)
     cards = _queried(ask, complaints)
@@ -105,6 +109,23 @@ def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
     return Seen(tuple(cards), table, {row.module_id: row for row in topo}, complaints=tuple(complaints))
 
 
+def _until_it_hangs(ask: Ask) -> Ask:
+    """Return an ask that gives up on hl-smi after one call without an answer.
+
+    A card in reset can hold every call; a dozen of them would hold the node for a quarter of an hour.
+    """
+    hung: list[Answer] = []
+
+    def answer(arguments: Sequence[str]) -> Answer:
+        if hung:
+            return _NOT_ASKED
+        given = ask(arguments)
+        hung.extend([given] * (given.status == TIMED_OUT))
+        return given
+
+    return answer
+
+
 def _words(answer: Answer) -> str:
     """Return what a failed call said, or that it said nothing."""
     said = " ".join((answer.stderr.strip() or answer.stdout.strip()).split())
@@ -119,6 +140,11 @@ def _ask(ask: Ask, arguments: Sequence[str], parse: Callable[[str], T], complain
 def _read(arguments: Sequence[str], answer: Answer, parse: Callable[[str], T], complaints: list[str]) -> T | None:
     """Return what an answer holds; None, and a complaint, where it is a failure or cannot be read."""
     call = " ".join(["hl-smi", *arguments])
+    if answer is _NOT_ASKED:
+        return None
+    if answer.status == TIMED_OUT:
+        complaints.append(f"{call} did not answer in time, and hl-smi was asked nothing more")
+        return None
     if answer.status != 0:
         complaints.append(f"{call} failed: {_words(answer)}")
         return None

@@ -46,6 +46,8 @@ def test_what_may_be_left_out() -> None:
     assert (topology["addresses"], [card["users"] for card in topology["cards"]]) == ([], [[], [], []])
     nothing = topology_from_case({"hl_smi_name_csv": "name\n", "hl_smi_index_module_csv": "", "hl_smi_topo": ""})
     assert nothing["cards"] == []
+    nowhere = topology_from_case({**CASE, "hl_smi_topo": "\n"})
+    assert {(card["numa_node"], card["cpus"]) for card in nowhere["cards"]} == {(None, "")}
 
 
 def test_unspaced_lists_and_smt_off() -> None:

@@ -60,6 +60,16 @@ def test_asking_again_for_the_same_changes_nothing() -> None:
     assert reserve(held, "qwq-32b", [card(1), card(0)], node(), LATER) == held
 
 
+def test_after_a_reboot_the_indexes_may_be_others_and_the_cards_stay() -> None:
+    held = reserve({}, "qwq-32b", [card(0), card(1)], node(), NOW)
+    rebooted = node()
+    for number, one in enumerate(rebooted["cards"]):
+        one["index"] = number
+    after = parse_reservations(render_reservations(held))
+    assert reserve(after, "qwq-32b", [card(0), card(1)], rebooted, LATER) == held
+    assert "reserved by qwq-32b" in refusal(after, "qwen3-8b", [card(1)], rebooted, LATER)
+
+
 def test_what_is_not_asked_for_any_more_is_free() -> None:
     held = reserve({}, "qwq-32b", [card(0), card(1)], node(), NOW)
     moved = reserve(held, "qwq-32b", [card(1), card(5)], node(), LATER)

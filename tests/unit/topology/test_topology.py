@@ -91,6 +91,17 @@ def test_each_call_is_made_once_and_the_common_fields_come_first() -> None:
     assert calls == ["", IDENTITY, DETAILS, "-L", "topo -c -N"]
 
 
+def test_a_tool_that_hangs_once_is_not_asked_again() -> None:
+    calls: list[str] = []
+    seen = query_hl_smi(ask(answers(**{"-L": Answer(124, "", "")}), calls))
+    assert calls == ["", IDENTITY, DETAILS, "-L"]
+    assert len(seen.cards) == 8
+    assert seen.complaints == ("hl-smi -L did not answer in time, and hl-smi was asked nothing more",)
+    calls.clear()
+    assert query_hl_smi(ask({"": Answer(124, "", "")}, calls)).timed_out
+    assert calls == [""]
+
+
 def test_a_release_that_does_not_know_one_field_is_asked_for_each() -> None:
     given = answers()
     del given[DETAILS]
