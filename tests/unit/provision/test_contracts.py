@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,16 @@ def test_a_role_reads_as_a_table_of_contents(role: Path) -> None:
     contents = load(role / "tasks/main.yml")
     assert (role / "tasks/main.yml").read_text().count("\n") <= 25
     assert all(role.name in task.get("tags", []) for task in contents), "every part carries the role's tag"
+
+
+def test_the_example_shows_every_variable_a_site_may_set() -> None:
+    """What site.yml hands from one role to the next is no variable of a site."""
+    handed_on = {"serving_image_references", "vllm_service_plan"}
+    roles = ("preflight", "host_tuning", "container_runtime", "serving_image", "vllm_service", "summary")
+    entry_points = [load(ROOT / "roles" / name / "meta/argument_specs.yml")["argument_specs"]["main"] for name in roles]
+    options = {name for entry in entry_points for name in entry.get("options", {})} - handed_on
+    example = (ROOT / "inventories/example/group_vars/gaudi_nodes/main.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"^(?:# )?([a-z]+_[a-z_]+):", example, re.MULTILINE)) == options
 
 
 @pytest.mark.parametrize("path", [*TASK_FILES, *PLAYBOOKS], ids=name_of)
