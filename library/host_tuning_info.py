@@ -376,7 +376,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     if wanted["cpu"]:
         items += host_state.cpu_items(cpus, enabled=_UNIT_WANTED.is_symlink(), container=container)
     items += host_state.limit_items({key: str(value) for key, value in wanted["limits"].items()}, own_limits, units)
-    checklist = host_state.checklist(wanted["firmware"], _firmware(cpus, virtual=virtual))
+    checklist = host_state.checklist(wanted["firmware"], _firmware(cpus, virtual=virtual or container))
     findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
     findings += kernel_cmdline.conflicts(arguments, boot.written(arguments, paths["grub"]), paths["grub"])
     findings += host_state.absences(items, container=container)

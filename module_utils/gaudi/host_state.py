@@ -15,6 +15,7 @@ SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
 """Idle states that stay on: busy waiting, C1 as intel_idle and acpi_idle name it, and a guest's halt."""
 
 _NOTHING = "-"
+_VIRTUAL = "not the server itself: a virtual machine or a container"
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def checklist(settings: Sequence[Mapping[str, object]], seen: Firmware) -> list[
         "deep_cstates": _deep_cstates(seen),
         "cpufreq": ("ok", "the kernel has a cpufreq driver")
         if seen.cpufreq
-        else ("cannot be read", "a virtual machine has none")
+        else ("cannot be read", _VIRTUAL)
         if seen.virtual
         else ("wrong", "the kernel has no cpufreq driver"),
         "energy_bias": ("cannot be read", "the kernel does not show it")
@@ -207,6 +208,8 @@ def checklist(settings: Sequence[Mapping[str, object]], seen: Firmware) -> list[
         if seen.iommu_table is None
         else ("ok", "the firmware has a DMAR table")
         if seen.iommu_table
+        else ("cannot be read", _VIRTUAL)
+        if seen.virtual
         else ("wrong", "the firmware has no DMAR table"),
     }
     return [
@@ -224,7 +227,7 @@ def _deep_cstates(seen: Firmware) -> tuple[str, str]:
     deep = [name for name in seen.idle_states if name not in SHALLOW]
     if seen.idle_driver != "acpi_idle":
         # intel_idle brings its own table of states, whatever the firmware says.
-        return "cannot be read", f"idle driver {seen.idle_driver or 'none'} does not ask the firmware"
+        return "cannot be read", f"idle driver {seen.idle_driver or 'none'} does not ask it"
     return ("wrong", f"the firmware offers {', '.join(deep)}") if deep else ("ok", "the firmware offers none deeper")
 
 
