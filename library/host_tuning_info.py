@@ -222,6 +222,7 @@ _GRUB_CONFIG = Path("/boot/grub/grub.cfg")
 _UNIT = Path("/etc/systemd/system/gaudi-host-tuning.service")
 _UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants/gaudi-host-tuning.service")
 _CPUS = Path("/sys/devices/system/cpu")
+_TUNED = Path("/etc/tuned/active_profile")
 _LIMITS = {"nofile": "LimitNOFILE", "memlock": "LimitMEMLOCK"}
 
 
@@ -379,6 +380,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     checklist = host_state.checklist(wanted["firmware"], _firmware(cpus, virtual=virtual or container))
     findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
     findings += kernel_cmdline.conflicts(arguments, boot.written(arguments, paths["grub"]), paths["grub"])
+    findings += host_state.other_tuners(_text(_TUNED))
     findings += host_state.absences(items, container=container)
     reboot = host_state.reboot_reasons(waiting)
 

@@ -231,6 +231,16 @@ def _deep_cstates(seen: Firmware) -> tuple[str, str]:
     return ("wrong", f"the firmware offers {', '.join(deep)}") if deep else ("ok", "the firmware offers none deeper")
 
 
+def other_tuners(profile: str | None) -> list[str]:
+    """Say that TuneD tunes this host, too. `profile`: what its file of the active profile says, None without one."""
+    if not profile:
+        return []
+    return [
+        f"TuneD is set to the profile {profile}, which may set the governor and kernel settings after this role. "
+        "Choose a profile that leaves them alone, or switch TuneD off."
+    ]
+
+
 def absences(items: Sequence[Item], *, container: bool) -> list[str]:
     """Say which items this node has no use for, and why."""
     found = [

@@ -27,6 +27,7 @@ class Host:
         self.module = importlib.import_module("host_tuning_info")
         patch.setattr(self.module, "_GRUB_DEFAULTS", root / "default/grub")
         patch.setattr(self.module, "_GRUB_CONFIG", root / "default/grub.cfg")
+        patch.setattr(self.module, "_TUNED", root / "no tuned here")
         patch.setattr(self.module, "_os_release", lambda: {"ID": "debian", "PRETTY_NAME": "Debian 12"})
         self.programs: dict[str, Any] = {
             "systemd-detect-virt": lambda command: (0, container if "--container" in command else "none", ""),
@@ -128,3 +129,10 @@ def test_grubby_remembers_what_it_will_replace(debian: Host) -> None:
 def test_the_first_record_is_kept(debian: Host) -> None:
     (debian.root / "former.json").write_text('{"schema": 1, "sysctl": {"vm.nr_hugepages": "777"}}')
     assert debian.run()["former"]["sysctl"] == {"vm.nr_hugepages": "777"}
+
+
+def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = debian.root / "active_profile"
+    profile.write_text("virtual-guest\n")
+    monkeypatch.setattr(debian.module, "_TUNED", profile)
+    assert any("TuneD is set to the profile virtual-guest" in sentence for sentence in debian.run()["findings"])
