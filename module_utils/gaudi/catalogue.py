@@ -15,6 +15,9 @@ from .checks import Reader, Refusal, integer, number
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
 
+# Tasks that read a text once and keep nothing of it: no KV cache has to hold a conversation.
+POOLING_TASKS = ("embed", "score")
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -161,7 +164,7 @@ class ModelEntry:
         ``releases``        releases this model is known to be served with (empty: no restriction)
         ``release_defaults`` {"1.21": {option: value}} more defaults, applied over ``defaults``
         ``card_defaults``   {"HL-288E": {option: value}} more defaults for a card type, applied last
-        ``task``            generate (default), embed or score: what the model is for
+        ``task``            generate (default), complete (a base model that was taught no chat), embed or score
         ``trust_remote_code`` default true, as the manuals serve every model
         ``reasoning_parser`` parser of a thinking model, e.g. deepseek_r1; only releases whose script sets it use it
         ``limit_mm_per_prompt`` {image: 5}, ``mm_processor_kwargs`` {max_pixels: 1003520}: written as JSON
@@ -213,7 +216,7 @@ class ModelEntry:
         "notes",
     )
     DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn")
-    TASKS = ("generate", "embed", "score")
+    TASKS = ("generate", "complete", "embed", "score")
 
     @classmethod
     def from_mapping(cls, value: object) -> ModelEntry:

@@ -59,8 +59,24 @@ def integer(value: object, what: str, lowest: int, highest: int) -> int:
     return int(value)
 
 
+class Number(float):
+    """A number that is passed on the way it was written: ``0.90`` stays ``0.90``, ``0`` does not become ``0.0``."""
+
+    text: str
+
+    def __new__(cls, value: float, text: str) -> Number:
+        """Keep the text beside the value."""
+        number = super().__new__(cls, value)
+        number.text = text
+        return number
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def number(value: object, what: str, lowest: float, highest: float) -> float:
     """A number within a range; text must look like ``0.25``, never ``.5`` or ``1e-1``."""
+    written = str(value)[:64]
     if isinstance(value, str):
         if not _DECIMAL.match(value):
             raise Refusal(f"{what} must be a number from {lowest} to {highest} written like 0.25, not {shown(value)}.")
@@ -69,7 +85,7 @@ def number(value: object, what: str, lowest: float, highest: float) -> float:
         raise Refusal(f"{what} must be a number from {lowest} to {highest}, not {shown(value)}.")
     if not lowest <= value <= highest:  # also refuses NaN
         raise Refusal(f"{what} is {shown(value)}, the limits are {lowest} to {highest}. Choose a value between them.")
-    return float(value)
+    return Number(value, written)
 
 
 def switch(value: object, what: str) -> bool:

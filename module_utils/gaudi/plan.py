@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import buckets
-from .catalogue import CardType, ModelEntry, ReleaseEntry
+from .catalogue import POOLING_TASKS, CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, mapping, shown
 from .placement import Card, Reservations, choose, cpu_binding, read_cards
-from .plan_arguments import Surface, check_environment, join_arguments
+from .plan_arguments import Surface, check_environment, join_arguments, options_in_arguments
 from .plan_container import Setting, container, image, requires
 from .plan_family import FAMILIES, Lengths, Wish, partial_warmup
 from .plan_limits import (
@@ -39,6 +39,8 @@ SCHEMA = 1
 RECIPE_ROOT = "/data/recipe_cache"
 # More cards than this on one node are beyond every manual and script.
 MOST_TRIED = 8
+# DeepSeek-R1 warms up about 8600 in an hour (manual v1.22 §3.1.2, and this planner's count for its command).
+MANY_GRAPHS = 20000
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def plan(
     draft = Draft()
     card_type = cards.get(_card_name(node.topology))
     asked = frozenset(name for name, value in check_options(request).items() if value is not None)
-    wanted = Request.from_mapping(merged(request, release, entry, card_type))
+    wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
     wanted = _options_in_environment(wanted, release)
     weights_path, name = _weights_path(wanted, entry, node, card_type)
     weights = read_weights(weights_path) if read_weights is not None and weights_path.startswith("/") else None
@@ -126,6 +128,8 @@ def plan(
         "instance": wanted.instance,
         "model": wanted.model,
         "served_model_name": name or weights_path,
+        # What it can be asked: chat, completion, embedding, rerank.
+        "task": entry.task if entry is not None else "generate",
         "release": release.name,
         "image": image(release, node.image_registry),
         "container": container(setting),
@@ -307,9 +311,9 @@ def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bo
     listed = Request.from_mapping({"modules": listed_text}).modules or ()
     if request.modules is not None:
         if sorted(request.modules) != sorted(listed):
-            raise Refusal(
-                f"{label}: modules is {_list(request.modules)}, but extra_environment narrows the cards to "
-                f"{_list(listed)}. Keep one of the two."
+            draft.warn(
+                f"extra_environment narrows the cards to modules {_list(listed)}, but the option modules names "
+                f"{_list(request.modules)}: the option counts. Leave the variable out."
             )
         return None
     if fixed and len(listed) != count:
@@ -362,7 +366,7 @@ def _model_options(draft: Draft, wish: Wish, entry: ModelEntry | None) -> None:
         draft.option("--enforce-eager", wish.source("enforce_eager"), value=True)
     if entry is None:
         return
-    if entry.task != "generate":
+    if entry.task in POOLING_TASKS:
         draft.option("--task", from_catalogue, value=entry.task)
     for option, value in (
         ("--limit-mm-per-prompt", entry.limit_mm_per_prompt),
@@ -426,11 +430,11 @@ def _extra_environment(draft: Draft, request: Request, release: ReleaseEntry, su
         surface.check_variable(name)
         if not surface.reads(name):
             draft.warn(f"extra_environment sets {name}, which release {release.name} does not read: it is left out.")
-        elif name in forced:
-            if draft.environment.get(name) != value:
+        elif name in forced and name in draft.environment:
+            if draft.environment[name] != value:
                 draft.warn(
-                    f"extra_environment sets {name}={shown(value)}, but this release's script always exports "
-                    f"{draft.environment.get(name)}. Use the option of the request instead."
+                    f"extra_environment sets {name}={shown(value)}, but this release needs "
+                    f"{draft.environment[name]}, which stays. Use an option of the request instead."
                 )
         else:
             draft.environment[name] = value
@@ -481,6 +485,12 @@ def _buckets(draft: Draft, release: ReleaseEntry, lengths: Lengths, wish: Wish) 
             "upper bound."
         )
     document = buckets.document(ranges, lengths.max_num_batched_tokens, honour_limit=limits)
+    graphs = int(str(document["graphs"]))
+    if graphs > MANY_GRAPHS and not wish.request.skip_warmup:
+        draft.warn(
+            f"The warm-up compiles {graphs} graphs, which takes hours. Narrow input_range and output_range, lower "
+            f"max_num_seqs, or raise padding_limit where the release knows it."
+        )
     draft.note(
         "buckets",
         {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .catalogue import ReleaseEntry
 from .checks import Refusal, shown
@@ -14,7 +14,6 @@ OWNED = {
     "--model": "weights or model",
     "--host": "host",
     "--port": "port",
-    "--served-model-name": "served_model_name",
     "--tensor-parallel-size": "tensor_parallel_size",
     "-tp": "tensor_parallel_size",
     "--max-model-len": "max_model_len",
@@ -25,11 +24,17 @@ OWNED = {
     "--gpu-memory-utilization": "gpu_memory_utilization",
     "--block-size": "block_size",
     "--dtype": "dtype",
+}
+
+# Arguments that are an option of a request and nothing else: given as arguments, they are read as that option.
+OPTIONS = {
+    "--served-model-name": "served_model_name",
     "--kv-cache-dtype": "kv_cache_dtype",
+    "--num-scheduler-steps": "scheduler_steps",
     "--trust-remote-code": "trust_remote_code",
     "--enforce-eager": "enforce_eager",
-    "--num-scheduler-steps": "scheduler_steps",
 }
+FLAGS = ("--trust-remote-code", "--enforce-eager")
 
 # A key on a command line can be read by every process of the node.
 SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
@@ -96,6 +101,36 @@ class Surface:
 def is_option(token: str) -> bool:
     """Whether a token of a command line is an option rather than a value."""
     return token.startswith("--") or bool(_SHORT.fullmatch(token))
+
+
+def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
+    """A request whose ``extra_args`` that are options in disguise became these options.
+
+    Raises :class:`Refusal` when the option is given as well, with another value.
+    """
+    result = dict(request)
+    tokens = request.get("extra_args")
+    if not isinstance(tokens, (list, tuple)) or not all(isinstance(token, str) for token in tokens):
+        return result
+    rest: list[str] = []
+    queue = list(tokens)
+    while queue:
+        token = queue.pop(0)
+        name, _, value = token.partition("=")
+        option = OPTIONS.get(normal(name))
+        if option is None:
+            rest.append(token)
+            continue
+        found: object = True
+        if normal(name) not in FLAGS:
+            if not value and not queue:
+                raise Refusal(f"extra_args ends with {name}, which needs a value. Use the option {option}.")
+            found = value or queue.pop(0)
+        if result.get(option) is not None and str(result[option]) != str(found):
+            raise Refusal(f"extra_args has {name} {shown(found)}, but {option} is {shown(result[option])}. Keep one.")
+        result[option] = found
+    result["extra_args"] = rest
+    return result
 
 
 def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import memory
-from .catalogue import CardType, ModelEntry, ReleaseEntry
+from .catalogue import POOLING_TASKS, CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, shown
 from .placement import Card
 from .plan_family import WITHOUT_EFFECT, Lengths, Wish
@@ -253,7 +253,8 @@ def memory_part(
         "fits": True,
     }
     per_token = _kv_bytes_per_token(draft, wish, count)
-    if per_token is not None and lengths.max_model_len is not None and (entry is None or entry.task == "generate"):
+    pooling = entry is not None and entry.task in POOLING_TASKS
+    if per_token is not None and lengths.max_model_len is not None and not pooling:
         inputs["kv_bytes_per_token"] = per_token
         blocks = memory.blocks(split.kv_cache, per_token, wish.block_size)
         tokens = blocks * wish.block_size

@@ -64,7 +64,9 @@ class Draft:
     def note(self, value: str, result: object, name: str, source: str, inputs: Mapping[str, object]) -> None:
         """Record a decision, replacing an earlier one about the same value."""
         self.explain[:] = [entry for entry in self.explain if entry["value"] != value]
-        self.explain.append({"value": value, "result": result, "rule": name, "source": source, "inputs": dict(inputs)})
+        # Plain floats: a number that remembers its text is nothing a JSON encoder should have to know.
+        plain = {key: float(entry) if isinstance(entry, float) else entry for key, entry in inputs.items()}
+        self.explain.append({"value": value, "result": result, "rule": name, "source": source, "inputs": plain})
 
     def decide(self, what: str, by: Rule, /, **inputs: object) -> Any:
         """Apply a rule and record it."""

@@ -269,7 +269,7 @@ def test_a_partial_warm_up_stays_within_the_service(partial: dict[str, int], wor
         ({"port": ""}, ["port"]),
         ({"host": "8000"}, ["host", "address"]),
         ({"host": "10.99.0.1"}, ["host", "10.20.0.11 (eth0)"]),
-        ({"node_address": "0.0.0.0"}, ["node_address"]),  # noqa: S104 - refused
+        ({"node_address": "0.0.0.0"}, ["node_address"]),
         ({"node_address": "10.99.0.1"}, ["node_address", "10.20.0.11 (eth0)"]),
         ({"max_seq_len_to_capture": 2047}, ["max_seq_len_to_capture", "2048"]),
         ({"gpu_memory_utilization": 1.1}, ["gpu_memory_utilization", "1.0"]),

@@ -178,10 +178,6 @@ def test_a_reservation_file_nobody_can_read_gives_nothing_away() -> None:
         ({"modules": [0, 1], "tensor_parallel_size": 4}, ["modules names 2", "tensor_parallel_size is 4"]),
         ({"modules": []}, ["modules"]),
         ({"extra_environment": {"HABANA_VISIBLE_DEVICES": "0"}}, ["HABANA_VISIBLE_DEVICES", "modules"]),
-        (
-            {"extra_environment": {"HABANA_VISIBLE_MODULES": "0,1"}, "modules": [2]},
-            ["narrows", "0,1"],
-        ),
         ({"extra_environment": {"HABANA_VISIBLE_MODULES": "4,9"}}, ["HABANA_VISIBLE_MODULES", "module 9"]),
         ({"extra_environment": {"HABANA_VISIBLE_MODULES": "4"}, "tensor_parallel_size": 2}, ["2 cards", "module 4"]),
     ],
@@ -195,6 +191,13 @@ def test_wishes_that_contradict_themselves_are_refused(options: dict[str, Any], 
 def test_the_callers_variable_narrows_the_choice() -> None:
     answer = plan(node(TWO), tensor_parallel_size=2, extra_environment={"HABANA_VISIBLE_MODULES": "2,5,6"})
     assert modules(answer) == [5, 6]
+
+
+def test_modules_given_by_hand_count_more_than_a_variable() -> None:
+    answer = plan(node(TWO), modules=[0], extra_environment={"HABANA_VISIBLE_MODULES": "4,5"})
+    assert answer["environment"]["HLS_MODULE_ID"] == "0"
+    assert "HABANA_VISIBLE_MODULES" not in answer["environment"]
+    assert any("4,5" in sentence and "modules" in sentence for sentence in answer["warnings"])
 
 
 def test_cards_of_two_types_are_not_mixed() -> None:
