@@ -240,7 +240,7 @@ def test_listening_sockets_are_read_and_others_are_not() -> None:
     [
         ("127.0.0.1", 22, True),  # somebody listens on every address
         ("127.0.0.1", 30001, True),
-        ("0.0.0.0", 30001, True),  # noqa: S104 - compared, not bound
+        ("0.0.0.0", 30001, True),
         ("10.0.0.5", 30001, False),  # another address of the machine is free
         ("127.0.0.1", 30002, True),  # [::] takes IPv4 as well
         ("127.0.0.1", 30003, False),

@@ -1,0 +1,81 @@
+"""The files the roles write, rendered as Ansible renders them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+
+def trusted(value: Any) -> Any:
+    """Values as they come from a role's own files, which Ansible trusts as templates."""
+    if isinstance(value, dict):
+        return {key: trusted(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [trusted(each) for each in value]
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
+def render(role: str, template: str, **given: Any) -> str:
+    """Render a template with the role's own defaults and constants beneath what a site gives."""
+    variables = {"ansible_managed": "Ansible managed"}
+    for part in ("defaults", "vars"):
+        variables.update(trusted(yaml.safe_load((ROLES / role / part / "main.yml").read_text(encoding="utf-8")) or {}))
+    variables.update(given)
+    text = (ROLES / role / "templates" / template).read_text(encoding="utf-8")
+    templar = Templar(loader=DataLoader(), variables=variables)
+    return str(templar.template(trust_as_template(text)))
+
+
+def test_proxies_become_the_engines_environment_and_only_those_given() -> None:
+    text = render(
+        "container_runtime", "proxy.conf.j2", container_runtime_https_proxy="http://user:p%40ss@proxy.example:3128"
+    )
+    assert text.splitlines() == [
+        "# Ansible managed",
+        "[Service]",
+        'Environment="HTTPS_PROXY=http://user:p%%40ss@proxy.example:3128"',
+        'Environment="NO_PROXY=localhost,127.0.0.1"',
+    ]
+
+
+@pytest.mark.parametrize(("suite", "written"), [("", "jammy"), ("noble", "noble")])
+def test_the_vendors_index_is_of_the_systems_suite_unless_told(suite: str, written: str) -> None:
+    text = render(
+        "container_runtime",
+        "habana.sources.j2",
+        ansible_facts={"os_family": "Debian", "distribution_release": "jammy"},
+        container_runtime_habana_repository="https://vault.habana.ai/artifactory/debian",
+        container_runtime_habana_suite=suite,
+    )
+    assert text.splitlines()[1:] == [
+        "Types: deb",
+        "URIs: https://vault.habana.ai/artifactory/debian",
+        f"Suites: {written}",
+        "Components: main",
+        "Architectures: amd64",
+        "Signed-By: /usr/share/keyrings/habana-artifactory.asc",
+    ]
+
+
+def test_credentials_are_for_the_registry_of_the_image() -> None:
+    account = {"serving_image_username": "puller", "serving_image_password": 'a:"b"{{ 1 }}'}
+    written = json.loads(
+        render(
+            "serving_image",
+            "config.json.j2",
+            gaudi_image_registry="registry.example:5000",
+            **account,
+        )
+    )
+    (registry, entry), *others = written["auths"].items()
+    assert (registry, others) == ("registry.example:5000", [])
+    assert base64.b64decode(entry["auth"]).decode() == 'puller:a:"b"{{ 1 }}'
