@@ -72,6 +72,10 @@ options:
         description: The record of what was there before the first change.
         type: path
         required: true
+  refuse:
+    description: Whether to fail, with the reasons, where the host cannot be tuned like this.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Reads only.
@@ -216,6 +220,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "required": True,
         "options": {"sysctl": _TEXT, "grub": _TEXT, "limits": _TEXT, "former": _TEXT},
     },
+    "refuse": {"type": "bool", "default": False},
 }
 _GRUB_DEFAULTS = Path("/etc/default/grub")
 _GRUB_CONFIG = Path("/boot/grub/grub.cfg")
@@ -422,9 +427,12 @@ def main() -> None:
     """Read and report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, **_inspect(module))
+        found = _inspect(module)
     except ValueError as error:
         module.fail_json(msg=str(error))
+    if module.params["refuse"] and found["refusals"]:
+        module.fail_json(msg="\n".join(found["refusals"]))
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Host:
         }
         script(patch, self.programs)
 
-    def run(self, **wanted: Any) -> dict[str, Any]:
+    def run(self, *, refuse: bool = False, **wanted: Any) -> dict[str, Any]:
         wish = {
             "sysctl": {"vm.nr_hugepages": 0},
             "max_memory_share": 50,
@@ -48,7 +48,7 @@ class Host:
         }
         names = {"sysctl": "zz.conf", "grub": "default/grub.d/zz.cfg", "limits": "limits.conf", "former": "former.json"}
         paths = {name: str(self.root / file) for name, file in names.items()}
-        return run_main("host_tuning_info", {"wanted": wish, "paths": paths})
+        return run_main("host_tuning_info", {"wanted": wish, "paths": paths, "refuse": refuse})
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ def test_an_unknown_distribution(debian: Host) -> None:
     (refusal,) = debian.run()["refusals"]
     assert refusal.startswith("Debian 12 has neither grubby nor update-grub")
     assert debian.run(set_arguments=False)["refusals"] == []
+    assert debian.run(refuse=True)["msg"] == refusal
 
 
 def test_a_read_only_boot(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
