@@ -48,6 +48,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+current:
+  description: Whether image and record were as they should be before.
+  returned: always
+  type: bool
+  sample: false
 pulled:
   description: Whether the image came from the registry now.
   returned: always
@@ -105,8 +110,8 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
     if code != 0:
         module.fail_json(
             msg=f"{image} could not be pulled: {(err or out).strip()}. Check that the node reaches the registry "
-            "(gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the credentials if it "
-            "asks for any.",
+            "(gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the credentials "
+            "if it asks for any.",
             stdout=out,
             stderr=err,
         )
@@ -150,7 +155,7 @@ def main() -> None:
         inspected, pulled = inspect(module, docker, image), False
         if not inspected:
             if module.check_mode:
-                module.exit_json(changed=True, pulled=True, image={})
+                module.exit_json(changed=True, current=False, pulled=True, image={})
             pull(module, docker, image)
             inspected, pulled = inspect(module, docker, image), True
         known = images.get(image, {})
@@ -169,6 +174,7 @@ def main() -> None:
         write_record(module, path, after)
     module.exit_json(
         changed=changed,
+        current=not changed,
         pulled=pulled,
         image=found,
         diff={"before": before, "after": after, "before_header": path, "after_header": path},

@@ -182,6 +182,7 @@ def test_a_known_image_is_only_inspected(run: Run, record: Path) -> None:
     run(serving_image, arguments, engine(present=False))
     ran = run(serving_image, arguments, engine(present=True))
     assert not ran["changed"]
+    assert ran["current"]
     assert ran.commands == [f"docker image inspect {IMAGE}"]
 
 
@@ -192,7 +193,7 @@ def test_an_image_that_was_there_before_is_looked_into(run: Run, record: Path) -
 
 def test_check_mode_says_it_would_pull(run: Run, record: Path) -> None:
     ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=False), check=True)
-    assert (ran["changed"], ran["pulled"], ran["image"]) == (True, True, {})
+    assert (ran["changed"], ran["current"], ran["pulled"], ran["image"]) == (True, False, True, {})
     assert ran.commands == [f"docker image inspect {IMAGE}"]
     assert not record.parent.exists()
 
