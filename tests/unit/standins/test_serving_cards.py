@@ -51,6 +51,8 @@ def held(dev: Path, index: int) -> bool:
         ({"HLS_MODULE_ID": "0"}, 1, [3]),
         # One card: HLS_MODULE_ID wins over an inherited list.
         ({"HLS_MODULE_ID": "0", "HABANA_VISIBLE_MODULES": "7,1"}, 1, [3]),
+        # For more than one it names nothing.
+        ({"HLS_MODULE_ID": "0", "HABANA_VISIBLE_MODULES": "7,1"}, 2, [1, 2]),
         ({}, 2, [3, 2]),
     ],
 )
@@ -83,6 +85,12 @@ def test_a_card_somebody_holds_cannot_be_acquired(dev: Path, node: dict[str, Any
             cards.acquire(node, {"HABANA_VISIBLE_MODULES": "7,1"}, 2, dev)
         # Without names the framework takes what is free.
         assert cards.acquire(node, {}, 3, dev) == [0, 1, 3]
+
+
+def test_two_servers_cannot_have_one_card(dev: Path, node: dict[str, Any]) -> None:
+    cards.acquire(node, {"HLS_MODULE_ID": "1"}, 1, dev)
+    with pytest.raises(cards.AcquireError, match=ACQUIRED):
+        cards.acquire(node, {"HLS_MODULE_ID": "1"}, 1, dev)
 
 
 def test_descriptors_stay_open_over_exec(dev: Path, node: dict[str, Any]) -> None:

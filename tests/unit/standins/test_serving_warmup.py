@@ -81,7 +81,10 @@ def test_the_same_start_on_1_21_has_four_phases_and_no_limit() -> None:
 def test_prompts_beyond_the_token_budget_are_left_out() -> None:
     work = warmup.buckets({}, warmup.Limits(1024, 2048, 4, 4), padding_limits=False)
     assert max(bs * seq for bs, seq in work.prompt) == 2048
-    assert all(bs <= blocks for bs, blocks in work.decode)
+    # Fewer blocks than sequences cannot be: no such bucket.
+    many = warmup.buckets({}, warmup.Limits(128, 2048, 256, 1), padding_limits=False)
+    assert (256, 256) in many.decode
+    assert (256, 128) not in many.decode
 
 
 @pytest.mark.parametrize("release", ["1.21", "1.22", "deepseek-r1"])
