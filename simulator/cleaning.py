@@ -9,6 +9,7 @@ from docker import DockerClient
 
 from simulator import engine, host, kernel, world
 from simulator.settings import CACHE, IMAGES, LABEL, Scope
+from simulator.vm.machine import machines
 
 Say = Callable[[str], None]
 
@@ -19,12 +20,15 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
     if client is None and engine.RECORD.exists():
         # The machine was restarted since: what is left is in an engine that does not run.
         client = engine.ensure(say)
-    left: list[str] = []
+    for machine in machines() if scopes is None else []:
+        machine.down()
+        say(f"Switched off and removed the virtual machine {machine.name}")
+    left = [machine.name for machine in machines() if machine.process]
     if client is not None:
         for scope in living_scopes(client):
             if scopes is None or scope in scopes:
                 _remove_scope(client, scope, say)
-        left = [scope.name for scope in living_scopes(client)]
+        left += [scope.name for scope in living_scopes(client)]
         if not left:
             _remove_shared(client, say)
     if left:
