@@ -47,7 +47,7 @@ def table(entries: dict[str, dict[str, Any]]) -> list[str]:
 
 
 KINDS = {"audio": "sounds", "image": "pictures", "video": "films"}
-PURPOSE = {"generate": "text", "embed": "embeddings", "score": "rerank scores"}
+PURPOSE = {"generate": "text", "complete": "text, no chat", "embed": "embeddings", "score": "rerank scores"}
 
 
 def table_in(text: str) -> list[str]:
