@@ -1208,7 +1208,9 @@ def parse_arguments(arguments: list[str]) -> Wish:
                         help="delete each source shard once its converted twin is verified and recorded")  # fmt: skip
     parser.add_argument("--assume-unconverted", action="store_true",
                         help="skip the test that refuses weights without any value above 240")  # fmt: skip
-    parser.add_argument("--progress", type=Path, metavar="FILE", help="keep a JSON progress document there")
+    follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
+    parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
+                        help="keep a JSON progress document there")  # fmt: skip
     given = parser.parse_args(arguments)
     return Wish(
         given.source.absolute(),
