@@ -16,7 +16,8 @@ from .checks import Refusal, mapping, shown
 from .placement import Card, Reservations, choose, cpu_binding, read_cards
 from .plan_arguments import Surface, check_environment, join_arguments, options_in_arguments
 from .plan_container import Setting, container, image, requires
-from .plan_family import FAMILIES, Lengths, Wish, partial_warmup
+from .plan_family import FAMILIES
+from .plan_family_121 import partial_warmup
 from .plan_limits import (
     check_card_names,
     check_fp8,
@@ -32,6 +33,7 @@ from .plan_limits import (
 from .plan_model import ModelFacts, facts, thinking_parser
 from .plan_network import network, read_addresses
 from .plan_weights import Weights
+from .plan_wish import Lengths, Wish
 from .request import RecipeCache, Request, check_options, path
 from .rules import Draft, given, rule
 
@@ -101,14 +103,15 @@ def plan(
 
     listen = _listen(draft, wish, node, label)
     if name is not None:
-        draft.option("--served-model-name", wish.source("served_model_name"), value=name)
+        draft.option("--served-model-name", wish.source("served_model_name")(value=name))
     lengths = FAMILIES[release.rules](draft, wish)
     _model_options(draft, wish, entry)
     _module_variables(draft, chosen, all_cards, release)
     _network(draft, wanted, release, listen["host"], node)
     surface = Surface(release)
     _extra_environment(draft, wanted, release, surface)
-    partial_warmup(draft, wish)
+    if release.rules == "1.21":
+        partial_warmup(draft, wish)
     join_arguments(draft, wanted.extra_args, surface)
     check_lengths(lengths, wanted, model, draft)
     check_environment(draft, surface)
@@ -345,13 +348,13 @@ def _dtype(request: Request, release: ReleaseEntry, model: ModelFacts) -> tuple[
 
 
 def _listen(draft: Draft, wish: Wish, node: Node, label: str) -> dict[str, Any]:
-    host_rule, host = wish.pick("host")
-    port_rule, port = wish.pick("port")
-    if port in node.ports:
-        raise Refusal(f"{label}: port {port} is planned for {node.ports[port]} already. Choose another port.")
-    draft.option("--host", host_rule, value=host)
-    draft.option("--port", port_rule, value=port)
-    return {"host": host, "port": port}
+    host, port = wish.pick("host"), wish.pick("port")
+    if port.result in node.ports:
+        holder = node.ports[port.result]
+        raise Refusal(f"{label}: port {port.result} is planned for {holder} already. Choose another port.")
+    draft.option("--host", host)
+    draft.option("--port", port)
+    return {"host": host.result, "port": port.result}
 
 
 def _model_options(draft: Draft, wish: Wish, entry: ModelEntry | None) -> None:
@@ -359,30 +362,29 @@ def _model_options(draft: Draft, wish: Wish, entry: ModelEntry | None) -> None:
     request = wish.request
     from_catalogue = given("model-fact", f"catalog/models/{wish.catalogue_name}.yml")
     if request.trust_remote_code is not None:
-        draft.option("--trust-remote-code", wish.source("trust_remote_code"), value=request.trust_remote_code)
+        draft.option("--trust-remote-code", wish.said("trust_remote_code"))
     elif entry is not None:
-        draft.option("--trust-remote-code", from_catalogue, value=entry.trust_remote_code)
-    if request.enforce_eager:
-        draft.option("--enforce-eager", wish.source("enforce_eager"), value=True)
+        draft.option("--trust-remote-code", from_catalogue(value=entry.trust_remote_code))
+    draft.option("--enforce-eager", wish.said("enforce_eager"))
     if entry is None:
         return
     if entry.task in POOLING_TASKS:
-        draft.option("--task", from_catalogue, value=entry.task)
+        draft.option("--task", from_catalogue(value=entry.task))
     for option, value in (
         ("--limit-mm-per-prompt", entry.limit_mm_per_prompt),
         ("--mm-processor-kwargs", entry.mm_processor_kwargs),
     ):
         if value:
-            draft.option(option, from_catalogue, value=json.dumps(value, sort_keys=True, separators=(",", ":")))
+            draft.option(option, from_catalogue(value=json.dumps(value, sort_keys=True, separators=(",", ":"))))
 
 
 def _module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card], release: ReleaseEntry) -> None:
     """Module ids for the framework: a list for several cards, HLS_MODULE_ID for one."""
     name = "HLS_MODULE_ID" if len(chosen) == 1 else "HABANA_VISIBLE_MODULES"
-    draft.variable(name, module_ids, modules=[card.module_id for card in chosen])
+    draft.variable(name, module_ids(modules=[card.module_id for card in chosen]))
     if release.constants.get("visible_devices") and len(chosen) == len(cards):
         # With every card of the node chosen, "all" is what the supervisor's own list of indexes means as well.
-        draft.variable("HABANA_VISIBLE_DEVICES", ALL_DEVICES, value=release.constants["visible_devices"])
+        draft.variable("HABANA_VISIBLE_DEVICES", ALL_DEVICES(value=release.constants["visible_devices"]))
 
 
 @rule("module-ids", "vllm-fork 4cd8c0613 scripts/utils.sh set_module_ids")

@@ -9,9 +9,10 @@ from . import memory
 from .catalogue import POOLING_TASKS, CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, shown
 from .placement import Card
-from .plan_family import WITHOUT_EFFECT, Lengths, Wish
+from .plan_family import WITHOUT_EFFECT
 from .plan_model import ModelFacts
 from .plan_weights import Weights
+from .plan_wish import Lengths, Wish
 from .request import Request
 from .rules import Draft
 

@@ -24,16 +24,25 @@ OURS = "gaudi-serving"
 
 
 @dataclass(frozen=True)
+class Value:
+    """A result together with the rule that made it and the numbers that went in."""
+
+    result: Any
+    rule: Rule
+    inputs: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class Rule:
-    """A named computation; called like the function it wraps."""
+    """A named computation. Called like the function it wraps, it gives a :class:`Value`."""
 
     id: str
     source: str
     compute: Callable[..., Any]
 
-    def __call__(self, **inputs: object) -> Any:
-        """Compute without recording."""
-        return self.compute(**inputs)
+    def __call__(self, **inputs: object) -> Value:
+        """Compute, and remember from what."""
+        return Value(self.compute(**inputs), self, inputs)
 
 
 def rule(name: str, source: str) -> Callable[[Callable[..., Any]], Rule]:
@@ -54,7 +63,7 @@ def written(value: object) -> str:
 
 @dataclass
 class Draft:
-    """A plan in the making: every value comes with the rule that made it and the numbers that went in."""
+    """A plan in the making: every value in it comes with its rule."""
 
     environment: dict[str, str] = field(default_factory=dict)
     arguments: list[tuple[str, str | None]] = field(default_factory=list)
@@ -68,27 +77,19 @@ class Draft:
         plain = {key: float(entry) if isinstance(entry, float) else entry for key, entry in inputs.items()}
         self.explain.append({"value": value, "result": result, "rule": name, "source": source, "inputs": plain})
 
-    def decide(self, what: str, by: Rule, /, **inputs: object) -> Any:
-        """Apply a rule and record it."""
-        result = by(**inputs)
-        self.note(what, result, by.id, by.source, inputs)
-        return result
+    def variable(self, name: str, value: Value) -> None:
+        """Set an environment variable; a result of None leaves it unset."""
+        if value.result is not None:
+            self.environment[name] = written(value.result)
+            self.note(f"environment.{name}", written(value.result), value.rule.id, value.rule.source, value.inputs)
 
-    def variable(self, name: str, by: Rule, /, **inputs: object) -> None:
-        """Set an environment variable by a rule; None leaves it unset."""
-        result = by(**inputs)
-        if result is not None:
-            self.environment[name] = written(result)
-            self.note(f"environment.{name}", written(result), by.id, by.source, inputs)
-
-    def option(self, name: str, by: Rule, /, **inputs: object) -> None:
-        """Add an argument by a rule: None and False leave it out, True is a flag without a value."""
-        result = by(**inputs)
-        if result is None or result is False:
+    def option(self, name: str, value: Value) -> None:
+        """Add an argument: None and False leave it out, True is a flag without a value."""
+        if value.result is None or value.result is False:
             return
-        value = None if result is True else written(result)
-        self.arguments.append((name, value))
-        self.note(f"arguments.{name}", value, by.id, by.source, inputs)
+        text = None if value.result is True else written(value.result)
+        self.arguments.append((name, text))
+        self.note(f"arguments.{name}", text, value.rule.id, value.rule.source, value.inputs)
 
     def warn(self, sentence: str) -> None:
         """Say something an operator should read before starting."""
