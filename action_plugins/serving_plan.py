@@ -323,13 +323,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             if not isinstance(request, Mapping):
                 refused[position] = f"A request must be a mapping such as {{model: qwen3-8b}}, not {_cut(request)}."
                 continue
-            name = request.get("model")
-            if name is None or (isinstance(name, str) and name in models):
-                continue
-            try:
-                models[name] = load_checked("model", resolve("models", "model", name))
-            except CatalogueError as error:
-                refused[position] = str(error)
+            beside = request.get("share_card_with")
+            for name in [request.get("model"), *(beside if isinstance(beside, list) else [])]:
+                if name is None or (isinstance(name, str) and name in models):
+                    continue
+                try:
+                    models[name] = load_checked("model", resolve("models", "model", name))
+                except CatalogueError as error:
+                    refused[position] = str(error)
         return models, refused
 
     @staticmethod

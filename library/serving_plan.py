@@ -38,6 +38,9 @@ options:
       served_model_name:
         description: Name clients ask for. The catalogue's name, or the path.
         type: raw
+      share_card_with:
+        description: Further embedding or rerank models of the catalogue, served by the same server on the same card.
+        type: raw
       tensor_parallel_size:
         description: Number of cards, 1 to 16.
         type: raw

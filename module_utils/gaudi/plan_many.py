@@ -10,7 +10,9 @@ from .catalogue import CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal
 from .placement import Reservations
 from .plan import Node, plan
+from .plan_shared import common, share
 from .plan_weights import Weights
+from .request import Request, check_options
 from .reservations import parse_reservations
 
 
@@ -68,7 +70,7 @@ def plan_all(
             )
             model = request.get("model") if isinstance(request, Mapping) else None
             entry = catalogue.models.get(model) if isinstance(model, str) else None
-            made = plan(request, catalogue.release, entry, catalogue.cards, node, read_weights)
+            made = _made(request, entry, catalogue, node, read_weights)
         except Refusal as refusal:
             plans.append({"instance": instance, "refused": str(refusal)})
             continue
@@ -79,3 +81,24 @@ def plan_all(
             planned.update({module["module_id"]: instance for module in made["modules"]})
             ports[made["listen"]["port"]] = instance
     return plans
+
+
+def _made(
+    request: Mapping[str, object],
+    entry: ModelEntry | None,
+    catalogue: Catalogue,
+    node: Node,
+    read_weights: Callable[[str], Weights | None] | None,
+) -> dict[str, Any]:
+    """The plan of one request, for one model or for several on one card."""
+    names = check_options(request).get("share_card_with")
+    if not names:
+        return plan(request, catalogue.release, entry, catalogue.cards, node, read_weights)
+    wanted = Request.from_mapping({"share_card_with": names}).share_card_with
+    missing = [name for name in wanted if name not in catalogue.models]
+    if missing:
+        raise Refusal(f"share_card_with names {', '.join(missing)}, which has no file in catalog/models.")
+    others = [catalogue.models[name] for name in wanted]
+    adjusted = common(request, entry, others, catalogue.release)
+    made = plan(adjusted, catalogue.release, entry, catalogue.cards, node, read_weights)
+    return share(made, others, catalogue.release)

@@ -56,6 +56,7 @@ class Request:
     weights: str | None = None
     model_config: Mapping[str, object] | None = None
     served_model_name: str | None = None
+    share_card_with: tuple[str, ...] = ()
     tensor_parallel_size: int | None = None
     modules: tuple[int, ...] | None = None
     dtype: str | None = None
@@ -190,6 +191,11 @@ def _modules(value: object, what: str) -> tuple[int, ...] | None:
     return tuple(integer(item, what, 0, 255) for item in items)
 
 
+def _models(value: object, what: str) -> tuple[str, ...]:
+    items = sequence(value, f"{what} (a list of models of the catalogue)", longest=16)
+    return tuple(matching(item, what, MODEL, "names of files in catalog/models") for item in items)
+
+
 def _prefill(value: object, what: str) -> int:
     return 0 if value == "auto" else integer(value, f"{what} (auto or a number)", 1, MOST_SEQUENCES)
 
@@ -274,6 +280,7 @@ READERS = {
     "model": _matching(MODEL, "the name of a file in catalog/models"),
     "weights": _weights,
     "model_config": _model_config,
+    "share_card_with": _models,
     "served_model_name": _matching(NAME, "a name of letters, digits and ._/:@+-"),
     "tensor_parallel_size": _integer(1, 16),
     "modules": _modules,

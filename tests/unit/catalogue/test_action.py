@@ -21,6 +21,7 @@ SITE = {
     "weights",
     "model_config",
     "served_model_name",
+    "share_card_with",
     "modules",
     "profile",
     "recipe_cache",

@@ -26,11 +26,10 @@ def plans(release: str, requests: list[dict[str, Any]], node: dict[str, Any]) ->
     catalogue = Catalogue.from_mappings(
         serving_plan.load_checked("release", serving_plan.resolve("releases", "release", release)),
         {
-            request["model"]: serving_plan.load_checked(
-                "model", serving_plan.resolve("models", "model", request["model"])
-            )
+            name: serving_plan.load_checked("model", serving_plan.resolve("models", "model", name))
             for request in requests
-            if "model" in request
+            for name in [request["model"], *request.get("share_card_with", [])]
+            if name in serving_plan.names("models")
         },
         serving_plan.load_checked("cards", serving_plan.CATALOG / "cards.yml"),
     )
