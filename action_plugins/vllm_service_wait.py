@@ -76,7 +76,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 return {**result, "failed": True, "msg": f"Not ready after {options['timeout']} s. {waiting}. {hint}"}
         bad = [found for found in looked["instances"] if found["active"] != "active"]
         if bad and not self._task.check_mode:
-            result.update(failed=True, msg=" ".join(failure(host, found) for found in bad))
+            # The sentence is the result; the whole state below it would hide it.
+            return {"failed": True, "changed": False, "msg": " ".join(failure(host, found) for found in bad)}
         return result
 
     def _show(

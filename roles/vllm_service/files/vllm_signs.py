@@ -125,7 +125,7 @@ SYMPTOMS = (
     ),
     Symptom(
         "cpu-binding",
-        re.compile(r"^(?:numactl|libnuma)\b.*|node argument .* is out of range|cpu argument .* out of range"),
+        re.compile(r"^libnuma: Warning: (?:cpu|node) argument|^<[^>]*> is invalid$|^usage: numactl"),
         "The planned CPU binding does not fit this node's CPUs any more. Run the playbook again, which plans anew.",
         retry=False,
     ),
@@ -219,6 +219,7 @@ class Progress:
     phase: str = "starting"
     shards: tuple[int, int] | None = None
     warm_up: dict[str, tuple[int, int]] = field(default_factory=dict)
+    expected: dict[str, int] = field(default_factory=dict)
     warm_up_seconds: float | None = None
     memory: dict[str, str] = field(default_factory=dict)
     _heard: deque[str] = field(default_factory=lambda: deque(maxlen=256))
@@ -237,9 +238,13 @@ class Progress:
             phase = found["phase"].lower()
             self.phase = "warming-up"
             self.warm_up[phase] = (int(found["done"]), int(found["total"]))
+            # What is announced comes in the same kind of pass: 1.22 has graph/prompt and graph/decode only.
+            kind = phase[: phase.find("/") + 1]
+            for name, total in self.expected.items():
+                self.warm_up.setdefault(kind + name, (0, total))
         elif "Generated " in line:
             for found in GENERATED.finditer(line):
-                self.warm_up.setdefault(found["phase"].lower(), (0, int(found["total"])))
+                self.expected[found["phase"].lower()] = int(found["total"])
         elif found := SHARDS.search(line):
             self.phase, self.shards = "loading", (int(found["done"]), int(found["total"]))
         elif found := WEIGHTS.search(line):

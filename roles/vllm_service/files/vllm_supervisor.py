@@ -78,6 +78,8 @@ STATE_INTERVAL = 0.5
 STABLE_SECONDS = 600.0
 LONGEST_PAUSE = 300.0
 TAIL_LINES = 400
+# For a server that never served: it has no requests to finish, and may be deaf to SIGTERM.
+HURRY = 10.0
 # A line longer than this is cut in two: nobody's log may fill our memory.
 LINE_BYTES = 65536
 
@@ -756,7 +758,7 @@ class Run:
         if self.draining:
             self.next_poll = now + POLL_STARTING
             if self.draining.poll():  # too early: docker run had not created the container yet, or the engine is busy
-                self.draining = self.spawn(boss.docker.stop_command(self.plan.name, boss.settings.stop_grace))
+                self.draining = self.stop()
             return
         if boss.ready_at is None:
             self.poll_starting(now)
@@ -804,7 +806,13 @@ class Run:
         boss.notifier.send(STOPPING=1)
         boss.publish(phase, text)
         say(text)
-        self.draining = self.spawn(boss.docker.stop_command(self.plan.name, boss.settings.stop_grace))
+        self.draining = self.stop()
+
+    def stop(self) -> subprocess.Popen[bytes]:
+        """Tell the server to end."""
+        grace = self.boss.settings.stop_grace
+        patience = grace if self.boss.ready_at is not None else min(grace, HURRY)
+        return self.spawn(self.boss.docker.stop_command(self.plan.name, patience))
 
     def survived(self) -> bool:
         """Take up a container that goes on although the client has ended; False if it has ended, too."""

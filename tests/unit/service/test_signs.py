@@ -17,7 +17,7 @@ TEXTS = [
     "weights loaded",
     "warm-up: prompt 1/24, decode 0/48",
     "warm-up: prompt 1/24, decode 48/48",
-    "warm-up: prompt 1/24, decode 48/48, graph/prompt 11/24",
+    "warm-up: prompt 1/24, decode 48/48, graph/prompt 11/24, graph/decode 0/48",
     "warm-up: prompt 1/24, decode 48/48, graph/prompt 11/24, graph/decode 1/48",
     "warm-up took 49 s; waiting for the endpoint to answer",
 ]
@@ -57,7 +57,8 @@ def test_other_releases(line: str, text: str) -> None:
 def test_two_totals_in_one_line() -> None:
     progress = Progress()
     progress.hear("INFO bucketing.py] Generated 4 prompt buckets, 6 decode buckets")
-    assert progress.warm_up == {"prompt": (0, 4), "decode": (0, 6)}
+    progress.hear("INFO x] [Warmup][Graph/Prompt][1/4] batch_size:1 query_len:128 num_blocks:0 free_mem:9 GiB")
+    assert progress.text() == "warm-up: graph/prompt 1/4, graph/decode 0/6"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,8 @@ def test_the_same_message_later_is_no_news(first: str, again: str) -> None:
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/m/model-2.safetensors'", "weights-incomplete"),
         ("docker: Error response from daemon: No such image: x:1.", "image-missing"),
         ("docker: Error response from daemon: Unknown runtime specified habana.", "runtime-missing"),
-        ("numactl: -C: 0-7,8-15 is not a list", "cpu-binding"),
+        ("libnuma: Warning: cpu argument 56-69 is out of range", "cpu-binding"),
+        ("<0-7,8-15> is invalid", "cpu-binding"),
         ("RuntimeError: Insufficient space in /dev/shm", "shared-memory"),
         ("OSError: [Errno 30] Read-only file system: '/root/.cache'", "mount"),
         (
@@ -135,6 +137,7 @@ def test_every_advice_is_a_sentence() -> None:
         ([], 137, 1, "out-of-host-memory"),
         ([], 139, 0, "crashed"),
         ([], 0, 0, "server-ended"),
+        (["numactl (simulated): asked -C 0-9; of this the machine has: 0,1", "RuntimeError: x"], 1, 0, "server-ended"),
         (["docker: something"], 125, 0, "container-not-started"),
     ],
 )
