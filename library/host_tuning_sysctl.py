@@ -87,17 +87,6 @@ def _running(settings: dict[str, str]) -> dict[str, str]:
     return {key: sysctl.normal(_proc(key).read_text()) for key in settings if _proc(key).exists()}
 
 
-def _set(module: AnsibleModule, values: dict[str, str]) -> None:
-    for key, value in values.items():
-        try:
-            _proc(key).write_text(f"{value}\n")
-        except OSError as error:
-            module.fail_json(
-                msg=f"The kernel did not take {key} = {value} ({error.strerror}). "
-                "Ask for a value this kernel knows, and run as root."
-            )
-
-
 def _write(module: AnsibleModule, path: str, text: str | None) -> None:
     if text is None:
         Path(path).unlink()
@@ -122,56 +111,57 @@ def _memory() -> sysctl.Memory:
     return sysctl.parse_meminfo((PROC / "meminfo").read_text())
 
 
+def _request(module: AnsibleModule) -> dict[str, str]:
+    """Return the settings asked for; ends the module where they can never hold."""
+    given = {key: str(value) for key, value in module.params["settings"].items()}
+    share = module.params["max_memory_share"]
+    try:
+        wanted: dict[str, str] = sysctl.check_request(given)
+        pages = int(wanted.get(sysctl.HUGEPAGES, 0)) if module.params["state"] == "present" else 0
+        refusal = sysctl.memory_refusal(pages, _memory(), share)
+    except ValueError as error:
+        refusal = str(error)
+    if refusal:
+        module.fail_json(msg=refusal)
+    return wanted
+
+
+def _set(plan: sysctl.Plan) -> str | None:
+    """Set the running values; return why the kernel did not take them all, or None."""
+    for key, value in plan.todo.items():
+        try:
+            _proc(key).write_text(f"{value}\n")
+        except OSError as error:
+            return f"The kernel did not take {key} = {value} ({error.strerror}). Ask for a value this kernel knows."
+    if plan.text is None or sysctl.HUGEPAGES not in plan.todo:
+        return None
+    refusal: str | None = sysctl.grant_refusal(int(plan.todo[sysctl.HUGEPAGES]), _memory())
+    return refusal
+
+
 def main() -> None:
     """Decide, then act unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    options = module.params
-    present = options["state"] == "present"
-    try:
-        wanted = sysctl.check_request({key: str(value) for key, value in options["settings"].items()})
-        pages = int(wanted.get(sysctl.HUGEPAGES, 0))
-        refusal = sysctl.memory_refusal(pages, _memory(), options["max_memory_share"]) if present and pages else None
-    except ValueError as error:
-        module.fail_json(msg=str(error))
-    if refusal:
-        module.fail_json(msg=refusal)
-    before = _running(wanted)
-    missing = [key for key in wanted if key not in before]
-    old = _own_text(module, options["path"])
-    new = sysctl.render(wanted, missing) if present else None
-    differ = {key: wanted[key] for key in before if before[key] != wanted[key]}
+    path: str = module.params["path"]
+    wanted = _request(module)
+    before, old = _running(wanted), _own_text(module, path)
     # access() answers "no" to root only where the whole of /proc/sys is mounted read-only.
-    todo = {key: value for key, value in differ.items() if os.access(_proc(key), os.W_OK)}
-    findings = [f"This kernel has no setting {key}; there is nothing to set." for key in missing]
-    findings += [
-        f"{key} is {before[key]} and cannot be set to {differ[key]} from here: /proc/sys is read-only. "
-        "In a container this is the host's to set."
-        for key in differ
-        if key not in todo
-    ]
+    settable = [key for key in before if os.access(_proc(key), os.W_OK)]
+    plan = sysctl.plan(wanted, before, settable, present=module.params["state"] == "present")
     if not module.check_mode:
         # The running kernel first: only it knows whether there is enough memory.
-        _set(module, todo)
-        short = sysctl.grant_refusal(pages, _memory()) if present and sysctl.HUGEPAGES in todo else None
-        if short:
-            _set(module, {key: before[key] for key in todo})
-            module.fail_json(msg=f"{short} The previous values are back.", before=before)
-        if new != old:
-            _write(module, options["path"], new)
-    module.exit_json(
-        changed=new != old or bool(todo),
-        before=before,
-        findings=findings,
-        diff=[
-            {
-                "before_header": options["path"],
-                "before": old or "",
-                "after_header": options["path"],
-                "after": new or "",
-            },
-            {"before_header": "running kernel", "before": before, "after": {**before, **todo}},
-        ],
-    )
+        failure = _set(plan)
+        if failure:
+            for key, value in _running(before).items():
+                if value != before[key]:
+                    _proc(key).write_text(f"{before[key]}\n")
+            module.fail_json(msg=f"{failure} The previous values are back.", before=before)
+        if plan.text != old:
+            _write(module, path, plan.text)
+    file = {"before_header": path, "before": old or "", "after_header": path, "after": plan.text or ""}
+    kernel = {"before_header": "running kernel", "before": before, "after": {**before, **plan.todo}}
+    changed = plan.text != old or bool(plan.todo)
+    module.exit_json(changed=changed, before=before, findings=plan.findings, diff=[file, kernel])
 
 
 if __name__ == "__main__":

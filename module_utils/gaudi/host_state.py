@@ -227,7 +227,7 @@ def _deep_cstates(seen: Firmware) -> tuple[str, str]:
     deep = [name for name in seen.idle_states if name not in SHALLOW]
     if seen.idle_driver != "acpi_idle":
         # intel_idle brings its own table of states, whatever the firmware says.
-        return "cannot be read", f"idle driver {seen.idle_driver or 'none'} does not ask it"
+        return "cannot be read", f"the idle driver ({seen.idle_driver or 'none'}) does not ask the firmware"
     return ("wrong", f"the firmware offers {', '.join(deep)}") if deep else ("ok", "the firmware offers none deeper")
 
 

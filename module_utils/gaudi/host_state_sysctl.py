@@ -48,6 +48,15 @@ class Memory:
     hugepages: int
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What to do: the drop-in's text (None: no drop-in), running values to set, and what a person should know."""
+
+    text: str | None
+    todo: Mapping[str, str]
+    findings: Sequence[str]
+
+
 def parse_meminfo(text: str) -> Memory:
     """Read /proc/meminfo. Raises ValueError when it does not name the sizes needed here."""
     found = {}
@@ -186,3 +195,22 @@ def render(settings: Mapping[str, str], missing: Sequence[str] = ()) -> str:
     ]
     lines += [f"{'-' if key in missing else ''}{key} = {settings[key]}" for key in sorted(settings)]
     return "\n".join(lines) + "\n"
+
+
+def plan(wanted: Mapping[str, str], running: Mapping[str, str], settable: Sequence[str], *, present: bool) -> Plan:
+    """Decide what to set and what to write.
+
+    `running` has the settings this kernel knows, `settable` those it lets us change; without `present` the drop-in
+    goes, and `wanted` are the values to put back.
+    """
+    missing = [key for key in wanted if key not in running]
+    differ = {key: wanted[key] for key in running if key in wanted and running[key] != wanted[key]}
+    findings = [f"This kernel has no setting {key}; there is nothing to set." for key in missing]
+    findings += [
+        f"{key} is {running[key]} and cannot be set to {differ[key]} from here: /proc/sys is read-only. "
+        "In a container this is the host's to set."
+        for key in differ
+        if key not in settable
+    ]
+    todo = {key: value for key, value in differ.items() if key in settable}
+    return Plan(render(wanted, missing) if present else None, todo, findings)

@@ -34,7 +34,7 @@ from .plan_model import ModelFacts, facts, thinking_parser
 from .plan_network import network, read_addresses
 from .plan_weights import Weights
 from .plan_wish import Lengths, Wish
-from .request import RecipeCache, Request, check_options, path
+from .request import ALL, RecipeCache, Request, check_options, path
 from .rules import Draft, given, rule
 
 SCHEMA = 1
@@ -75,6 +75,8 @@ def plan(
     asked = frozenset(name for name, value in check_options(request).items() if value is not None)
     wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
     wanted = _options_in_environment(wanted, release)
+    if wanted.modules == ALL:
+        wanted = replace(wanted, modules=_all_modules(node.topology) or None)
     weights_path, name = _weights_path(wanted, entry, node, card_type)
     weights = read_weights(weights_path) if read_weights is not None and weights_path.startswith("/") else None
     model = facts(weights_path, entry, wanted.model_config)
@@ -165,7 +167,11 @@ def merged(
     release can plan by length) and the default token budget, ranges that are asked for drop a default length.
     Variables and further arguments add up.
     """
-    wanted = {name: value for name, value in mapping(request, "A request").items() if value is not None}
+    said = mapping(request, "A request")
+    wanted = {name: value for name, value in said.items() if value is not None}
+    if "recipe_cache" in said and said["recipe_cache"] is None:
+        # A cache without a value is no cache; leaving the option out asks for the default one.
+        wanted["recipe_cache"] = False
     if entry is None:
         return wanted
     layers: list[Mapping[str, object]] = [entry.defaults, entry.release_defaults.get(release.name, {})]
@@ -199,6 +205,11 @@ def _added(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str
 def _card_name(topology: Mapping[str, Any]) -> str:
     names = {card.get("name") for card in topology.get("cards") or [] if card.get("name")}
     return sorted(names)[0] if names else ""
+
+
+def _all_modules(topology: Mapping[str, Any]) -> tuple[int, ...]:
+    ids = (card.get("module_id") for card in topology.get("cards") or [])
+    return tuple(sorted(module_id for module_id in ids if isinstance(module_id, int)))
 
 
 def _options_in_environment(request: Request, release: ReleaseEntry) -> Request:

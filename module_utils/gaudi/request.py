@@ -30,6 +30,9 @@ KV_CACHE_DTYPES = ("auto", "fp8", "fp8_inc", "fp8_e4m3", "fp8_e5m2")
 LONGEST = 1 << 20
 MOST_SEQUENCES = 4096
 
+# What ``modules: all`` becomes: the module ids are the node's to say.
+ALL: tuple[int, ...] = ()
+
 
 @dataclass(frozen=True)
 class RecipeCache:
@@ -181,11 +184,13 @@ def _pair(value: object, what: str) -> tuple[int, int]:
 def _modules(value: object, what: str) -> tuple[int, ...] | None:
     if value == "auto":
         return None
+    if value == "all":
+        return ALL
     if isinstance(value, int) and not isinstance(value, bool):
         value = [value]
     if isinstance(value, str):
         value = value.split(",")
-    items = sequence(value, f"{what} (auto or a list of module ids)", longest=64)
+    items = sequence(value, f"{what} (auto, all or a list of module ids)", longest=64)
     if not items:
         raise Refusal(f"{what} is an empty list. Name module ids or write auto.")
     return tuple(integer(item, what, 0, 255) for item in items)
@@ -197,7 +202,7 @@ def _models(value: object, what: str) -> tuple[str, ...]:
 
 
 def _prefill(value: object, what: str) -> int:
-    return 0 if value == "auto" else integer(value, f"{what} (auto or a number)", 1, MOST_SEQUENCES)
+    return 0 if value in ("auto", "") else integer(value, f"{what} (auto or a number)", 1, MOST_SEQUENCES)
 
 
 def _partial_warmup(value: object, what: str) -> PartialWarmup:
@@ -214,6 +219,8 @@ def _partial_warmup(value: object, what: str) -> PartialWarmup:
 
 def _recipe_cache(value: object, what: str) -> RecipeCache | bool:
     if value is False or value == "":
+        return False
+    if isinstance(value, Mapping) and value.get("directory") == "":
         return False
     if isinstance(value, str):
         return RecipeCache(path(value, what))

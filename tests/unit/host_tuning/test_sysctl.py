@@ -207,3 +207,20 @@ def test_a_file_of_somebody_else_is_left_alone(proc: Path, tmp_path: Path) -> No
     assert "was not written by this role" in answer["msg"]
     assert (proc / "sys/vm/nr_hugepages").read_text() == "0\n"
     assert (tmp_path / "zz.conf").read_text() == "vm.nr_hugepages = 3\n"
+
+
+def test_a_value_the_kernel_does_not_take_puts_everything_back(proc: Path, tmp_path: Path) -> None:
+    (proc / "sys/vm/swappiness").write_text("60\n")
+    real = Path.write_text
+
+    def write(self: Path, text: str) -> int:
+        if self.name == "swappiness":
+            raise OSError(22, "Invalid argument")
+        return real(self, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_text", write)
+        answer = run(tmp_path, settings={"kernel.numa_balancing": "0", "vm.swappiness": "1"})
+    assert "did not take vm.swappiness = 1 (Invalid argument)" in answer["msg"]
+    assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
+    assert not (tmp_path / "zz.conf").exists()
