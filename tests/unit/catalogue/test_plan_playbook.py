@@ -1,0 +1,68 @@
+"""playbooks/plan.yml as a person runs it: from another directory, for a machine that is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TOPOLOGY = ROOT / "docs" / "examples" / "topologies" / "hl-288e-mixed-slots.yml"
+
+
+def plan(folder: Path, **extra: Any) -> subprocess.CompletedProcess[str]:
+    """Run the playbook in a directory of its own, where relative names belong."""
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PWD": str(folder)}
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / "playbooks" / "plan.yml")]
+    return subprocess.run(
+        [*command, "-i", "localhost,", "-e", json.dumps(extra)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: Path) -> None:
+    (tmp_path / "node.yml").write_text(TOPOLOGY.read_text(encoding="utf-8"), encoding="utf-8")
+    requests = [{"model": "qwq-32b"}, {"model": "qwq-33b"}, {"model": "qwen3-8b", "modules": [0, 2]}]
+    run = plan(tmp_path, topology_file="node.yml", plan_requests=requests, plan_output="plans.json")
+    assert run.returncode == 0, run.stdout + run.stderr
+    first, second, third = json.loads((tmp_path / "plans.json").read_text(encoding="utf-8"))
+    assert [module["module_id"] for module in first["modules"]] == [0, 2]
+    assert first["cpu_binding"][-1] == "0"
+    assert second["refused"] == 'There is no model "qwq-33b" in catalog/models. Did you mean qwq-32b?'
+    # Questions take nothing from each other.
+    assert [module["module_id"] for module in third["modules"]] == [0, 2]
+
+
+def test_a_page_for_people(tmp_path: Path) -> None:
+    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests='[{"model":"qwen3-8b","instance":"mine"}]')
+    assert run.returncode == 0, run.stdout + run.stderr
+    for words in ("NUMA node 0, CPUs 0-47, 96-143", "for mine", "mine: http://127.0.0.1:30001", "Why"):
+        assert words in run.stdout
+    assert "changed=0" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"topology_file": "absent.yml", "plan_requests": []}, "absent.yml cannot be read: No such file or directory."),
+        (
+            {"topology_file": str(TOPOLOGY), "plan_requests": "[{model:"},
+            "requests is text that is neither JSON nor YAML",
+        ),
+        ({"topology_file": str(ROOT / "ansible.cfg"), "plan_requests": []}, "is not valid YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, extra: dict[str, Any], words: str) -> None:
+    run = plan(tmp_path, **extra)
+    assert run.returncode != 0
+    assert words in " ".join(run.stdout.split())
+    assert "Traceback" not in run.stdout + run.stderr
