@@ -45,7 +45,7 @@ options:
         description: Number of cards, 1 to 16.
         type: raw
       modules:
-        description: V(auto) or a list of module ids, which is obeyed or refused, never changed.
+        description: V(auto), V(all), or a list of module ids, which is obeyed or refused, never changed.
         type: raw
       dtype:
         description: V(auto), V(bfloat16), V(float32), V(fp8), V(awq) or V(gptq).
@@ -144,7 +144,7 @@ options:
         description: Detailed metrics of the graph compiler.
         type: raw
       recipe_cache:
-        description: Directory of compiled recipes, or a mapping of directory and size (MiB), or false.
+        description: Directory of compiled recipes, or a mapping of directory and size (MiB); false or null for none.
         type: raw
       trust_remote_code:
         description: Run code that comes with the weights. The catalogue says so for its models; off for others.

@@ -196,6 +196,56 @@ def test_gaudi3_serves_published_fp8_weights() -> None:
     assert plan["requires"]["conversion"] is None
 
 
+def test_a_recipe_cache_is_kept_unless_there_is_none() -> None:
+    name = "PT_HPU_RECIPE_CACHE_CONFIG"
+    (kept,) = plans([{"instance": "a", "weights": "/m/x"}])
+    assert kept["environment"][name] == "/data/recipe_cache/a,false,40960"
+    (deepseek,) = plans([{"weights": "/m/DeepSeek-R1"}], "deepseek-r1")
+    assert deepseek["environment"][name] == "/data/warmup_cache,false,16384"
+    for none in (None, False, "", {"directory": ""}):
+        (plan,) = plans([{"instance": "a", "weights": "/m/DeepSeek-R1", "recipe_cache": none}], "deepseek-r1")
+        assert name not in plan["environment"]
+
+
+def test_all_modules_are_the_nodes() -> None:
+    (plan,) = plans([{"weights": "/m/x", "modules": "all"}])
+    assert modules(plan) == [0, 1, 2, 3, 4, 5, 6, 7]
+    (plan,) = plans([{"weights": "/m/x", "modules": "all", "tensor_parallel_size": 2}])
+    assert "modules names 8" in plan["refused"]
+
+
+def test_arguments_that_are_options_become_options() -> None:
+    (plan,) = plans([{"weights": "/m/x", "extra_args": ["--kv_cache_dtype", "fp8_inc", "--enforce-eager"]}])
+    assert vendor.options(plan["arguments"])["--kv-cache-dtype"] == "fp8_inc"
+    assert plan["execution_mode"] == "PyTorch lazy mode"
+    assert plan["arguments"].count("--enforce-eager") == 1
+    request = {"weights": "/m/x", "kv_cache_dtype": "auto", "extra_args": ["--kv-cache-dtype=fp8_inc"]}
+    (plan,) = plans([request])
+    assert "kv_cache_dtype" in plan["refused"]
+    (plan,) = plans([{"weights": "/m/x", "extra_args": ["--kv-cache-dtype"]}])
+    assert "needs a value" in plan["refused"]
+
+
+def test_numbers_go_on_as_they_were_written() -> None:
+    (plan,) = plans([{"weights": "/m/x", "gpu_memory_utilization": "0.90", "padding_limit": 0}])
+    assert vendor.options(plan["arguments"])["--gpu-memory-utilization"] == "0.90"
+    assert plan["environment"]["VLLM_PROMPT_BS_BUCKET_LIMIT"] == "0"
+    json.dumps(plan)
+
+
+def test_lazy_collectives_are_not_switched_off_for_several_cards() -> None:
+    off = {"PT_HPU_ENABLE_LAZY_COLLECTIVES": "false"}
+    one, two = plans(
+        [
+            {"weights": "/m/x", "extra_environment": off},
+            {"weights": "/m/x", "extra_environment": off, "tensor_parallel_size": 2},
+        ]
+    )
+    assert one["environment"]["PT_HPU_ENABLE_LAZY_COLLECTIVES"] == "false"
+    assert two["environment"]["PT_HPU_ENABLE_LAZY_COLLECTIVES"] == "true"
+    assert any("PT_HPU_ENABLE_LAZY_COLLECTIVES" in sentence for sentence in two["warnings"])
+
+
 def test_a_plan_is_the_same_every_time() -> None:
     assert plans([{"model": "qwq-32b", "instance": "a"}]) == plans([{"model": "qwq-32b", "instance": "a"}])
 

@@ -176,7 +176,7 @@ def test_a_reservation_file_nobody_can_read_gives_nothing_away() -> None:
         ({"modules": [0, 0], "tensor_parallel_size": 2}, ["modules", "module 0 twice"]),
         ({"modules": [0, 9], "tensor_parallel_size": 2}, ["module 9", "0, 1, 2, 3, 4, 5, 6, 7"]),
         ({"modules": [0, 1], "tensor_parallel_size": 4}, ["modules names 2", "tensor_parallel_size is 4"]),
-        ({"modules": []}, ["modules"]),
+        ({"modules": []}, ["modules", "empty"]),
         ({"extra_environment": {"HABANA_VISIBLE_DEVICES": "0"}}, ["HABANA_VISIBLE_DEVICES", "modules"]),
         ({"extra_environment": {"HABANA_VISIBLE_MODULES": "4,9"}}, ["HABANA_VISIBLE_MODULES", "module 9"]),
         ({"extra_environment": {"HABANA_VISIBLE_MODULES": "4"}, "tensor_parallel_size": 2}, ["2 cards", "module 4"]),
