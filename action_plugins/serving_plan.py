@@ -236,14 +236,14 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     return f"Get them with: {', or '.join(commands)}.{converted}"
 
 
-def render(plans: list[Any], topology: object) -> str:
+def render(plans: list[Any], topology: object, reserved: object) -> str:
     """The page for people; the renderer is shared with the nodes' code, so it is found beside this file."""
     folder = str(ROOT / "module_utils")
     if folder not in ansible.module_utils.__path__:
         ansible.module_utils.__path__.append(folder)
     from ansible.module_utils.gaudi import plan_text
 
-    return str(plan_text.page(plans, topology))
+    return str(plan_text.page(plans, topology, reserved))
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
@@ -271,7 +271,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             # The sentence says it all; with its cause Ansible would print it twice.
             raise AnsibleActionFail(str(error)) from None
         if options["page"] and not result.get("failed"):
-            result["page"] = render(result["plans"], result["topology"])
+            result["page"] = render(result["plans"], result["topology"], result.get("reserved"))
         return result
 
     def _plan(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

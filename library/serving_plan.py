@@ -248,6 +248,11 @@ topology:
   returned: always
   type: dict
   sample: {schema: 1, cards: [], hl_smi_version: 1.22.1, driver_version: 1.22.1-97ec1a4, addresses: [], findings: []}
+reserved:
+  description: Instances by the module id they hold a reservation for; empty for a topology that was given.
+  returned: success
+  type: dict
+  sample: {"0": qwen3-8b, "1": qwen3-8b}
 """
 
 from pathlib import Path
@@ -257,7 +262,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.checks import Refusal
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.plan_weights import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
-from ansible.module_utils.gaudi.reservations import parse_reservations
+from ansible.module_utils.gaudi.reservations import holders, parse_reservations
 from ansible.module_utils.gaudi.topology import topology_from_case
 from ansible.module_utils.gaudi_reader import read_topology
 
@@ -316,14 +321,15 @@ def main() -> None:
         topology = read_topology(module) if given is None else given
         if "hl_smi_topo" in topology:
             topology = topology_from_case(topology)
+        # A topology that was given says nothing about the files of the machine this runs on.
+        reservations = read_reservations(module.params["reservations_file"]) if given is None else ""
         plans = plan_all(
             module.params["requests"],
             catalogue,
             topology,
             weights_root=module.params["weights_root"],
             image_registry=module.params["image_registry"],
-            # A topology that was given says nothing about the files of the machine this runs on.
-            reservations=read_reservations(module.params["reservations_file"]) if given is None else "",
+            reservations=reservations,
             read_weights=read_weights if given is None else None,
         )
     except ValueError as error:  # refusals are, and what a given topology cannot be read for
@@ -333,7 +339,8 @@ def main() -> None:
     refused = [plan["refused"] for plan in plans if "refused" in plan]
     if refused and module.params["on_refusal"] == "fail":
         module.fail_json(msg=" ".join(refused), plans=plans, topology=topology)
-    module.exit_json(changed=False, plans=plans, topology=topology)
+    reserved = {str(module_id): name for module_id, name in holders(parse_reservations(reservations)).items()}
+    module.exit_json(changed=False, plans=plans, topology=topology, reserved=reserved)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,18 @@ _LONGEST_INPUT = 60
 _LONG_RUN = 6
 
 
-def page(plans: Sequence[Mapping[str, Any]], topology: Mapping[str, Any] | None) -> str:
+def page(
+    plans: Sequence[Mapping[str, Any]],
+    topology: Mapping[str, Any] | None,
+    reserved: Mapping[str, str] | None = None,
+) -> str:
     """Return the page for all requests of one node, at most WIDTH columns, without a newline at the end.
 
     ``plans`` holds plan documents and refusals (``{"instance": ..., "refused": sentence}``), a request each;
-    ``topology`` is the topology document they were made for, or None where it is not known.
+    ``topology`` is the topology document they were made for, or None where it is not known; ``reserved`` names the
+    instances that hold cards already, by module id as text.
     """
-    parts = [_node(topology, plans)] if topology else []
+    parts = [_node(topology, plans, reserved or {})] if topology else []
     for number, plan in enumerate(plans, 1):
         parts.append(_refusal(plan, number) if "refused" in plan else describe_plan(plan))
     return "\n\n".join(parts)
@@ -48,14 +53,12 @@ def describe_plan(plan: Mapping[str, Any]) -> str:
     return "\n\n".join(sections)
 
 
-def _node(topology: Mapping[str, Any], plans: Iterable[Mapping[str, Any]]) -> str:
-    """Return the picture of the node, the plans' cards marked with their instances."""
-    holders = {
-        module["module_id"]: plan["instance"] or plan["served_model_name"]
-        for plan in plans
-        if "refused" not in plan
-        for module in plan["modules"]
-    }
+def _node(topology: Mapping[str, Any], plans: Iterable[Mapping[str, Any]], reserved: Mapping[str, str]) -> str:
+    """Return the picture of the node, each card marked with the instance that holds it or would get it."""
+    holders = {int(module_id): instance for module_id, instance in reserved.items()}
+    for plan in plans:
+        for module in plan.get("modules", []):
+            holders[module["module_id"]] = plan["instance"] or plan["served_model_name"]
     return f"{_heading('The node')}\n\n{describe_node(topology, holders)}"
 
 

@@ -81,6 +81,14 @@ def test_cards_are_marked_with_who_gets_them() -> None:
     assert text.count("for one") == text.count("for two") == 2
 
 
+def test_cards_that_are_reserved_are_marked_with_who_holds_them() -> None:
+    node = topology("hl-225-two-sockets")
+    text = page(plans("1.22", [{"model": "qwen3-8b"}], node), node, {"7": "stopped-one", "0": "other"})
+    assert text.count("for stopped-one") == 1
+    # What would get a card is more to the point than who has it: the plan was made knowing.
+    assert "for other" not in text
+
+
 def test_a_refusal_is_a_section_of_its_own() -> None:
     node = topology("hl-225-two-sockets")
     text = page(plans("1.22", [{"model": "qwen3-8b", "tensor_parallel_size": 16}, {"model": "qwen3-8b"}], node), node)
