@@ -58,13 +58,11 @@ def _show(scope: Scope, report: Report, started: float) -> None:
 
 
 def _prepare(scope: Scope, report: Report) -> None:
-    def say(text: str) -> None:
-        report.passing(f"  … {text}")
-
-    with report.phase("Docker engine"):
+    with report.phase("Docker engine") as say:
         client = engine.ensure(say)
-    with report.phase(f"Simulated node {nodes.DEFAULT_NAME} ({description.DEFAULT}) and vault"):
-        world.up(client, scope, [nodes.DEFAULT_NAME], description.DEFAULT, say, [world.wanted_release()])
+    name, described = nodes.DEFAULT_NAME, description.DEFAULT
+    with report.phase(f"Simulated node {name} ({described}), and vault") as say:
+        world.up(client, scope, [name], described, say, [world.wanted_release()])
 
 
 class _Follower:

@@ -92,8 +92,8 @@ def ensure(say: Callable[[str], None] = print) -> DockerClient:
             )
         if _refused_by_permissions():
             _again_with_the_group_of_the_socket()
-        if installed := host.install_packages(PACKAGES):
-            say(f"Installed {', '.join(installed)}")
+        host.install_packages(PACKAGES, say)
+        say("Start the Docker engine")
         started = _start_service() if host.systemd_runs() else _start_process()
         RECORD.write_text(json.dumps(asdict(started)) + "\n")
         if _refused_by_permissions():
@@ -101,7 +101,6 @@ def ensure(say: Callable[[str], None] = print) -> DockerClient:
         client = connect()
         if client is None:
             raise SimulatorError("The Docker engine was started but does not answer. See its log.")
-        say(f"Started the Docker engine ({'systemd' if started.by == 'systemd' else f'pid {started.pid}'})")
         return client
 
 

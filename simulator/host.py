@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,8 +66,8 @@ def systemd_runs() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
-def install_packages(programs: dict[str, str]) -> list[str]:
-    """Install, with apt, the package of every file or program that is missing; give what was installed.
+def install_packages(programs: dict[str, str], say: Callable[[str], None]) -> None:
+    """Install, with apt, the package of every file or program that is missing, and remember which they were.
 
     ``programs`` maps a program's name, or a file's absolute path, to the package it comes in.
     """
@@ -84,12 +84,12 @@ def install_packages(programs: dict[str, str]) -> list[str]:
                 f"The simulator needs {', '.join(missing)}, and this machine has no apt-get to install "
                 "it with. The simulator runs on Debian 12 and Ubuntu 24.04."
             )
+        say(f"Install {', '.join(missing)}")
         noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive"]
         run(as_root([*noninteractive, "apt-get", "update"]))
         run(as_root([*noninteractive, "apt-get", "install", "-y", "--no-install-recommends", *missing]))
         with _INSTALLED.open("a") as record:
             record.writelines(f"{package}\n" for package in missing)
-    return missing
 
 
 def installed_packages() -> list[str]:

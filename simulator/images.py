@@ -31,8 +31,8 @@ def base(client: DockerClient, say: Say) -> str:
     packages = (_SOURCES / "base" / "packages.txt").read_text().split()
     reference = f"{REPOSITORY}/base:{context.digest(configuration.files, apt.SUITE, *packages)}"
     if not exists(client, reference):
-        say(f"Making a root file system with debootstrap: {reference}")
-        host.install_packages({"debootstrap": "debootstrap", apt.KEYRING: "debian-archive-keyring"})
+        say("Make a root file system with debootstrap")
+        host.install_packages({"debootstrap": "debootstrap", apt.KEYRING: "debian-archive-keyring"}, say)
         _debootstrap(client, reference, packages, configuration)
     return reference
 
@@ -65,9 +65,9 @@ def vllm(client: DockerClient, say: Say) -> str:
     reference = f"{REPOSITORY}/vllm:{context.digest(files, root)}"
     if exists(client, reference):
         return reference
-    say("Downloading vLLM for CPUs, once")
+    say("Download vLLM for CPUs")
     wheels = wheelhouse.directory(source / "requirements.txt")
-    say(f"Building the vLLM image: {reference}")
+    say("Build the vLLM image")
     container = client.containers.create(
         root,
         ["sh", "/usr/local/src/vllm/install.sh"],
@@ -117,7 +117,7 @@ def build(client: DockerClient, name: str, files: Files, arguments: Mapping[str,
     reference = f"{REPOSITORY}/{name}:{context.digest(files, *inputs)}"
     if exists(client, reference):
         return reference
-    say(f"Building the {name} image: {reference}")
+    say(f"Build the {name} image")
     output: list[str] = []
     for event in client.api.build(
         fileobj=io.BytesIO(context.archive(files)),

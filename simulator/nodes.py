@@ -120,9 +120,9 @@ def _start(
             if existing.status != "running":
                 existing.start()
             return existing
-        say(f"Replacing node {name}: its image, description or files have changed")
+        say(f"Remove node {name}: its image or files have changed")
         _remove(client, existing)
-    say(f"Starting simulated node {name} ({described})")
+    say(f"Start simulated node {name} ({described})")
     volume = f"{full_name}-docker"
     client.volumes.create(volume, labels=scope.labels)
     host_key = keys.new_ssh_pair(f"simulated {name}")

@@ -27,9 +27,9 @@ class Report:
         print(shown, file=self._stream, flush=True)
         print(text, file=self._log, flush=True)
 
-    def done(self, title: str, seconds: float, note: str = "") -> None:
+    def done(self, title: str, seconds: float, note: str = "", mark: str = "✓") -> None:
         """Print a finished phase with its time."""
-        self.line(f"  ✓ {title:<{_TITLE_COLUMNS}} {duration(seconds):>9}  {note}".rstrip())
+        self.line(f"  {mark} {title:<{_TITLE_COLUMNS}} {duration(seconds):>9}  {note}".rstrip())
 
     def total(self, seconds: float) -> None:
         """Print the time of everything, below the times of the phases."""
@@ -44,11 +44,27 @@ class Report:
             )
 
     @contextmanager
-    def phase(self, title: str) -> Iterator[None]:
-        """Show a phase while it goes on, and its time when it is done."""
+    def phase(self, title: str) -> Iterator[Callable[[str], None]]:
+        """Show a phase while it goes on, and its time when it is done.
+
+        What it gives is called at the beginning of each step of the phase that is worth a line of its own.
+        """
         self.passing(f"  … {title}")
         started = self._clock()
-        yield
+        steps: list[tuple[str, float]] = []
+
+        def finish() -> None:
+            if steps:
+                text, begun = steps.pop()
+                self.done(text, self._clock() - begun, mark="·")
+
+        def say(text: str) -> None:
+            finish()
+            steps.append((text, self._clock()))
+            self.passing(f"  … {text}")
+
+        yield say
+        finish()
         self.done(title, self._clock() - started)
 
 

@@ -104,7 +104,7 @@ def hold(client: DockerClient, vault: Vault, image: str, repository: str, tag: s
         held = vault.digest(repository, tag)
         if held is not None and held == vault.digest(repository, mark):
             return
-        say(f"Pushing the stand-in image into the simulated vault: {repository}:{tag}")
+        say(f"Push the stand-in image {tag} into the simulated vault")
         local = client.images.get(image)
         # The mark goes last: it says that all before it arrived.
         for name in (tag, mark):

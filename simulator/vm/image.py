@@ -46,7 +46,7 @@ class Image:
 
 def ensure(client: DockerClient, say: Say) -> Image:
     """Give the disk of a simulated virtual machine, after making it if needed."""
-    host.install_packages(PACKAGES)
+    host.install_packages(PACKAGES, say)
     with host.lock("vm"):
         user, machine = _pair("user"), _pair("host")
         lib = "files/usr/local/lib/gaudi-simulator"

@@ -41,3 +41,17 @@ def test_a_terminal_sees_what_goes_on_and_the_log_does_not() -> None:
     assert "pulling" in stream.getvalue()
     assert "\033[1mdone\033[0m\n" in stream.getvalue()
     assert log.getvalue() == "done\n"
+
+
+def test_a_phase_shows_its_steps_with_their_own_times() -> None:
+    stream = io.StringIO()
+    times = iter([0.0, 1.0, 4.0, 4.0, 9.0, 9.5])
+    report = Report(stream, io.StringIO(), lambda: next(times))
+    with report.phase("Node") as say:
+        say("Build")
+        say("Push")
+    assert [line.split() for line in stream.getvalue().splitlines()] == [
+        ["·", "Build", "3.0", "s"],
+        ["·", "Push", "5.0", "s"],
+        ["✓", "Node", "9.5", "s"],
+    ]
