@@ -123,6 +123,9 @@ def container_command(
         command += ["--read-only"]
     for entry in box.get("tmpfs", []):
         command += ["--tmpfs", tmpfs(str(entry))]
+    if box.get("working_directory"):
+        # Names without a path (a profiler's trace, a default calibration) are below it.
+        command += ["--workdir", str(box["working_directory"])]
     for name, value in sorted(box.get("ulimits", {}).items()):
         command += ["--ulimit", f"{name}={value}:{value}"]
     for item in box.get("mounts", []):

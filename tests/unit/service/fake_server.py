@@ -63,14 +63,15 @@ def main() -> None:
     # Threads are joined when the server closes: requests in flight finish, as vLLM's do.
     server.daemon_threads = False
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    serving_ends = scenario.get("exit_after")
-    if stopping.wait(serving_ends["seconds"] if serving_ends else None):
-        server.shutdown()
-        server.server_close()
-        print("drained", flush=True)
-        end(0)
-    print("\n".join(serving_ends["lines"]), flush=True)
-    end(serving_ends["exit"])
+    while not stopping.wait(0.05):
+        if (NODE / "crash").exists():
+            crash = json.loads((NODE / "crash").read_text())
+            print("\n".join(crash["lines"]), flush=True)
+            end(crash["exit"])
+    server.shutdown()
+    server.server_close()
+    print("drained", flush=True)
+    end(0)
 
 
 main()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 60.0
+# Seconds. Generous: the tests share a machine, and each step starts a handful of small programs.
+PATIENCE = 180.0
 
 
 def make_plan(port: int, weights: Path) -> dict[str, Any]:
@@ -151,6 +152,12 @@ class Node:
     def container_pid(self) -> int:
         """The process that plays the container."""
         return int(json.loads((self.root / "container.json").read_text())["pid"])
+
+    def crash(self, *lines: str) -> None:
+        """Have the serving container say something and end with status 1."""
+        fresh = self.root / "crash.new"
+        fresh.write_text(json.dumps({"lines": lines, "exit": 1}))
+        fresh.replace(self.root / "crash")
 
     def container_runs(self) -> bool:
         """Is it still there?"""

@@ -1,0 +1,125 @@
+"""Documented, declared and real are the same; states and tables read well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import vllm_supervisor
+import yaml
+
+from action_plugins import vllm_service_wait
+from filter_plugins import vllm_service_table
+from library import vllm_service_info
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLE = ROOT / "roles/vllm_service"
+
+SERVING = {
+    "phase": "serving",
+    "status": "serving tiny on http://127.0.0.1:30001",
+    "since": "2026-01-31T08:00:00Z",
+    "endpoint": "http://127.0.0.1:30001",
+    "cards": [{"module_id": 0}, {"module_id": 1}],
+    "warm_up": {"prompt": [3, 3], "decode": [2, 2]},
+    "warm_up_seconds": 49.0,
+}
+
+
+def found(**changes: Any) -> dict[str, Any]:
+    """One instance as vllm_service_info gives it."""
+    base = {
+        "instance": "tiny",
+        "active": "active",
+        "sub": "running",
+        "job": False,
+        "result": "success",
+        "enabled": True,
+    }
+    return {**base, "state": SERVING, **changes}
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    options: dict[str, Any] = {}
+    for entry in yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"].values():
+        options.update(entry["options"])
+    documented = {name: spec["default"] for name, spec in options.items() if "default" in spec}
+    assert yaml.safe_load((ROLE / "defaults/main.yml").read_text()) == documented
+    assert [name for name, spec in options.items() if "default" not in spec] == ["vllm_service_plan"]
+    assert all(name.startswith("vllm_service_") for name in options)
+
+
+def test_the_roles_patience_is_the_supervisors() -> None:
+    settings = vllm_supervisor.Settings()
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    for name in ("attempts", "first_pause", "stall", "stop_grace", "engine_wait", "unhealthy"):
+        assert defaults[f"vllm_service_{name}"] == getattr(settings, name)
+
+
+def test_the_module_takes_what_it_documents() -> None:
+    documented = yaml.safe_load(vllm_service_info.DOCUMENTATION)["options"]
+    assert set(documented) == set(vllm_service_info.ARGUMENT_SPEC)
+    for name, spec in vllm_service_info.ARGUMENT_SPEC.items():
+        assert {key: documented[name].get(key) for key in spec} == spec
+
+
+def test_units_are_described() -> None:
+    properties = vllm_service_info.parse_properties(
+        "ActiveState=activating\nSubState=start\nJob=4711\nResult=success\nUnitFileState=enabled\n"
+    )
+    described = vllm_service_info.describe("tiny", properties, {"phase": "loading"})
+    assert described == found(active="activating", sub="start", job=True, state={"phase": "loading"})
+    assert vllm_service_info.describe("tiny", {}, {})["job"] is False
+    assert vllm_service_info.digest([described]) != vllm_service_info.digest([found()])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"job": True}, False),
+        ({"active": "activating"}, False),
+        ({"active": "deactivating"}, False),
+        ({"active": "failed"}, True),
+        ({"active": "inactive"}, True),
+    ],
+)
+def test_what_counts_as_settled(changes: dict[str, Any], expected: bool) -> None:
+    assert vllm_service_wait.settled(found(**changes)) is expected
+
+
+def test_progress_is_a_line() -> None:
+    assert vllm_service_wait.line("n1", found()) == "[n1: tiny] serving tiny on http://127.0.0.1:30001"
+    again = vllm_service_wait.line("n1", found(active="activating", sub="auto-restart", state={"status": "Card busy."}))
+    assert again == "[n1: tiny] a try failed, systemd starts it again: Card busy."
+    assert vllm_service_wait.line("n1", found(state={})) == "[n1: tiny] waiting for systemd to start it"
+
+
+def test_a_failure_is_the_supervisors_sentence() -> None:
+    state = {"phase": "failed", "status": "Out of memory. Lower max_num_seqs."}
+    said = vllm_service_wait.failure("n1", found(active="failed", state=state))
+    assert said.startswith(
+        "tiny does not serve on n1: Out of memory. Lower max_num_seqs. More: journalctl -u vllm-tiny"
+    )
+    # What the last supervisor wrote is no reason for a unit that failed without one.
+    said = vllm_service_wait.failure("n1", found(active="failed", result="exit-code"))
+    assert "vllm-tiny.service ended (exit-code) before its supervisor could say why" in said
+
+
+def test_the_table() -> None:
+    warming = {**SERVING, "phase": "warming-up", "warm_up_seconds": None, "status": "warm-up: prompt 3/3, decode 0/2"}
+    warming["warm_up"] = {"prompt": [3, 3], "decode": [0, 2]}
+    nodes = {
+        "n1": [found(), found(instance="big", active="activating", state=warming)],
+        "n2": [found(instance="new", active="inactive", state={})],
+    }
+    assert vllm_service_table.vllm_service_table(nodes) == [
+        "NODE  INSTANCE  STATE       SLOTS  ENDPOINT                SINCE (UTC)          WARM-UP  SAYS",
+        "n1    tiny      serving     0,1    http://127.0.0.1:30001  2026-01-31 08:00:00  49 s"
+        "     serving tiny on http://127.0.0.1:30001",
+        "n1    big       warming-up  0,1    http://127.0.0.1:30001  2026-01-31 08:00:00  3/5"
+        "      warm-up: prompt 3/3, decode 0/2",
+        "n2    new       inactive    -      -                       -                    -        never started",
+    ]
+    assert vllm_service_table.vllm_service_table({"n1": []}) == ["no instances on n1"]
