@@ -34,13 +34,13 @@ def up(
     releases: Sequence[str],
 ) -> list[Node]:
     """Make a scope's world, or find it there; without releases it has no vault."""
+    wanted = {release: image_name(release) for release in releases}
     weights = tiny_model()
     kernel.record()
     started = nodes.up(client, scope, names, describe, say, weights)
-    if releases:
+    if wanted:
         registry = vault.start(client, scope, say)
-    for release in releases:
-        path, tag = image_name(release)
+    for release, (path, tag) in wanted.items():
         with host.lock("images"):
             image = images.serving(client, release, tag, say)
         vault.hold(client, registry, image, path, tag, say)
