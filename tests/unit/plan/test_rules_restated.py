@@ -196,3 +196,14 @@ def test_partial_warm_up(b: int, seq: int, out: int) -> None:
     assert environment["VLLM_PROMPT_SEQ_BUCKET_MAX"] == str(seq)
     assert environment["VLLM_DECODE_BS_BUCKET_MAX"] == str(b)
     assert environment["VLLM_DECODE_BLOCK_BUCKET_MAX"] == str(up((seq + out) * b // 128) or 128)
+
+
+def test_partial_warm_up_rounds_down_before_it_rounds_up() -> None:
+    request = {
+        "weights": "/models/QwQ-32B",
+        "input_range": [4, 8192],
+        "output_range": [1, 1],
+        "partial_warmup": {"max_num_seqs": 8, "max_seq_len": 2048},
+    }
+    # 2049 x 8 / 128 is a little more than 128 blocks: the script's shell arithmetic drops the little.
+    assert vendor.plan_request("1.21", request)["environment"]["VLLM_DECODE_BLOCK_BUCKET_MAX"] == "128"
