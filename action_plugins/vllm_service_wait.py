@@ -8,6 +8,11 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+ARGUMENT_SPEC: dict[str, Any] = {
+    "instances": {"type": "list", "elements": "str", "required": True},
+    "timeout": {"type": "int", "default": 14400},
+    "interval": {"type": "int", "default": 10},
+}
 # Seconds the module on the node waits for news in one call: few connections, and still a quick end.
 LONG_LOOK = 15
 SETTLED = {"active", "inactive", "failed"}
@@ -44,13 +49,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Look, show, and look again, until every instance is settled."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(
-            argument_spec={
-                "instances": {"type": "list", "elements": "str", "required": True},
-                "timeout": {"type": "int", "default": 14400},
-                "interval": {"type": "int", "default": 10},
-            }
-        )
+        _, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         variables = task_vars or {}
         host = str(variables.get("inventory_hostname", "node"))
         shown: dict[str, tuple[str, str, float]] = {}

@@ -9,8 +9,8 @@ short_description: Follow starting vLLM instances until they serve
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
-  - Shows how far each instance is (C([node: instance] warm-up, prompt 12/24, decode 0/48)) and ends when all
-    units are active, which they are when the server has answered under its own name.
+  - "Shows how far each instance is (warm-up: prompt 12/24, decode 0/48), and ends when all units are active,
+    which they are when the server has answered under its own name."
   - Fails as soon as a unit has failed for good, with the supervisor's own sentence. A failed try that the
     supervisor repeats is shown and followed further.
   - Runs on the controller and looks with M(vllm_service_info). A lost connection or Ctrl-C costs nothing; the
@@ -22,9 +22,8 @@ options:
     elements: str
     required: true
   timeout:
-    description:
-      - Give up following after so many seconds. The units go on; what bounds them is their supervisors' own
-        patience, which counts only time without progress.
+    description: Give up following after so many seconds. The units go on; what bounds them is their
+      supervisors' own patience, which counts only time without progress.
     type: int
     default: 14400
   interval:

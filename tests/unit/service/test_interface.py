@@ -12,6 +12,7 @@ import yaml
 from action_plugins import vllm_service_wait
 from filter_plugins import vllm_service_table
 from library import vllm_service_info
+from library import vllm_service_wait as wait_documentation
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/vllm_service"
@@ -57,11 +58,21 @@ def test_the_roles_patience_is_the_supervisors() -> None:
         assert defaults[f"vllm_service_{name}"] == getattr(settings, name)
 
 
-def test_the_module_takes_what_it_documents() -> None:
-    documented = yaml.safe_load(vllm_service_info.DOCUMENTATION)["options"]
-    assert set(documented) == set(vllm_service_info.ARGUMENT_SPEC)
-    for name, spec in vllm_service_info.ARGUMENT_SPEC.items():
+@pytest.mark.parametrize(
+    ("documentation", "specification"),
+    [
+        (vllm_service_info, vllm_service_info.ARGUMENT_SPEC),
+        (wait_documentation, vllm_service_wait.ARGUMENT_SPEC),
+    ],
+    ids=["vllm_service_info", "vllm_service_wait"],
+)
+def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) -> None:
+    documented = yaml.safe_load(documentation.DOCUMENTATION)["options"]
+    assert set(documented) == set(specification)
+    for name, spec in specification.items():
         assert {key: documented[name].get(key) for key in spec} == spec
+    assert yaml.safe_load(documentation.EXAMPLES)
+    assert yaml.safe_load(documentation.RETURN)
 
 
 def test_units_are_described() -> None:
