@@ -43,11 +43,14 @@ def _show(scope: Scope, report: Report, started: float) -> None:
         time.monotonic,
         GAUDI_SIMULATOR_SCOPE=scope.name,
     )
+    for phase in outcome.progress.phases:
+        for task in phase.tasks:
+            report.detail(f"    {task.seconds:7.1f} s  {phase.title}: {task.name}")
     if outcome.status:
-        reasons = "\n".join(f"{host}: {why}" for host, why in outcome.progress.failures.items())
-        raise SimulatorError(
-            f"\nsite.yml ended with status {outcome.status}.\n{reasons}\n\nAll it said: {_relative(outcome.output)}"
-        )
+        for host, why in outcome.progress.failures.items():
+            report.line()
+            report.line(f"{host}: {why}")
+        raise SimulatorError(f"\nsite.yml ended with status {outcome.status}. All it said: {_relative(outcome.output)}")
     report.total(time.monotonic() - started)
     for lines in outcome.progress.messages.values():
         report.line()
@@ -74,8 +77,11 @@ class _Follower:
 
     def follow(self, progress: Progress, event: Mapping[str, Any]) -> None:
         ended = event["event"] == "playbook_on_stats"
+        # Hosts that failed, and were not rescued, are counted at the end.
+        statistics = event.get("event_data", {}) if ended else {}
+        failed = bool(statistics.get("failures") or statistics.get("dark"))
         for phase in progress.phases[self._printed : None if ended else -1]:
-            self._print(phase, failed=ended and bool(progress.failures) and phase is progress.phases[-1])
+            self._print(phase, failed=failed and phase is progress.phases[-1])
             self._printed += 1
         if progress.phases and not ended:
             phase = progress.phases[-1]

@@ -28,7 +28,6 @@ _DESCRIPTION = f"{LABEL}.description"
 _HOST_KEY = f"{LABEL}.host-key"
 _INPUTS = f"{LABEL}.inputs"
 _BOOT_SECONDS = 90
-_SSH = "22/tcp"
 
 Say = Callable[[str], None]
 
