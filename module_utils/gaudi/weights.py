@@ -1,0 +1,102 @@
+"""The record beside finished weights: what they consist of, where they came from, and the quick look at them.
+
+Also installed on nodes as gaudi_weights/record.py, where the downloader writes what is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FOLDER = ".gaudi-serving"
+MANIFEST = FOLDER + "/manifest.json"
+VERIFIED = FOLDER + "/verified.json"
+# Where files are until all of them are right; beside the target, so that a rename publishes them.
+STAGING_SUFFIX = ".partial"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a finished model: relative name, size in bytes, SHA-256 of its content."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Where a model came from and what it consists of. Never holds a token or an address with one."""
+
+    source: str
+    repository: str
+    revision: str
+    fetched: str
+    files: tuple[Entry, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def render(self) -> str:
+        """The text of manifest.json."""
+        return json.dumps({"schema": 1, **asdict(self)}, indent=1) + "\n"
+
+
+def unsafe(name: str) -> bool:
+    """Whether a relative file name would leave its folder, or lie where the record does."""
+    return (
+        name in ("", ".", "..")
+        or name != posixpath.normpath(name)
+        or name.startswith(("/", "../"))
+        or any(ord(character) < 32 or character in "\\\x7f" for character in name)
+        or name.split("/", 1)[0] == FOLDER
+    )
+
+
+def parse(text: str) -> Manifest:
+    """Read manifest.json; raises ValueError with what is wrong."""
+    content: Any = json.loads(text)
+    if not isinstance(content, dict) or content.get("schema") != 1:
+        raise ValueError("it is not a manifest of schema 1")
+    try:
+        files = tuple(Entry(str(f["name"]), int(f["size"]), str(f["sha256"])) for f in content["files"])
+        source, repository, revision, fetched = (
+            str(content[key]) for key in ("source", "repository", "revision", "fetched")
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it lacks {error}") from error
+    for file in files:
+        if unsafe(file.name):
+            raise ValueError(f"the file name {file.name!r} leaves the folder")
+    return Manifest(source, repository, revision, fetched, files)
+
+
+def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int | None]) -> list[str]:
+    """Names of files that are missing or have another size, in the manifest's order.
+
+    sizes: bytes by name, None for what is not a regular file.
+    """
+    return [file.name for file in manifest.files if sizes.get(file.name) != file.size]
+
+
+def table(folders: list[dict[str, Any]]) -> list[str]:
+    """What a node has, a line each, as model_weights_info describes it."""
+    lines = []
+    for folder in folders:
+        used = ", ".join(folder["used_by"]) or "nobody"
+        size = f"{folder['bytes'] / 1e9:.1f} GB"
+        lines.append(f"{folder['directory']}  {size}  {folder['standing']}  used by {used}")
+        if folder["revision"]:
+            seen = folder["verified"] or "when fetched"
+            lines.append(
+                f"    {folder['repository']} at {folder['revision'][:12]} from {folder['source']}, "
+                f"fetched {folder['fetched']}, every byte verified {seen}"
+            )
+        if folder["wrong"]:
+            lines.append(f"    missing or cut short: {', '.join(folder['wrong'])}")
+    return lines or ["no weights"]

@@ -1,0 +1,71 @@
+"""Whether files that arrived belong together: shards, safetensors headers, measurement files."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import fp8_convert
+
+from .model import Refusal
+
+INDEX = ".safetensors.index.json"
+# Intel Neural Compressor writes three files for each rank r of N: <stem>_r_N.json, .npz and _mod_list.json.
+MEASURED = re.compile(r"(?P<stem>.+)_(?P<rank>\d+)_(?P<cards>\d+)(?P<kind>_mod_list\.json|\.json|\.npz)")
+KINDS = (".json", ".npz", "_mod_list.json")
+
+
+def check_index(path: Path, name: str, names: Iterable[str]) -> None:
+    """Refuse a model some of whose shards are not among names; name is the index's own, relative."""
+    try:
+        shards = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refusal(f"{name} is no index of shards ({error}); report it to the model's authors") from error
+    missing = {posixpath.join(posixpath.dirname(name), str(shard)) for shard in shards} - set(names)
+    if missing:
+        raise Refusal(
+            f"{name} names {len(shards)} shards, and the source lacks {listed(missing)}: this copy of the model is not "
+            "whole. Use another source or revision"
+        )
+
+
+def check_safetensors(path: Path, name: str) -> None:
+    """Refuse a shard whose header does not describe it."""
+    with path.open("rb") as stream:
+        try:
+            fp8_convert.parse_header(stream, path.stat().st_size)
+        except fp8_convert.Refusal as error:
+            raise Refusal(f"{name} is no proper safetensors file: {error}") from error
+
+
+def check_measurements(names: Iterable[str], cards: int) -> None:
+    """Refuse measurement files that are not three for each of so many ranks."""
+    sets: dict[str, set[tuple[int, str]]] = {}
+    sizes: set[int] = set()
+    for name in names:
+        found = MEASURED.fullmatch(name)
+        if found:
+            sizes.add(int(found["cards"]))
+            if int(found["cards"]) == cards:
+                sets.setdefault(found["stem"], set()).add((int(found["rank"]), found["kind"]))
+    if not sets:
+        there = f"there are files for {', '.join(map(str, sorted(sizes)))}" if sizes else "there are none at all"
+        raise Refusal(f"measurement files for tensor parallel size {cards} are needed, {there}; use another repository")
+    wanted = {(rank, kind) for rank in range(cards) for kind in KINDS}
+    for stem, there_are in sorted(sets.items()):
+        missing = {f"{stem}_{rank}_{cards}{kind}" for rank, kind in wanted - there_are}
+        if missing:
+            raise Refusal(
+                f"tensor parallel size {cards} needs {len(wanted)} measurement files, and the source lacks "
+                f"{listed(missing)}; use another repository or revision"
+            )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence: three of them, and how many more."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return ", ".join(ordered[:3]) + more

@@ -1,0 +1,286 @@
+"""One model from the first source that serves it: staged, checked, and published in one rename."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+import urllib3
+
+from . import contents, manifest, record
+from .hubs import Hub
+from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose, human
+from .progress import Progress
+from .record import Entry, Manifest
+from .request import Request, Source
+from .transfer import RateLimit, Transfer, size
+
+LOCK = record.FOLDER + "/lock"
+# Seconds between tries to list a source that is busy or away; what is listed is fetched with more patience.
+LISTING_PAUSES = (1.0, 2.0, 4.0, 8.0)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def now() -> str:
+    """The time as records have it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def standing(wish: Request) -> Manifest | None:
+    """The finished model at the target, None when there is nothing yet.
+
+    Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.
+    """
+    target = wish.target
+    if wish.mounted_on is not None and not wish.mounted_on.is_mount():
+        raise Refusal(f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it")
+    if target.is_symlink() or target.is_mount():
+        raise Refusal(f"{target} is a symbolic link or a mount point; name a plain folder on the weights' file system")
+    done = manifest.load(target)
+    if done is None and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise Refusal(
+            f"{target} exists and has no record of this program, so it is somebody's own and is not touched. Move it "
+            "away, or serve it as it is"
+        )
+    if done is not None and done.revision not in wanted_revisions(wish, done):
+        raise Refusal(
+            f"{target} holds revision {done.revision} of {done.repository}, and another one is asked for. Remove it "
+            f"first: playbooks/weights.yml -e remove={target.name}"
+        )
+    return done
+
+
+def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
+    """Commits that are accepted; a branch accepts what is there, since nobody said what it should be."""
+    return {source.revision if source.pinned else done.revision for source in wish.sources}
+
+
+@contextlib.contextmanager
+def only_one(wish: Request) -> Iterator[None]:
+    """Hold the lock of this model; a second fetch of it is refused."""
+    lock = wish.staging / LOCK
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refusal(f"{wish.target} is being fetched already, here or on a node that shares it") from error
+        yield
+
+
+def check_room(wish: Request, missing: int) -> None:
+    """Refuse before the first byte when what is missing, the conversion's copy and the reserve do not fit."""
+    room = os.statvfs(wish.staging)
+    free = room.f_bavail * room.f_frsize
+    needed = missing + wish.extra_room + wish.reserve
+    if needed > free:
+        raise Refusal(
+            f"{wish.target} needs {human(missing)} for what is still missing, {human(wish.extra_room)} for a "
+            f"conversion's copy and {human(wish.reserve)} in reserve, {human(needed)} in all; {human(free)} are free "
+            f"on its file system. Make room for {human(needed - free)} more, or set another gaudi_weights_root"
+        )
+
+
+def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: Stop) -> list[Result]:
+    """Do the work for all items, several at a time; the first failure stops the rest and is raised."""
+    with ThreadPoolExecutor(jobs) as threads:
+        running: list[Future[Result]] = [threads.submit(work, item) for item in items]
+        done, waiting = wait(running, return_when=FIRST_EXCEPTION)
+        failed = next((error for future in done if (error := future.exception())), None)
+        if failed is not None:
+            stop.set()
+            wait([future for future in waiting if not future.cancel()])
+            stop.resume()
+            raise failed
+    return [future.result() for future in running]
+
+
+class Fetch:
+    """One model from one source into the staging folder."""
+
+    def __init__(self, wish: Request, source: Source, progress: Progress, stop: Stop) -> None:
+        self.wish = wish
+        self.source = source
+        self.progress = progress
+        self.stop = stop
+        self.hub = Hub(source)
+        self.transfer = Transfer(pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop)
+
+    def files(self) -> list[RemoteFile]:
+        """What is wanted of what the source has; a source that is busy or away is asked again."""
+        for pause in (*LISTING_PAUSES, None):
+            try:
+                found = choose(self.hub.files(), self.wish.include, self.wish.exclude)
+            except SourceFailure as failure:
+                if pause is None or not failure.passing:
+                    raise
+                if self.stop.wait(pause):
+                    raise Stopped from failure
+            else:
+                break
+        if self.wish.measured_cards:
+            contents.check_measurements((file.name for file in found), self.wish.measured_cards)
+        return found
+
+    def one(self, file: RemoteFile) -> Entry:
+        """Bring one file into the staging folder, checked."""
+        target = self.wish.staging / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sha256 = self.transfer.fetch(file, self.hub.place(file), target, self.progress.advance)
+        if file.name.endswith(".safetensors"):
+            contents.check_safetensors(target, file.name)
+        return Entry(file.name, file.size, sha256)
+
+    def all(self, files: list[RemoteFile]) -> Manifest:
+        """Bring all files: indexes first, since they tell whether the model is whole, then the largest."""
+        here = sum(min(size(self.wish.staging / file.name), file.size) for file in files)
+        total = sum(file.size for file in files)
+        check_room(self.wish, total - here)
+        self.progress.begin("fetch", total, here)
+        entries = []
+        indexes = [file for file in files if file.name.endswith(contents.INDEX)]
+        for index in indexes:
+            entries.append(self.one(index))
+            contents.check_index(self.wish.staging / index.name, index.name, (file.name for file in files))
+        rest = sorted((file for file in files if file not in indexes), key=lambda file: -file.size)
+        entries += in_parallel(self.wish.jobs, self.one, rest, self.stop)
+        self.progress.end()
+        ordered = tuple(sorted(entries, key=lambda entry: entry.name))
+        return Manifest(self.source.name, self.source.repository, self.hub.revision, now(), ordered)
+
+
+def pool_for(source: Source, jobs: int) -> urllib3.PoolManager:
+    """Connections to a source, through its proxy if it has one."""
+    if source.proxy:
+        return urllib3.ProxyManager(source.proxy, maxsize=jobs)
+    return urllib3.PoolManager(maxsize=jobs)
+
+
+def publish(wish: Request, made: Manifest) -> None:
+    """Make the staging folder the model, in one rename."""
+    wanted = {file.name for file in made.files}
+    for path in wish.staging.rglob("*"):
+        name = path.relative_to(wish.staging).as_posix()
+        if not path.is_dir() and name not in wanted and not name.startswith(record.FOLDER + "/"):
+            path.unlink()  # of an earlier listing, such as a branch that has moved
+    manifest.write(wish.staging / record.MANIFEST, made.render())
+    for folder in [wish.staging, *(path for path in wish.staging.rglob("*") if path.is_dir())]:
+        manifest.fsync_folder(folder)
+    wish.staging.rename(wish.target)
+    manifest.fsync_folder(wish.target.parent)
+    (wish.target / LOCK).unlink()
+
+
+def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> list[str]:
+    """Names of files whose bytes are not the recorded ones: reads everything, and records when and the outcome."""
+    wrong = set(manifest.wrong_sizes(wish.target, done))
+    whole = [file for file in done.files if file.name not in wrong]
+    progress.begin("verify", sum(file.size for file in whole))
+
+    def advance(count: int) -> None:
+        if stop.is_set():
+            raise Stopped
+        progress.advance(count)
+
+    def right(file: Entry) -> bool:
+        return manifest.sha256_of(wish.target / file.name, advance) == file.sha256
+
+    wrong |= {file.name for file, fine in zip(whole, in_parallel(wish.jobs, right, whole, stop)) if not fine}
+    progress.end()
+    note = json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n"
+    manifest.write(wish.target / record.VERIFIED, note)
+    return sorted(wrong)
+
+
+def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
+    """Fetch the named files alone and put each in its place in one rename."""
+    recorded = {file.name: file for file in done.files}
+    files = [file for file in fetch.hub.files() if file.name in wrong]
+    if len(files) < len(wrong):
+        raise SourceFailure(
+            f"{fetch.source.name} no longer has {contents.listed(set(wrong) - {f.name for f in files})}"
+        )
+    # The record says what the file must be, whatever the source says today.
+    files = [RemoteFile(file.name, recorded[file.name].size, recorded[file.name].sha256) for file in files]
+    missing = sum(file.size for file in files)
+    check_room(replace(fetch.wish, extra_room=0), missing)
+    fetch.progress.begin("repair", missing, sum(min(size(fetch.wish.staging / f.name), f.size) for f in files))
+    in_parallel(fetch.wish.jobs, fetch.one, files, fetch.stop)
+    fetch.progress.end()
+    for file in files:
+        place = fetch.wish.target / file.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (fetch.wish.staging / file.name).replace(place)
+        manifest.fsync_folder(place.parent)
+    (fetch.wish.target / record.VERIFIED).unlink(missing_ok=True)
+    shutil.rmtree(fetch.wish.staging)
+
+
+def summary(wish: Request, made: Manifest, progress: Progress, **more: Any) -> dict[str, Any]:
+    """The result of the work."""
+    return {
+        "target": str(wish.target),
+        "source": made.source,
+        "repository": made.repository,
+        "revision": made.revision,
+        "files": len(made.files),
+        "bytes": made.size,
+        "received": progress.received,
+        "repaired": [],
+        **more,
+    }
+
+
+def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
+    """Have the model at its target, whole. Raises Refusal, Stopped, OSError for a disk that takes no more."""
+    done = standing(wish)
+    if done is not None and not wish.recheck and not manifest.wrong_sizes(wish.target, done):
+        return summary(wish, done, progress)
+    with only_one(wish):
+        done = standing(wish)  # another fetch may have ended since
+        wrong: list[str] = []
+        if done is not None:
+            look = damaged(wish, done, progress, stop) if wish.recheck else manifest.wrong_sizes(wish.target, done)
+            if not look:
+                shutil.rmtree(wish.staging)
+                return summary(wish, done, progress)
+            wrong = look
+        progress.received = 0
+        failures = []
+        for source in wish.sources:
+            try:
+                if done is not None:
+                    repair(Fetch(wish, replace(source, revision=done.revision), progress, stop), done, wrong)
+                    return summary(wish, done, progress, repaired=wrong)
+                fetching = Fetch(wish, source, progress, stop)
+                made = fetching.all(fetching.files())
+                publish(wish, made)
+                return summary(wish, made, progress)
+            except SourceFailure as failure:
+                print(failure, flush=True)
+                failures.append(str(failure))
+    raise Refusal(f"no source can serve {wish.target.name}: {'; '.join(failures)}")
+
+
+def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
+    """Read every byte of the finished model again. Raises Refusal with the names of bad files."""
+    done = standing(wish)
+    if done is None:
+        raise Refusal(f"there is no finished model in {wish.target}; fetch it with playbooks/fetch_weights.yml")
+    wrong = damaged(wish, done, progress, stop)
+    if wrong:
+        raise Refusal(
+            f"{len(wrong)} of {len(done.files)} files of {wish.target} are missing or damaged: {', '.join(wrong)}. "
+            "playbooks/fetch_weights.yml with -e recheck=true fetches them again, and nothing else"
+        )
+    return summary(wish, done, progress)

@@ -1,0 +1,67 @@
+"""The record on disk, and the check of every byte against it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from . import record
+from .model import Refusal
+
+BLOCK = 1024 * 1024  # bytes read at once
+
+
+def load(folder: Path) -> record.Manifest | None:
+    """The record of a folder, None without one; raises Refusal when it is damaged."""
+    path = folder / record.MANIFEST
+    try:
+        return record.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise Refusal(f"{path} is damaged ({error}); restore it, or remove {folder} and fetch it again") from error
+
+
+def write(path: Path, text: str) -> None:
+    """Write a record durably, in one step."""
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(path.name + ".writing")
+    with temporary.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+    fsync_folder(path.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make a rename inside the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def size_of(path: Path) -> int | None:
+    """Bytes of a regular file, None for anything else."""
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else None
+
+
+def wrong_sizes(folder: Path, manifest: record.Manifest) -> list[str]:
+    """Names of files that are missing or have another size: the look that takes under a second."""
+    return record.wrong_sizes(manifest, {file.name: size_of(folder / file.name) for file in manifest.files})
+
+
+def sha256_of(path: Path, advance: Callable[[int], None]) -> str:
+    """SHA-256 of a file's bytes; advance hears of every block."""
+    digest = hashlib.sha256()
+    buffer = bytearray(BLOCK)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            digest.update(view[:count])
+            advance(count)
+    return digest.hexdigest()

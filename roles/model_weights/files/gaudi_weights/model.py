@@ -1,0 +1,109 @@
+"""What is fetched: files with sizes and checksums, and the choice among them."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .record import unsafe
+
+
+class Refusal(Exception):
+    """The request cannot be fulfilled; the text is one sentence for a person."""
+
+
+class SourceFailure(Exception):
+    """One source cannot serve; another one may. The text is one sentence for a person.
+
+    passing: asking again later may help; retry_after: seconds the source asked for.
+    """
+
+    def __init__(self, text: str, passing: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(text)
+        self.passing = passing
+        self.retry_after = retry_after
+
+
+class Stopped(Exception):
+    """Somebody asked this program to end, or another thread has failed."""
+
+
+class Stop(threading.Event):
+    """Tells all threads to end: because somebody asked, which stays so, or because one of them failed."""
+
+    asked = False
+
+    def ask(self) -> None:
+        """End this program."""
+        self.asked = True
+        self.set()
+
+    def resume(self) -> None:
+        """Let threads work again after a failure; in this order an ask at any moment is not lost."""
+        self.clear()
+        if self.asked:
+            self.set()
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file as a hub describes it: size in bytes, and a checksum of its content when the hub has one.
+
+    sha256 is of the bytes (the hub's LFS record); blob is git's hash of a small file (SHA-1 of "blob <size>\\0" and
+    the bytes).
+    """
+
+    name: str
+    size: int
+    sha256: str | None = None
+    blob: str | None = None
+
+
+# The same weights in formats that are not served when safetensors are there.
+DUPLICATES = (
+    *("*.bin", "*.pth", "*.pt", "*.ckpt", "*.msgpack", "*.h5", "*.gguf", "*.onnx"),
+    *("original/*", "consolidated*"),
+)
+# What is on a hub for its web pages, not for a server.
+UNSERVED = (
+    *(".gitattributes", ".gitignore", "figures/*"),
+    *("*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf"),
+)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, p) or fnmatch.fnmatchcase(posixpath.basename(name), p) for p in patterns)
+
+
+def choose(files: list[RemoteFile], include: Iterable[str], exclude: Iterable[str]) -> list[RemoteFile]:
+    """The files that are served, in name order.
+
+    Without include, everything but pictures and, where safetensors are there, the same weights in other formats.
+    Raises Refusal when nothing is left or a name is not safe.
+    """
+    include = tuple(include)
+    for file in files:
+        if unsafe(file.name):
+            raise Refusal(f"the source lists a file named {file.name!r}, which does not stay in the model's folder")
+    if include:
+        chosen = [file for file in files if _matches(file.name, include)]
+    else:
+        chosen = [file for file in files if not _matches(file.name, UNSERVED)]
+        if any(file.name.endswith(".safetensors") for file in chosen):
+            chosen = [file for file in chosen if not _matches(file.name, DUPLICATES)]
+    chosen = [file for file in chosen if not _matches(file.name, exclude)]
+    if not chosen:
+        raise Refusal(f"none of the source's {len(files)} files is wanted; look at the include and exclude patterns")
+    return sorted(chosen, key=lambda file: file.name)
+
+
+def human(size: float) -> str:
+    """Bytes for people, in the decimal units disks and links are sold in."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} TB"

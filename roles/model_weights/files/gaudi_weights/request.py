@@ -1,0 +1,102 @@
+"""The request a job reads: root's file, since it names token files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .model import Refusal
+from .record import STAGING_SUFFIX
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Hugging Face hub, or a mirror that speaks its interface.
+
+    The token lies in a root-only file; only its path is known here. revision: a commit id, or a branch.
+    """
+
+    name: str
+    endpoint: str
+    repository: str
+    revision: str
+    token_file: Path | None
+    proxy: str | None
+
+    def token(self) -> str | None:
+        """The token itself, read when it is needed and kept in no record."""
+        if self.token_file is None:
+            return None
+        try:
+            return self.token_file.read_text(encoding="utf-8").strip() or None
+        except OSError as error:
+            raise Refusal(f"the token of source {self.name} cannot be read from {self.token_file}") from error
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the revision names content and not a branch that moves."""
+        return COMMIT.fullmatch(self.revision) is not None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted: the model's folder, where it may come from, and what it may take.
+
+    rate_limit: bytes per second, 0 for none; extra_room: bytes a later conversion needs on the same file system;
+    reserve: bytes that stay free; recheck: read a finished model again instead of looking at sizes;
+    measured_cards: the tensor parallel size measurement files must be complete for, 0 for a model; mounted_on: what
+    must be mounted before anything is written.
+    """
+
+    target: Path
+    sources: tuple[Source, ...]
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    jobs: int = 4
+    rate_limit: int = 0
+    extra_room: int = 0
+    reserve: int = 0
+    recheck: bool = False
+    measured_cards: int = 0
+    mounted_on: Path | None = None
+
+    @property
+    def staging(self) -> Path:
+        """Where the files are until all of them are right."""
+        return self.target.with_name(self.target.name + STAGING_SUFFIX)
+
+
+def load(path: Path) -> Request:
+    """Read a request the role has written; raises Refusal for one that is not whole."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Request(
+            target=Path(content["target"]),
+            sources=tuple(
+                Source(
+                    name=str(entry["name"]),
+                    endpoint=str(entry["endpoint"]).rstrip("/"),
+                    repository=str(entry["repository"]),
+                    revision=str(entry["revision"]),
+                    token_file=Path(entry["token_file"]) if entry.get("token_file") else None,
+                    proxy=entry.get("proxy") or None,
+                )
+                for entry in content["sources"]
+            ),
+            include=tuple(content["include"]),
+            exclude=tuple(content["exclude"]),
+            jobs=int(content["jobs"]),
+            rate_limit=int(content["rate_limit"]),
+            extra_room=int(content["extra_room"]),
+            reserve=int(content["reserve"]),
+            recheck=bool(content["recheck"]),
+            measured_cards=int(content["measured_cards"]),
+            mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Refusal(f"the request {path} cannot be read ({type(error).__name__}: {error})") from error

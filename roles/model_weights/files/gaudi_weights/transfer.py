@@ -1,0 +1,266 @@
+"""Bytes over HTTP: resumed at the byte, checked while they arrive, no faster than allowed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import urllib3
+
+from .model import RemoteFile, SourceFailure, Stop, Stopped, human
+
+BLOCK = 512 * 1024  # bytes
+CONNECT_SECONDS = 15.0
+# A source that sends nothing for so long is given up for this try; a slow trickle is not nothing.
+SILENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 900.0  # how long a source may be gone before it is given up; ten minutes happen
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+MOST_ASKED = 60.0  # seconds of a server's wish to wait that are granted
+REDIRECTS = 5
+OK, PARTIAL, RANGE_WRONG = 200, 206, 416
+
+
+class Wrong(Exception):
+    """The bytes that arrived are not the file's."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file's bytes are: an address, and headers that are for that host alone (a token)."""
+
+    url: str
+    headers: dict[str, str]
+
+
+class RateLimit:
+    """Bytes per second for all threads together; 0 is no limit."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.lock = threading.Lock()
+        self.free_at = time.monotonic()
+
+    def take(self, size: int, wait: Callable[[float], object]) -> None:
+        """Wait until size bytes may be used."""
+        if not self.rate:
+            return
+        with self.lock:
+            now = time.monotonic()
+            self.free_at = max(self.free_at, now) + size / self.rate
+            pause = self.free_at - now
+        wait(pause)
+
+
+class Checksums:
+    """SHA-256 of what is added, and git's hash where that is what the hub states."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self.file = file
+        self.sha256 = hashlib.sha256()
+        self.blob = hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False)
+
+    def add(self, block: bytes) -> None:
+        """Take more of the content."""
+        self.sha256.update(block)
+        if self.file.sha256 is None:
+            self.blob.update(block)
+
+    def check(self) -> str:
+        """The SHA-256 of it all; raises Wrong when the hub states another checksum."""
+        mine, stated = self.sha256.hexdigest(), self.file.sha256
+        if stated is None and self.file.blob is not None:
+            mine, stated = self.blob.hexdigest(), self.file.blob
+        if stated is not None and mine != stated:
+            raise Wrong(f"its checksum is {mine}, the source states {stated}")
+        return self.sha256.hexdigest()
+
+
+class Transfer:
+    """Fetches files of one source over shared connections."""
+
+    def __init__(self, pool: urllib3.PoolManager, limit: RateLimit, stop: Stop) -> None:
+        self.pool = pool
+        self.limit = limit
+        self.stop = stop
+
+    def fetch(self, file: RemoteFile, place: Place, target: Path, advance: Callable[[int], None]) -> str:
+        """Bring a file to target and return its SHA-256.
+
+        What lies in target already is kept, read again for its checksum, and continued. Raises SourceFailure when
+        the source stays away, refuses, or keeps sending other bytes than it states; OSError for a disk that takes
+        no more; Stopped.
+        """
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        pause, wrong = FIRST_PAUSE, 0
+        while True:
+            before = size(target)
+            try:
+                return self._once(file, place, target, advance)
+            except Wrong as error:
+                advance(-size(target))
+                target.unlink()
+                wrong += 1
+                if wrong > 1:
+                    raise SourceFailure(f"{file.name} came twice with wrong content: {error}") from error
+                continue
+            except (urllib3.exceptions.HTTPError, SourceFailure) as error:
+                if isinstance(error, SourceFailure) and not error.passing:
+                    raise
+                failure, asked = error, getattr(error, "retry_after", None)
+            if size(target) > before:  # something came: the source lives
+                deadline, pause = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE
+            if time.monotonic() + (asked or pause) > deadline:
+                raise SourceFailure(
+                    f"{file.name} could not be fetched for {PATIENCE_SECONDS:.0f} s ({failure}); what has arrived is "
+                    "kept, run the same again when the source is back"
+                ) from failure
+            if self.stop.wait(asked or pause):
+                raise Stopped
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _once(self, file: RemoteFile, place: Place, target: Path, advance: Callable[[int], None]) -> str:
+        """One try, from where the last one stopped."""
+        checksums = Checksums(file)
+        with target.open("a+b", buffering=0) as out:
+            out.seek(0)
+            have = 0
+            while block := out.read(BLOCK):
+                self._still_wanted()
+                checksums.add(block)
+                have += len(block)
+            if have > file.size:
+                raise Wrong(f"{human(have)} are there, the source states {human(file.size)}")
+            if have < file.size:
+                for block in self._receive(file, place, have):
+                    checksums.add(block)
+                    view = memoryview(block)
+                    while view:
+                        view = view[out.write(view) :]
+                    advance(len(block))
+                os.fsync(out.fileno())
+        return checksums.check()
+
+    def _receive(self, file: RemoteFile, place: Place, have: int) -> Iterator[bytes]:
+        """What is missing of a file of which have bytes are there."""
+        with self._open(file, place, have) as response:
+            # A source that knows no ranges starts again: pass over what is here, which costs time but no trust.
+            skip = have if response.status == OK else 0
+            while block := response.read1(BLOCK):
+                self._still_wanted()
+                self.limit.take(len(block), self.stop.wait)
+                skipped = min(skip, len(block))
+                skip, block = skip - skipped, block[skipped:]
+                have += len(block)
+                if have > file.size:
+                    raise Wrong(f"more came than the {human(file.size)} the source states")
+                if block:
+                    yield block
+        if have < file.size:
+            raise SourceFailure(f"the connection ended after {human(have)} of {human(file.size)}", passing=True)
+
+    @contextlib.contextmanager
+    def _open(self, file: RemoteFile, place: Place, start: int) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Ask for a file from byte start on, following redirects; a token never follows to another host."""
+        url, headers = place.url, dict(place.headers)
+        for _ in range(REDIRECTS + 1):
+            asked = {**headers, "Accept-Encoding": "identity", "User-Agent": "gaudi-serving"}
+            if start:
+                asked["Range"] = f"bytes={start}-"
+            response = self.pool.request(
+                "GET",
+                url,
+                headers=asked,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
+            )
+            location = response.get_redirect_location()
+            if not location:
+                break
+            response.drain_conn()
+            following = urljoin(url, location)
+            if origin(following) != origin(url):
+                headers = {}
+            url = following
+        else:
+            raise SourceFailure(f"{address(place.url)} redirects more than {REDIRECTS} times")
+        try:
+            if response.status not in (OK, PARTIAL):
+                raise refusal_of(response, url, origin(url) != origin(place.url))
+            if response.status == PARTIAL:
+                check_range(response.headers.get("Content-Range"), start, file)
+            yield response
+        finally:
+            # Closed, not kept, when it was not read to its end.
+            response.close()
+
+    def _still_wanted(self) -> None:
+        if self.stop.is_set():
+            raise Stopped
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, 0 without one."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def origin(url: str) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port: what a token belongs to."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
+
+
+def address(url: str) -> str:
+    """An address for messages: without a query, which may be signed, and without a user."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def check_range(header: str | None, start: int, file: RemoteFile) -> None:
+    """Refuse a continuation from another byte, or of a file that has another size by now."""
+    expected = f"bytes {start}-{file.size - 1}/{file.size}"
+    if header != expected:
+        raise Wrong(f"asked for {expected!r}, got {header!r}")
+
+
+FINAL = {
+    401: "it wants a token, or does not take this one: give this source another",
+    403: "this token may not read it: accept the model's licence on the hub with the token's account",
+    404: "there is no such file at this revision: correct the repository or revision in catalog/models",
+    410: "it is gone for good: correct the repository or revision in catalog/models",
+}
+
+
+def refusal_of(response: urllib3.BaseHTTPResponse, url: str, elsewhere: bool) -> Exception:
+    """What a refusing status means for a person and for the next try; elsewhere: after a redirect to another host."""
+    if response.status == RANGE_WRONG:
+        return Wrong("the source has fewer bytes than are here already")
+    # Elsewhere a refusal is of a signed address that has expired; the next try is given a fresh one.
+    if response.status in FINAL and not elsewhere:
+        return SourceFailure(f"{address(url)} answers {response.status}: {FINAL[response.status]}")
+    pause = pause_asked(response.headers.get("Retry-After"), time.time())
+    return SourceFailure(f"{address(url)} answers {response.status}", passing=True, retry_after=pause)
+
+
+def pause_asked(header: str | None, now: float) -> float | None:
+    """Seconds a server asks to wait (Retry-After: a number or a date), at most a minute of them."""
+    if not header:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - now
+        except ValueError:
+            return None
+    return min(max(seconds, 0.0), MOST_ASKED)

@@ -1,0 +1,34 @@
+"""Serve folders as a simulated hub: python -m simulator.hub --address 0.0.0.0 --name HOST owner/name=FOLDER ..."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+
+from simulator.hub.server import running
+
+
+def main() -> None:
+    """Serve until told to end."""
+    parser = argparse.ArgumentParser(prog="python -m simulator.hub", description="Serve folders as a simulated hub.")
+    parser.add_argument("--address", default="127.0.0.1", help="where to listen")
+    parser.add_argument("--name", help="under what name clients reach it; the address by default")
+    parser.add_argument("--port", type=int, default=8090, help="port of the hub; the delivery network has the next")
+    parser.add_argument("--rate", type=int, default=0, help="bytes per second, 0 for no limit")
+    parser.add_argument("repositories", nargs="+", metavar="OWNER/NAME=FOLDER")
+    arguments = parser.parse_args()
+    with running(
+        address=arguments.address, name=arguments.name, port=arguments.port, cdn_port=arguments.port + 1
+    ) as hub:
+        hub.rate = arguments.rate
+        for item in arguments.repositories:
+            name, _, folder = item.partition("=")
+            made = hub.repository(name, Path(folder))
+            print(f"{hub.endpoint}/{name} at {made.main}", flush=True)
+        signal.sigwait({signal.SIGTERM, signal.SIGINT})
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    main()

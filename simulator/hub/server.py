@@ -1,0 +1,352 @@
+"""The simulated hub's two servers: the hub itself, and the delivery network it redirects to."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from simulator.hub.content import File, Repository
+
+BLOCK = 64 * 1024
+
+
+@dataclass
+class Fault:
+    """Something that goes wrong with files whose name matches, so many times.
+
+    status: answer with it (and Retry-After, if retry_after is set); cut_after: close the connection after so many
+    bytes of an answer; flip: turn the bits of one byte of it; ignore_range: send the whole file whatever was asked;
+    rate: bytes per second of one answer. where: "list", "resolve" or "content".
+    """
+
+    name: str = "*"
+    where: str = "content"
+    times: int = 1
+    status: int = 0
+    retry_after: str | None = None
+    cut_after: int | None = None
+    flip: bool = False
+    ignore_range: bool = False
+    rate: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as the hub saw it."""
+
+    where: str
+    method: str
+    path: str
+    range: str | None
+    token: str | None
+    proxied: bool
+
+
+class Hub:
+    """Repositories, faults, and what was seen. Two servers on free ports of one address while open."""
+
+    def __init__(self, address: str = "127.0.0.1", name: str | None = None, port: int = 0, cdn_port: int = 0) -> None:
+        self.repositories: dict[str, Repository] = {}
+        self.tokens: set[str] = set()
+        self.faults: list[Fault] = []
+        self.seen: list[Seen] = []
+        self.sent = 0  # bytes of content
+        self.rate = 0  # bytes per second of all answers together, 0 for no limit
+        self.away = False  # whether connections end without an answer
+        self.lock = threading.Lock()
+        self.free_at = time.monotonic()
+        # Signs addresses of the delivery network; without it they answer 403.
+        self.signature = secrets.token_hex(16)
+        self.servers = [
+            ThreadingHTTPServer((address, number), type(f"{kind.__name__}Of", (kind,), {"hub": self}))
+            for kind, number in ((Front, port), (Delivery, cdn_port))
+        ]
+        host = name or address
+        self.endpoint, self.delivery = (f"http://{host}:{server.server_address[1]}" for server in self.servers)
+
+    def repository(self, name: str, folder: Path, **more: Any) -> Repository:
+        """Add a repository with one commit of a folder's files."""
+        made = self.repositories.setdefault(name, Repository(name, **more))
+        made.add(folder)
+        return made
+
+    def fault(self, where: str, name: str) -> Fault | None:
+        """Take a fault that is due for a file."""
+        with self.lock:
+            for fault in self.faults:
+                if fault.where == where and fault.times > 0 and fnmatch.fnmatchcase(name, fault.name):
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def pay(self, size: int, rate: int, since: float, before: int) -> None:
+        """Count bytes that are sent, and wait as long as the limits of the hub and of this answer want."""
+        with self.lock:
+            self.sent += size
+            due = since + (before + size) / rate if rate else 0.0
+            if self.rate:
+                self.free_at = max(self.free_at, time.monotonic()) + size / self.rate
+                due = max(due, self.free_at)
+        time.sleep(max(0.0, due - time.monotonic()))
+
+    def serve(self) -> None:
+        """Serve until closed."""
+        for server in self.servers:
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        for server in self.servers:
+            server.shutdown()
+            server.server_close()
+
+
+@contextmanager
+def running(**more: Any) -> Iterator[Hub]:
+    """A hub that serves while the block runs."""
+    hub = Hub(**more)
+    hub.serve()
+    try:
+        yield hub
+    finally:
+        hub.close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """What both servers have in common."""
+
+    hub: ClassVar[Hub]
+    where: ClassVar[str]
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing: what was asked is in hub.seen."""
+
+    def do_HEAD(self) -> None:
+        """Answer without a body."""
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        """Note the request, then answer it."""
+        if self.hub.away:
+            self.hang_up()
+            return
+        parts = urlsplit(self.path)
+        authorization = self.headers.get("Authorization", "")
+        self.token = authorization.removeprefix("Bearer ") or None
+        # A client that goes through a proxy sends the whole address; the hub is its own proxy.
+        with self.hub.lock:
+            self.hub.seen.append(
+                Seen(self.where, self.command, parts.path, self.headers.get("Range"), self.token, bool(parts.netloc))
+            )
+        self.answer([unquote(part) for part in parts.path.strip("/").split("/")], parse_qs(parts.query))
+
+    def answer(self, path: list[str], query: dict[str, list[str]]) -> None:
+        """Answer a request for a path."""
+        raise NotImplementedError
+
+    def hang_up(self) -> None:
+        """End the connection whatever was promised."""
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def send(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
+        """Send a short answer."""
+        self.send_response(status)
+        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_json(self, content: object) -> None:
+        """Send JSON."""
+        self.send(200, {"Content-Type": "application/json"}, json.dumps(content).encode())
+
+    def refuse(self, status: int, code: str = "", message: str = "", **headers: str) -> None:
+        """Refuse as the real hub does."""
+        said = {"X-Error-Code": code} if code else {}
+        if message:
+            said["X-Error-Message"] = message
+        self.send(status, {**said, **headers}, json.dumps({"error": message}).encode())
+
+    def failed(self, fault: Fault | None) -> bool:
+        """Whether a fault answered in place of the hub."""
+        if fault is None or not fault.status:
+            return False
+        self.send(fault.status, {"Retry-After": fault.retry_after} if fault.retry_after else {})
+        return True
+
+    def send_file(self, file: File, headers: dict[str, str]) -> None:
+        """Send a file or the range that was asked for."""
+        fault = self.hub.fault("content", file.name) if self.command == "GET" else None
+        if self.failed(fault):
+            return
+        start, asked = 0, self.headers.get("Range")
+        if asked and not (fault and fault.ignore_range):
+            start = int(asked.removeprefix("bytes=").split("-")[0])
+            if start >= file.size:
+                self.send(416, {"Content-Range": f"bytes */{file.size}"})
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{file.size - 1}/{file.size}")
+        else:
+            self.send_response(200)
+        for key, value in {**headers, "Accept-Ranges": "bytes", "Content-Length": str(file.size - start)}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        try:
+            self.send_content(file, start, fault or Fault())
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def send_content(self, file: File, start: int, fault: Fault) -> None:
+        """Send the bytes, as whole and as fast as the fault lets them."""
+        since, sent = time.monotonic(), 0
+        with file.path.open("rb") as stream:
+            stream.seek(start)
+            while block := stream.read(BLOCK):
+                if fault.flip and sent == 0:
+                    block = bytes([block[0] ^ 0xFF]) + block[1:]
+                if fault.cut_after is not None and sent + len(block) > fault.cut_after:
+                    self.wfile.write(block[: fault.cut_after - sent])
+                    self.hang_up()
+                    return
+                if self.hub.away:
+                    self.hang_up()
+                    return
+                self.wfile.write(block)
+                self.hub.pay(len(block), fault.rate, since, sent)
+                sent += len(block)
+
+
+class Front(Handler):
+    """The hub: model info, trees, and where files are."""
+
+    where = "hub"
+
+    def answer(self, path: list[str], query: dict[str, list[str]]) -> None:
+        """Route as the real hub does."""
+        if path[:3] == ["api", "resolve-cache", "models"] and len(path) > 6:
+            self.cached("/".join(path[3:5]), path[5], "/".join(path[6:]))
+        elif path[:2] == ["api", "models"] and len(path) >= 4:
+            self.api("/".join(path[2:4]), path[4:], query)
+        elif len(path) > 4 and path[2] == "resolve":
+            self.resolve("/".join(path[:2]), path[3], "/".join(path[4:]))
+        else:
+            self.refuse(404, "", "Not Found")
+
+    def readable(self, name: str) -> Repository | None:
+        """The repository, if whoever asks may read it; otherwise it has been refused."""
+        repository = self.hub.repositories.get(name)
+        known = self.token in self.hub.tokens
+        if self.token is not None and not known:
+            self.refuse(401, "", "Invalid credentials in Authorization header")
+        elif repository is None or (repository.private and not known):
+            self.refuse(404 if known else 401, "RepoNotFound", "Repository not found")
+        elif repository.gated and not known:
+            self.refuse(401, "GatedRepo", f"Access to model {name} is restricted. You must be authenticated.")
+        else:
+            return repository
+        return None
+
+    def api(self, name: str, rest: list[str], query: dict[str, list[str]]) -> None:
+        """Describe a revision."""
+        if self.failed(self.hub.fault("list", name)):
+            return
+        repository = self.readable(name)
+        if repository is None:
+            return
+        revision = rest[1] if len(rest) > 1 else "main"
+        commit = repository.commit(revision)
+        if commit is None:
+            self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        elif rest[:1] == ["tree"]:
+            self.send_json([file.leaf() for file in repository.commits[commit].values()])
+        else:
+            blobs = query.get("blobs", ["false"])[0].lower() == "true"
+            self.send_json(
+                {
+                    "id": name,
+                    "modelId": name,
+                    "sha": commit,
+                    "private": repository.private,
+                    "gated": "manual" if repository.gated else False,
+                    "tags": [],
+                    "siblings": [file.sibling(blobs) for file in repository.commits[commit].values()],
+                }
+            )
+
+    def resolve(self, name: str, revision: str, filename: str) -> None:
+        """Say where a file is: with the delivery network for LFS files, in the hub's own cache for the rest."""
+        if self.failed(self.hub.fault("resolve", filename)):
+            return
+        repository = self.readable(name)
+        if repository is None:
+            return
+        commit = repository.commit(revision)
+        if commit is None:
+            self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+            return
+        file = repository.commits[commit].get(filename)
+        if file is None:
+            self.refuse(404, "EntryNotFound", "Entry not found")
+            return
+        if file.lfs:
+            self.send(
+                302,
+                {
+                    "Location": f"{self.hub.delivery}/{file.sha256}?name={quote(name)}&signature={self.hub.signature}",
+                    "X-Repo-Commit": commit,
+                    "X-Linked-Size": str(file.size),
+                    "X-Linked-Etag": f'"{file.sha256}"',
+                },
+            )
+        else:
+            self.send(
+                307,
+                {
+                    "Location": f"/api/resolve-cache/models/{name}/{commit}/{quote(filename)}",
+                    "X-Repo-Commit": commit,
+                    "ETag": f'"{file.oid}"',
+                },
+            )
+
+    def cached(self, name: str, commit: str, filename: str) -> None:
+        """Send a small file."""
+        repository = self.readable(name)
+        if repository is not None:
+            file = repository.commits[commit][filename]
+            self.send_file(file, {"X-Repo-Commit": commit, "ETag": f'"{file.oid}"'})
+
+
+class Delivery(Handler):
+    """The delivery network: LFS content by checksum, for signed addresses."""
+
+    where = "delivery"
+
+    def answer(self, path: list[str], query: dict[str, list[str]]) -> None:
+        """Send content."""
+        if query.get("signature") != [self.hub.signature]:
+            self.send(403, {})
+            return
+        for commit in self.hub.repositories[query["name"][0]].commits.values():
+            for file in commit.values():
+                if file.sha256 == path[0]:
+                    self.send_file(file, {"ETag": f'"{file.sha256}"'})
+                    return
+        self.send(404, {})

@@ -1,0 +1,65 @@
+"""A small model as its makers would upload it, and requests for it."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+from gaudi_weights.request import Request, Source
+
+from simulator.hub.server import Hub
+
+MODEL = "maker/Small-Model"
+SHARD = 600_000  # bytes; a few blocks
+
+
+def safetensors(size: int, seed: int) -> bytes:
+    """A proper file with one tensor of so many random bytes."""
+    header = json.dumps({"x": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    return struct.pack("<Q", len(header)) + header + random.Random(seed).randbytes(size)
+
+
+def write_model(folder: Path, shards: int = 3, size: int = SHARD) -> Path:
+    """A model in shards, as its makers would upload it."""
+    names = [f"model-{number:05}-of-{shards:05}.safetensors" for number in range(1, shards + 1)]
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(safetensors(size + 1000 * number, number))
+    index = {"metadata": {}, "weight_map": {f"layer.{number}": name for number, name in enumerate(names)}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text('{"model_type": "qwen2"}')
+    (folder / "pytorch_model.bin").write_bytes(b"the same again")
+    (folder / "figures").mkdir(exist_ok=True)
+    (folder / "figures/speed.png").write_bytes(b"a picture")
+    (folder / "tokenizer").mkdir(exist_ok=True)
+    (folder / "tokenizer/merges & more.txt").write_text("a b\n")
+    return folder
+
+
+SERVED = {
+    "config.json",
+    *(f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)),
+    "model.safetensors.index.json",
+    "tokenizer/merges & more.txt",
+}
+
+
+def source(hub: Hub, **more: Any) -> Source:
+    """The hub as a source."""
+    given = {
+        "name": "hub",
+        "endpoint": hub.endpoint,
+        "repository": MODEL,
+        "revision": hub.repositories[MODEL].main,
+        "token_file": None,
+        "proxy": None,
+    }
+    return Source(**{**given, **more})
+
+
+def wish(tmp_path: Path, *sources: Source, **more: Any) -> Request:
+    """A request for the model at tmp_path/models/Small-Model."""
+    return Request(target=tmp_path / "models/Small-Model", sources=sources, **more)

@@ -1,0 +1,498 @@
+"""The downloader against a hub that misbehaves, with the real client library in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gaudi_weights import contents, fetch, manifest, transfer
+from gaudi_weights.model import Refusal, RemoteFile, Stop, Stopped, choose
+from gaudi_weights.progress import Progress
+from gaudi_weights.request import Request
+
+from simulator.hub.server import Fault, Hub
+from tests.unit.weights.models import MODEL, SERVED, SHARD, safetensors, source, wish
+
+SECOND = "model-00002-of-00003.safetensors"
+
+
+def same(folder: Path, original: Path) -> None:
+    """Exactly what is served is there, byte for byte."""
+    there = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.relative_to(folder).as_posix().startswith(".gaudi-serving/")
+    }
+    assert there == SERVED
+    for name in SERVED:
+        assert (folder / name).read_bytes() == (original / name).read_bytes()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Wait for a condition, half a minute at most."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def content_bytes(tmp_path: Path) -> int:
+    """Bytes of what is served."""
+    return sum((tmp_path / "hub" / name).stat().st_size for name in SERVED)
+
+
+def test_a_model_arrives_whole_with_its_record(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    asked = wish(tmp_path, source(hub))
+    result = fetch.fetch(asked, progress, stop)
+    same(asked.target, tmp_path / "hub")
+    done = manifest.load(asked.target)
+    assert done is not None
+    assert (done.revision, done.repository, done.size) == (source(hub).revision, MODEL, content_bytes(tmp_path))
+    assert result["received"] == result["bytes"] == hub.sent
+    assert not asked.staging.exists()
+    assert [path.name for path in (asked.target / ".gaudi-serving").iterdir()] == ["manifest.json"]
+
+
+def test_a_finished_model_is_recognised_without_a_request(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    asked = wish(tmp_path, source(hub))
+    fetch.fetch(asked, progress, stop)
+    hub.seen.clear()
+    began = time.monotonic()
+    result = fetch.fetch(asked, Progress(None), stop)
+    assert time.monotonic() - began < 1
+    assert (result["received"], hub.seen) == (0, [])
+
+
+def test_a_branch_becomes_the_commit_it_names(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    result = fetch.fetch(wish(tmp_path, source(hub, revision="main")), progress, stop)
+    assert result["revision"] == hub.repositories[MODEL].main
+    assert all("/main/" not in seen.path for seen in hub.seen if "/resolve/" in seen.path)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 300_000, SHARD - 1])
+def test_a_cut_connection_is_continued_at_the_byte(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, cut: int
+) -> None:
+    hub.faults = [Fault(name=SECOND, cut_after=cut)]
+    asked = wish(tmp_path, source(hub))
+    fetch.fetch(asked, progress, stop)
+    same(asked.target, tmp_path / "hub")
+    # Nothing is asked for twice, except what was under way when the connection broke.
+    assert progress.received == content_bytes(tmp_path)
+    assert progress.done == progress.total
+
+
+def test_a_source_without_ranges_starts_again_and_still_ends(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    hub.faults = [Fault(name=SECOND, cut_after=300_000), Fault(name=SECOND, ignore_range=True)]
+    asked = wish(tmp_path, source(hub))
+    fetch.fetch(asked, progress, stop)
+    same(asked.target, tmp_path / "hub")
+
+
+@pytest.mark.parametrize("where", ["list", "resolve", "content"])
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_busy_and_broken_answers_are_waited_out(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, where: str, status: int
+) -> None:
+    hub.faults = [Fault(where=where, status=status, times=2)]
+    asked = wish(tmp_path, source(hub))
+    fetch.fetch(asked, progress, stop)
+    same(asked.target, tmp_path / "hub")
+
+
+def test_a_server_may_say_how_long_to_wait(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "FIRST_PAUSE", 30.0)
+    hub.faults = [Fault(name=SECOND, status=429, retry_after="1")]
+    began = time.monotonic()
+    fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+    assert 1 <= time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [(None, None), ("7", 7.0), ("1e9", 60.0), ("-3", 0.0), ("soon", None), ("Thu, 01 Jan 1970 00:00:42 GMT", 12.0)],
+)
+def test_retry_after(header: str | None, seconds: float | None) -> None:
+    assert transfer.pause_asked(header, 30.0) == seconds
+
+
+def test_ten_minutes_without_the_hub_are_waited_out() -> None:
+    assert transfer.PATIENCE_SECONDS > 600
+    assert transfer.LONGEST_PAUSE < 60
+
+
+def test_a_hub_that_goes_away_and_comes_back(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    asked = wish(tmp_path, source(hub), jobs=2)
+    hub.rate = 1_000_000
+    with ThreadPoolExecutor() as threads:
+        working = threads.submit(fetch.fetch, asked, progress, stop)
+        wait_until(lambda: hub.sent > 400_000)
+        hub.away = True
+        sent = hub.sent
+        time.sleep(1)  # several tries
+        assert not working.done()
+        hub.away = False
+        working.result(60)
+    assert sent < hub.sent
+    same(asked.target, tmp_path / "hub")
+    # Little more than the model: what was between the hub and the disk when the connections broke.
+    assert hub.sent < content_bytes(tmp_path) * 1.3
+
+
+def test_one_file_with_wrong_bytes_is_fetched_again(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    hub.faults = [Fault(name=SECOND, flip=True)]
+    asked = wish(tmp_path, source(hub))
+    fetch.fetch(asked, progress, stop)
+    same(asked.target, tmp_path / "hub")
+    assert progress.done == progress.total
+
+
+@pytest.mark.parametrize("name", [SECOND, "config.json"])
+def test_wrong_bytes_twice_are_refused_with_the_name(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+) -> None:
+    hub.faults = [Fault(name=name, flip=True, times=2)]
+    asked = wish(tmp_path, source(hub))
+    with pytest.raises(Refusal, match=f"{name} came twice with wrong content"):
+        fetch.fetch(asked, progress, stop)
+    assert not asked.target.exists()
+
+
+def test_the_next_source_continues_where_the_first_failed(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    absent = source(hub, name="mirror", repository="maker/Nothing")
+    broken = source(hub, name="broken", endpoint="http://127.0.0.1:1")
+    asked = wish(tmp_path, absent, broken, source(hub))
+    assert fetch.fetch(asked, progress, stop)["source"] == "hub"
+    same(asked.target, tmp_path / "hub")
+
+
+def test_bytes_of_a_failed_source_are_kept_for_the_next(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    hub.faults = [Fault(name="model-00003*", status=404, where="resolve")]
+    asked = wish(tmp_path, source(hub, name="lacking"), source(hub), jobs=1)
+    assert fetch.fetch(asked, progress, stop)["source"] == "hub"
+    same(asked.target, tmp_path / "hub")
+    assert hub.sent < content_bytes(tmp_path) * 1.1
+
+
+def test_a_slow_trickle_is_not_given_up(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "SILENCE_SECONDS", 0.7)
+    hub.faults = [Fault(name=SECOND, rate=300_000)]
+    asked = wish(tmp_path, source(hub))
+    fetch.fetch(asked, progress, stop)
+    assert sum(SECOND in seen.path for seen in hub.seen) == 1
+    same(asked.target, tmp_path / "hub")
+
+
+def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    began = time.monotonic()
+    fetch.fetch(wish(tmp_path, source(hub), rate_limit=1_200_000), progress, stop)
+    assert time.monotonic() - began > content_bytes(tmp_path) / 1_200_000 - 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"revision": "0" * 40}, r"has no revision 0{40}: pin one that exists in catalog/models"),
+        ({"repository": "maker/Nothing"}, "does not exist or is private, and no token was sent"),
+        ({"endpoint": "http://127.0.0.1:1"}, "cannot be reached"),
+    ],
+)
+def test_refusals_say_what_to_do(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, change: dict[str, str], says: str
+) -> None:
+    asked = wish(tmp_path, source(hub, **change))
+    with pytest.raises(Refusal, match=says):
+        fetch.fetch(asked, progress, stop)
+    assert not asked.target.exists()
+
+
+def test_a_gated_model_wants_a_token_of_an_account(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    hub.repositories[MODEL].gated = True
+    with pytest.raises(Refusal, match="is gated: accept its licence"):
+        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+
+
+def test_a_wrong_token_is_named_and_the_right_one_serves(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    hub.repositories[MODEL].gated = True
+    hub.tokens = {"hf_right"}
+    token = tmp_path / "token"
+    token.write_text("hf_wrong\n")
+    asked = wish(tmp_path, source(hub, token_file=token))
+    with pytest.raises(Refusal, match="refuses the token") as refused:
+        fetch.fetch(asked, progress, stop)
+    assert "hf_wrong" not in str(refused.value)
+    token.write_text("hf_right\n")
+    fetch.fetch(asked, progress, stop)
+    same(asked.target, tmp_path / "hub")
+
+
+def test_a_token_never_follows_to_another_host(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    hub.tokens = {"hf_right"}
+    token = tmp_path / "token"
+    token.write_text("hf_right")
+    fetch.fetch(wish(tmp_path, source(hub, token_file=token)), progress, stop)
+    assert {seen.token for seen in hub.seen if seen.where == "hub"} == {"hf_right"}
+    assert {seen.token for seen in hub.seen if seen.where == "delivery"} == {None}
+
+
+def test_a_proxy_is_used_for_everything(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    # The front server is its own proxy, but not the delivery network's: only small files come this way.
+    asked = wish(tmp_path, source(hub, proxy=hub.endpoint), include=("config.json",))
+    fetch.fetch(asked, progress, stop)
+    assert hub.seen
+    assert all(seen.proxied for seen in hub.seen)
+
+
+def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    asked = wish(tmp_path, source(hub), extra_room=10**18, reserve=5 * 10**9)
+    with pytest.raises(Refusal, match=r"needs 1\.8 MB for .* 1000000\.00 TB for .* 5\.0 GB in reserve.*are free"):
+        fetch.fetch(asked, progress, stop)
+    assert hub.sent == 0
+
+
+def test_what_is_here_already_needs_no_room(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    hub.faults = [Fault(name=SECOND, status=404, where="resolve")]
+    asked = wish(tmp_path, source(hub), jobs=1)
+    with pytest.raises(Refusal):
+        fetch.fetch(asked, progress, stop)
+    with pytest.raises(Refusal, match=r"needs 1\.2 MB for what is still missing"):
+        fetch.fetch(replace(asked, extra_room=10**18), Progress(None), stop)
+
+
+def test_a_folder_of_somebody_else_is_never_touched(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    asked = wish(tmp_path, source(hub))
+    asked.target.mkdir(parents=True)
+    (asked.target / "mine").write_text("precious")
+    with pytest.raises(Refusal, match="somebody's own and is not touched"):
+        fetch.fetch(asked, progress, stop)
+    assert [path.name for path in asked.target.iterdir()] == ["mine"]
+    assert hub.seen == []
+
+
+def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    asked = wish(tmp_path, source(hub))
+    asked.target.parent.mkdir()
+    asked.target.symlink_to(tmp_path)
+    with pytest.raises(Refusal, match="symbolic link"):
+        fetch.fetch(asked, progress, stop)
+
+
+def test_a_file_system_that_is_not_mounted_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    with pytest.raises(Refusal, match="is not mounted"):
+        fetch.fetch(wish(tmp_path, source(hub), mounted_on=tmp_path), progress, stop)
+    assert not (tmp_path / "models").exists()
+
+
+def test_another_revision_is_refused_and_the_first_kept(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    asked = wish(tmp_path, source(hub))
+    fetch.fetch(asked, progress, stop)
+    with pytest.raises(Refusal, match=r"holds revision .* another one is asked for"):
+        fetch.fetch(wish(tmp_path, source(hub, revision="1" * 40)), progress, stop)
+    same(asked.target, tmp_path / "hub")
+
+
+def test_a_missing_shard_is_refused_before_the_weights(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    (tmp_path / "hub" / SECOND).unlink()
+    hub.repositories.clear()
+    hub.repository(MODEL, tmp_path / "hub")
+    with pytest.raises(Refusal, match=f"the source lacks {SECOND}"):
+        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+    assert hub.sent < 10_000
+
+
+def test_a_broken_header_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    (tmp_path / "hub" / SECOND).write_bytes(safetensors(5000, 1)[:-1])
+    hub.repositories.clear()
+    hub.repository(MODEL, tmp_path / "hub")
+    with pytest.raises(Refusal, match=f"{SECOND} is no proper safetensors file: .*cut short"):
+        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+
+
+def test_files_of_an_earlier_listing_are_not_published(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    asked = wish(tmp_path, source(hub))
+    asked.staging.mkdir(parents=True)
+    (asked.staging / "old.safetensors").write_bytes(b"old")
+    (asked.staging / SECOND).write_bytes(b"also old, and of the wrong content")
+    fetch.fetch(asked, progress, stop)
+    same(asked.target, tmp_path / "hub")
+
+
+def test_a_second_fetch_at_the_same_time_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    asked = wish(tmp_path, source(hub))
+    with fetch.only_one(asked), pytest.raises(Refusal, match="is being fetched already"):
+        fetch.fetch(asked, progress, stop)
+
+
+def test_a_stop_keeps_what_has_arrived(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    hub.rate = 400_000
+    asked = wish(tmp_path, source(hub))
+    threading.Timer(0.8, stop.ask).start()
+    with pytest.raises(Stopped):
+        fetch.fetch(asked, progress, stop)
+    kept = sum((asked.staging / name).stat().st_size for name in SERVED if (asked.staging / name).exists())
+    assert kept > 0
+    hub.rate = 0
+    fetch.fetch(asked, Progress(None), Stop())
+    same(asked.target, tmp_path / "hub")
+
+
+class TestRepair:
+    """Bad files of a finished model."""
+
+    @pytest.fixture
+    def asked(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> Request:
+        asked = wish(tmp_path, source(hub))
+        fetch.fetch(asked, progress, stop)
+        hub.seen.clear()
+        hub.sent = 0
+        return asked
+
+    @pytest.mark.parametrize("cut", [None, 1000])
+    def test_a_missing_or_short_file_is_fetched_alone(
+        self, asked: Request, hub: Hub, tmp_path: Path, stop: Stop, cut: int | None
+    ) -> None:
+        if cut is None:
+            (asked.target / SECOND).unlink()
+        else:
+            os.truncate(asked.target / SECOND, cut)
+        assert fetch.fetch(asked, Progress(None), stop)["repaired"] == [SECOND]
+        same(asked.target, tmp_path / "hub")
+        assert hub.sent == (tmp_path / "hub" / SECOND).stat().st_size
+        assert not asked.staging.exists()
+
+    def test_verify_names_the_bad_file_and_recheck_mends_it_alone(
+        self, asked: Request, hub: Hub, tmp_path: Path, stop: Stop
+    ) -> None:
+        content = bytearray((asked.target / SECOND).read_bytes())
+        content[-1] ^= 1
+        (asked.target / SECOND).write_bytes(content)
+        with pytest.raises(Refusal, match=f"1 of 6 files of .* are missing or damaged: {SECOND}"):
+            fetch.verify(asked, Progress(None), stop)
+        assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == [SECOND]
+        assert fetch.fetch(asked, Progress(None), stop)["repaired"] == []  # sizes alone show nothing
+        assert fetch.fetch(replace(asked, recheck=True), Progress(None), stop)["repaired"] == [SECOND]
+        same(asked.target, tmp_path / "hub")
+        assert hub.sent == len(content)
+        fetch.verify(asked, Progress(None), stop)
+        assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == []
+
+    def test_a_source_with_other_content_repairs_nothing(
+        self, asked: Request, hub: Hub, tmp_path: Path, stop: Stop
+    ) -> None:
+        (asked.target / SECOND).unlink()
+        hub.faults = [Fault(name=SECOND, flip=True, times=9)]
+        with pytest.raises(Refusal, match="came twice with wrong content"):
+            fetch.fetch(asked, Progress(None), stop)
+        assert not (asked.target / SECOND).exists()
+
+    def test_a_damaged_record_is_refused(self, asked: Request, stop: Stop) -> None:
+        (asked.target / ".gaudi-serving/manifest.json").write_text("{")
+        with pytest.raises(Refusal, match="is damaged"):
+            fetch.fetch(asked, Progress(None), stop)
+
+    def test_there_is_nothing_to_verify_without_a_model(self, asked: Request, stop: Stop) -> None:
+        shutil.rmtree(asked.target)
+        with pytest.raises(Refusal, match="no finished model"):
+            fetch.verify(asked, Progress(None), stop)
+
+
+class TestChoice:
+    """Which files are served."""
+
+    def files(self, *names: str) -> list[RemoteFile]:
+        return [RemoteFile(name, 1) for name in names]
+
+    def names(self, files: list[RemoteFile]) -> list[str]:
+        return [file.name for file in files]
+
+    def test_weights_twice_are_fetched_once(self) -> None:
+        listed = self.files(
+            "a.safetensors", "pytorch_model.bin", "original/x.pth", "consolidated.safetensors", "c.json"
+        )
+        assert self.names(choose(listed, (), ())) == ["a.safetensors", "c.json"]
+
+    def test_the_only_weights_are_fetched_whatever_their_format(self) -> None:
+        assert self.names(choose(self.files("pytorch_model.bin", "a.png"), (), ())) == ["pytorch_model.bin"]
+
+    def test_patterns_decide(self) -> None:
+        listed = self.files("a.safetensors", "sub/b.bin", "c.json")
+        assert self.names(choose(listed, ("*.bin", "c.*"), ("c.json",))) == ["sub/b.bin"]
+
+    def test_nothing_wanted_is_refused(self) -> None:
+        with pytest.raises(Refusal, match="none of the source's 1 files is wanted"):
+            choose(self.files("a"), ("b",), ())
+
+    @pytest.mark.parametrize(
+        "name", ["../x", "/etc/passwd", "a/../../b", "", "a//b", "x\ny", ".gaudi-serving/manifest.json", "a\\b", "."]
+    )
+    def test_names_that_leave_the_folder_are_refused(self, name: str) -> None:
+        with pytest.raises(Refusal, match="does not stay in the model's folder"):
+            choose(self.files(name, "config.json"), (), ())
+
+
+class TestMeasurements:
+    """Three files for each of N cards."""
+
+    def names(self, cards: int, stem: str = "inc_measure_output_hooks_maxabs") -> list[str]:
+        return [f"{stem}_{rank}_{cards}{kind}" for rank in range(cards) for kind in contents.KINDS]
+
+    @pytest.mark.parametrize("cards", [1, 8, 16])
+    def test_a_whole_set_is_taken(self, cards: int) -> None:
+        contents.check_measurements(["README.md", *self.names(cards)], cards)
+
+    @pytest.mark.parametrize("missing", range(24))
+    def test_each_file_counts(self, missing: int) -> None:
+        names = self.names(8)
+        with pytest.raises(Refusal, match=r"needs 24 measurement files, and the source lacks inc_measure") as refused:
+            contents.check_measurements(names[:missing] + names[missing + 1 :], 8)
+        assert names[missing] in str(refused.value)
+
+    def test_a_set_for_another_size_is_refused(self) -> None:
+        with pytest.raises(Refusal, match="for tensor parallel size 16 are needed, there are files for 8"):
+            contents.check_measurements(self.names(8), 16)
+
+    def test_no_measurements_are_refused(self) -> None:
+        with pytest.raises(Refusal, match="there are none at all"):
+            contents.check_measurements(["config.json"], 8)
+
+    def test_they_are_fetched_as_a_model_is(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+        folder = tmp_path / "measured"
+        folder.mkdir()
+        for name in self.names(2):
+            (folder / name).write_text(name)
+        hub.repository("maker/measured", folder)
+        revision = hub.repositories["maker/measured"].main
+        asked = wish(tmp_path, source(hub, repository="maker/measured", revision=revision), measured_cards=2)
+        assert fetch.fetch(asked, progress, stop)["files"] == 6
+        with pytest.raises(Refusal, match="there are files for 2"):
+            fetch.fetch(replace(asked, target=tmp_path / "models/other", measured_cards=4), Progress(None), stop)
