@@ -240,6 +240,10 @@ def check_plan(module: AnsibleModule, plan: Mapping[str, Any], advice: str) -> l
     problems: list[preflight.Problem] = preflight.check_name(plan)
     if not problems:
         problems += preflight.check_weights(plan, weights_present(plan), advice)
+        # Models that share the instance's card lie beside its own.
+        for path in plan["requires"].get("weights_beside", []):
+            one = {**plan, "requires": {"weights_path": path}}
+            problems += preflight.check_weights(one, weights_present(one), "")
         problems += check_listen(module, plan)
     return problems
 

@@ -356,6 +356,15 @@ def test_weights_without_a_config_are_missing(run: Run, tmp_path: Path) -> None:
     assert [problem["id"] for problem in ran["problems"]] == ["weights"]
 
 
+def test_models_that_share_a_card_must_be_there_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    wanted = plan(tmp_path, 1)
+    wanted["requires"]["weights_beside"] = [str(tmp_path / "second")]
+    ran = run(gaudi_preflight, preflight(plans=[wanted]))
+    assert [problem["id"] for problem in ran["problems"]] == ["weights"]
+    assert f"{tmp_path}/second" in ran["problems"][0]["message"]
+
+
 def test_a_host_the_node_does_not_know_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     wanted = {**plan(tmp_path, 1), "listen": {"host": "no-such-host.invalid", "port": 1}}
