@@ -143,6 +143,18 @@ def test_experts_decide_about_expert_parallelism() -> None:
         ("1.21", {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36}, None),
         ("1.21", {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48}, "false"),
         ("1.21", {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32}, "false"),
+        # Llama 2 has the shape of Llama 3.1 8B, but no grouped heads.
+        (
+            "1.21",
+            {
+                "model_type": "llama",
+                "hidden_size": 4096,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 32,
+            },
+            None,
+        ),
     ],
 )
 def test_softmax_by_type_and_size(release: str, config: dict[str, Any], value: str | None) -> None:
@@ -346,3 +358,45 @@ def test_a_thinking_model_keeps_its_parser_on_the_deepseek_releases() -> None:
     thinking = plan("deepseek-r1", model="deepseek-r1-0528")["arguments"]
     assert thinking[thinking.index("--reasoning-parser") + 1] == "deepseek_r1"
     assert "--reasoning-parser" not in plan("deepseek-r1", model="qwen3-coder-480b-a35b-instruct-fp8")["arguments"]
+
+
+def network(addresses: list[list[str]], release: str = "1.21", **options: Any) -> dict[str, Any]:
+    topology = {**vendor.topology("oam8"), "addresses": addresses}
+    answers: list[dict[str, Any]] = plan_all(
+        [{"weights": "/m/x", **options}], vendor.catalogue(release), topology, weights_root="/data/models"
+    )
+    return answers[0]
+
+
+def test_a_container_bridge_is_no_network() -> None:
+    bridges = [["lo", "127.0.0.1/8"], ["docker0", "172.17.0.1/16"], ["br-12ab", "172.18.0.1/16"]]
+    plan_ = network([*bridges, ["ens3", "10.1.2.3/24"]])
+    assert plan_["environment"]["VLLM_HOST_IP"] == "10.1.2.3"
+    assert plan_["environment"]["GLOO_SOCKET_IFNAME"] == "ens3"
+    assert not warned(plan_, "node_address")
+    # Nothing but bridges: the processes talk over loopback.
+    assert network(bridges)["environment"]["GLOO_SOCKET_IFNAME"] == "lo"
+    assert network([])["environment"]["VLLM_HOST_IP"] == "127.0.0.1"
+
+
+def test_link_local_and_broken_addresses_are_passed_over() -> None:
+    plan_ = network([["eth0", "fe80::1/64"], ["eth1", "broken"], ["eth2", "10.1.2.3/24"], ["eth2", "2001:db8::1/64"]])
+    assert plan_["environment"]["VLLM_HOST_IP"] == "10.1.2.3"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
+def test_loopback_by_any_name(host: str) -> None:
+    plan_ = network([["lo", "127.0.0.1/8"], ["eth0", "10.1.2.3/24"]], "1.22", host=host)
+    assert plan_["environment"]["GLOO_SOCKET_IFNAME"] == "lo"
+    assert plan_["listen"]["host"] == host
+
+
+def test_a_host_name_decides_nothing_about_the_network() -> None:
+    plan_ = network([["lo", "127.0.0.1/8"], ["eth0", "10.1.2.3/24"]], "1.22", host="node-1.example")
+    assert plan_["environment"]["VLLM_HOST_IP"] == "10.1.2.3"
+    assert "node-1.example" in plan_["arguments"]
+
+
+def test_an_interface_of_its_own() -> None:
+    plan_ = network([["eth0", "10.1.2.3/24"]], "1.22", network_interface="ens9")
+    assert plan_["environment"]["HCCL_SOCKET_IFNAME"] == "ens9"

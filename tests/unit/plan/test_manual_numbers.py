@@ -85,6 +85,14 @@ def test_counts_with_and_without_a_limit(minimum: int, step: int, maximum: int, 
     assert len(buckets.limited(minimum, step, maximum, 0.25)) == limited
 
 
+def test_shapes_that_cannot_occur_are_not_warmed_up() -> None:
+    # A batch of 256 needs 256 blocks at least.
+    assert buckets.decode_graphs([1, 2, 256], [128, 256, 384]) == 3 + 3 + 2
+    # A prompt batch stays within the token budget, unless not even the smallest does.
+    assert buckets.prompt_graphs([1, 2, 4], [128, 256, 512], 512) == 3 + 2 + 1
+    assert buckets.prompt_graphs([1, 2], [128, 256], 64) == 4
+
+
 ranges = st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(0, 3000)).map(
     lambda drawn: (drawn[0], drawn[1], drawn[0] + drawn[2])
 )
