@@ -85,7 +85,9 @@ class _Follower:
             self._printed += 1
         if progress.phases and not ended:
             phase = progress.phases[-1]
-            self._report.passing(f"  … {phase.title}: {phase.tasks[-1].name}")
+            # Long work is followed by an action that says how far it is, outside of any task's result.
+            said = event.get("stdout", "") if event["event"] == "verbose" else ""
+            self._report.passing(f"  … {phase.title}: {said or phase.tasks[-1].name}")
 
     def _print(self, phase: Phase, *, failed: bool) -> None:
         if failed:
