@@ -294,6 +294,13 @@ def _place(
     within = _within(request, label, draft, count, fixed=fixed is not None)
     chosen = choose(cards, count, what=label, wanted=request.modules, within=within, own=own)
     check_card_names(chosen, label)
+    moved = sorted(own) != sorted(card.module_id for card in chosen)
+    if request.modules is None and len(own) == count and moved:
+        lost = "; ".join(f"{card.module_id}: {card.taken}" for card in cards if card.module_id in own and card.taken)
+        draft.warn(
+            f"{label} holds modules {_list(own)}, which it cannot have back ({lost or 'not there'}): it moves to "
+            f"{_list([card.module_id for card in chosen])}."
+        )
     draft.note(
         "modules",
         [card.module_id for card in chosen],

@@ -159,6 +159,14 @@ def test_reserved_cards_are_taken_for_others_and_kept_for_the_holder() -> None:
     assert modules(plan(node(TWO, running), held, instance="mine", tensor_parallel_size=2)) == [6, 7]
 
 
+def test_an_instance_that_loses_its_cards_says_so() -> None:
+    held = reservation(mine=[(6, "AN00000006"), (7, "AN00000007")])
+    answer = plan(node(TWO, {6: {}}), held, instance="mine", tensor_parallel_size=2)
+    assert modules(answer) == [0, 1]
+    assert any("6: used by pid 4242" in sentence and "0,1" in sentence for sentence in answer["warnings"])
+    assert not any("holds modules" in sentence for sentence in plan(node(TWO), held, instance="mine")["warnings"])
+
+
 def test_an_exchanged_card_is_noticed() -> None:
     sentence = plan(node(TWO), reservation(mine=[(6, "AN99999999")]), instance="mine")["refused"]
     assert "AN99999999" in sentence
