@@ -25,6 +25,7 @@ def make_plan(port: int, weights: Path) -> dict[str, Any]:
         "instance": "tiny",
         "model": "simulated-tiny",
         "served_model_name": "tiny",
+        "task": "generate",
         "release": "1.22",
         "image": "registry/image:1",
         "container": {

@@ -34,9 +34,9 @@ def trusted(value: Any) -> Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
-def render(source: str, plan: dict[str, Any]) -> str:
+def render(source: str, plan: dict[str, Any], **results: Any) -> str:
     """Render a template of the role, or an expression, with its own defaults and variables."""
-    variables = {}
+    variables: dict[str, Any] = dict(results)
     for part in ("defaults", "vars"):
         variables.update(trusted(yaml.safe_load((ROLE / part / "main.yml").read_text())))
     # Not trusted: a plan comes from a module, and nothing in it is ever a template.
@@ -117,3 +117,38 @@ def test_words_do_not_restart_an_instance() -> None:
     document = "{{ __vllm_service_plan_document | to_nice_json }}"
     assert render(document, wordier) == render(document, PLAN)
     assert "explain" not in render(document, PLAN)
+
+
+ANSWERS = [
+    ("generate", "/v1/chat/completions", {"choices": [{"message": {"content": "Paris."}}]}, "Paris."),
+    (
+        "generate",
+        "/v1/chat/completions",
+        {"choices": [{"message": {"content": None, "reasoning_content": "Hm."}}]},
+        "Hm.",
+    ),
+    ("complete", "/v1/completions", {"choices": [{"text": " Paris"}]}, " Paris"),
+    ("embed", "/v1/embeddings", {"data": [{"embedding": [0.1, 0.2, 0.3]}]}, "an embedding of 3 numbers"),
+    ("score", "/v1/rerank", {"results": [{"relevance_score": 0.97}]}, "a relevance of 0.97"),
+]
+
+
+@pytest.mark.parametrize(("task", "path", "answer", "text"), ANSWERS)
+def test_a_model_is_asked_what_it_is_for(task: str, path: str, answer: dict[str, Any], text: str) -> None:
+    plan = {**PLAN, "task": task}
+    assert render("{{ __vllm_service_ask.path }}", plan) == path
+    assert "What is the capital of France?" in render("{{ __vllm_service_ask.body | to_json }}", plan)
+    assert render("{{ __vllm_service_answer }}", plan, __vllm_service_reply={"json": answer}) == text
+
+
+@pytest.mark.parametrize(
+    ("answer", "finished"),
+    [({"choices": [{"finish_reason": "abort"}]}, "abort"), ({"data": []}, "stop")],
+)
+def test_how_an_answer_ended(answer: dict[str, Any], finished: str) -> None:
+    assert render("{{ __vllm_service_finished }}", PLAN, __vllm_service_reply={"json": answer}) == finished
+
+
+def test_numbers_in_a_question_stay_numbers() -> None:
+    body = yaml.safe_load(render("{{ __vllm_service_ask.body | to_json }}", PLAN))
+    assert (body["max_tokens"], body["temperature"]) == (32, 0)
