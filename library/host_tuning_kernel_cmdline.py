@@ -72,6 +72,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 CONFIG = Path("/boot/grub/grub.cfg")
 DEFAULTS = Path("/etc/default/grub")
+LOCALE = Path("/etc/default/locale")
 _SYSTEM = ["/usr/sbin", "/sbin"]
 
 
@@ -87,9 +88,15 @@ def _write(module: AnsibleModule, path: str, text: str | None) -> None:
     module.atomic_move(temporary, path)
 
 
+def _language() -> str:
+    """Return the language of this system. update-grub writes LANG into the boot menu, and ssh hands on the caller's."""
+    lines = LOCALE.read_text().splitlines() if LOCALE.exists() else []
+    return next((line[5:].strip("\"'") for line in reversed(lines) if line.startswith("LANG=")), "")
+
+
 def _run(module: AnsibleModule, command: list[str]) -> str | None:
     """Run a command; return what it said when it failed, None when it did its work."""
-    rc, out, err = module.run_command(command, environ_update={"LC_ALL": "C"})
+    rc, out, err = module.run_command(command, environ_update={"LC_ALL": "C", "LANG": _language()})
     return None if rc == 0 else f"{' '.join(command)} ended with status {rc}: {(err or out).strip()[-2000:]}"
 
 

@@ -26,15 +26,22 @@ def run_main(name: str, arguments: Mapping[str, Any], *, check: bool = False) ->
     return answer
 
 
-def script(patch: pytest.MonkeyPatch, programs: Mapping[str, Answer]) -> list[list[str]]:
-    """Have exactly these programs installed, and answer as scripted; returns the commands that were run."""
+def script(
+    patch: pytest.MonkeyPatch, programs: Mapping[str, Answer], languages: list[str | None] | None = None
+) -> list[list[str]]:
+    """Have exactly these programs installed, and answer as scripted; returns the commands that were run.
+
+    `languages` collects the LANG that each command was given.
+    """
     run: list[list[str]] = []
 
     def get_bin_path(_self: object, program: str, **_options: object) -> str | None:
         return f"/usr/sbin/{program}" if program in programs else None
 
     def run_command(_self: object, command: list[str], environ_update: Mapping[str, str]) -> tuple[int, str, str]:
-        assert environ_update == {"LC_ALL": "C"}
+        assert environ_update["LC_ALL"] == "C"
+        if languages is not None:
+            languages.append(environ_update.get("LANG"))
         run.append(command)
         return programs[command[0].rpartition("/")[2]](command)
 
