@@ -191,6 +191,23 @@ def test_an_image_that_was_there_before_is_looked_into(run: Run, record: Path) -
     assert (ran["changed"], ran["pulled"]) == (True, False)
 
 
+def test_check_mode_looks_into_an_image_but_records_nothing(run: Run, record: Path) -> None:
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True), check=True)
+    assert (ran["changed"], ran["current"], ran["pulled"]) == (True, False, False)
+    assert not record.exists()
+
+
+def test_another_image_under_the_same_name_is_looked_into_again(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record)}
+    run(serving_image, arguments, engine(present=False))
+    written = json.loads(record.read_text())
+    written["images"][IMAGE]["id"] = "sha256:former"
+    record.write_text(json.dumps(written))
+    ran = run(serving_image, arguments, engine(present=True))
+    assert any(command.startswith("docker run") for command in ran.commands)
+    assert json.loads(record.read_text())["images"][IMAGE]["id"] == "sha256:id"
+
+
 def test_check_mode_says_it_would_pull(run: Run, record: Path) -> None:
     ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=False), check=True)
     assert (ran["changed"], ran["current"], ran["pulled"], ran["image"]) == (True, False, True, {})
