@@ -32,7 +32,9 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
         if not left:
             _remove_shared(client, say)
     if left:
-        say(f"Images, the engine and .cache stay: scope {', '.join(left)} uses them (python -m simulator clean --all)")
+        say(
+            f"Images, the engine and .cache stay for {', '.join(left)} (python -m simulator clean --all takes these, too)"
+        )
         return
     for sentence in kernel.restore():
         say(sentence)
