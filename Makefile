@@ -50,11 +50,17 @@ molecule: venv ## scenarios on simulated nodes
 	$(BIN)/python -m simulator engine
 	bash tests/molecule.sh
 
+.PHONY: readme
+readme: venv ## the commands of README.md, as a reader types them
+	$(BIN)/python -m simulator engine
+	$(BIN)/python tests/readme.py
+
 .PHONY: test
-test: lint unit molecule ## what CI runs
+test: lint unit molecule readme ## what CI runs
 
 .PHONY: test-all
 test-all: test ## test, and the long fault loops
+	GAUDI_FP8_KILLS=50 $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
 
 .PHONY: bench
 bench: venv ## measurements, printed as tables

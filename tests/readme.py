@@ -1,0 +1,63 @@
+"""Run the commands of README.md in order, as a reader would, and then leave no trace.
+
+Blocks marked ``sh`` are commands; everything else in the README is text or a transcript. What the machine looked like
+before (containers, volumes, networks, processes of ours) is compared with what it looks like after ``make demo-clean``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> str:
+    """All command blocks as one script."""
+    return "".join(BLOCK.findall(text))
+
+
+def traces() -> dict[str, list[str]]:
+    """What a demo could leave behind on the engine and among the processes."""
+    asked = {
+        "containers": ["docker", "ps", "--all", "--format", "{{.Names}}"],
+        "volumes": ["docker", "volume", "ls", "--quiet"],
+        "networks": ["docker", "network", "ls", "--format", "{{.Name}}"],
+        "processes": ["ps", "-eo", "args"],
+    }
+    found = {}
+    for what, command in asked.items():
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        lines = done.stdout.splitlines()
+        if what == "processes":
+            lines = [line for line in lines if "gaudi" in line and "readme.py" not in line]
+        found[what] = sorted(lines)
+    return found
+
+
+def main() -> int:
+    """Do as the README says; 1 with what was left behind."""
+    script = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    before = traces()
+    print(script, flush=True)
+    subprocess.run(["bash", "-euxo", "pipefail", "-c", script], cwd=ROOT, check=True)
+    # The engine goes on when it was there before: another scope, or the machine's own.
+    subprocess.run(["make", "demo-clean"], cwd=ROOT, check=True)
+    try:
+        after = traces()
+    except subprocess.CalledProcessError:
+        # No engine answers any more: it was the demo's own, and nothing of it can be left.
+        return 0
+    left = {
+        what: sorted(set(after[what]) - set(before[what])) for what in before if set(after[what]) - set(before[what])
+    }
+    for what, names in left.items():
+        print(f"make demo-clean left {what}: {', '.join(names)}", file=sys.stderr)
+    return int(bool(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
