@@ -32,9 +32,7 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
         if not left:
             _remove_shared(client, say)
     if left:
-        say(
-            f"Images, the engine and .cache stay for {', '.join(left)} (python -m simulator clean --all takes these, too)"
-        )
+        say(f"Images, the engine and .cache stay for {', '.join(left)} (clean --all takes these away, too)")
         return
     for sentence in kernel.restore():
         say(sentence)
