@@ -14,6 +14,7 @@ from typing import Any
 FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
+LOCK = FOLDER + "/lock"
 # Where files are until all of them are right; beside the target, so that a rename publishes them.
 STAGING_SUFFIX = ".partial"
 
@@ -82,6 +83,14 @@ def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int | None]) -> list[str
     sizes: bytes by name, None for what is not a regular file.
     """
     return [file.name for file in manifest.files if sizes.get(file.name) != file.size]
+
+
+def used_by(plan: Mapping[str, Any], folder: str) -> bool:
+    """Whether a serving plan needs a folder: as its weights, or as something its container mounts."""
+    container = plan.get("container") or {}
+    paths = [mount.get("source") for mount in container.get("mounts", [])]
+    paths.append((plan.get("requires") or {}).get("weights_path"))
+    return any(path == folder or str(path).startswith(folder.rstrip("/") + "/") for path in paths if path)
 
 
 def table(folders: list[dict[str, Any]]) -> list[str]:

@@ -23,7 +23,6 @@ from .record import Entry, Manifest
 from .request import Request, Source
 from .transfer import RateLimit, Transfer, size
 
-LOCK = record.FOLDER + "/lock"
 # Seconds between tries to list a source that is busy or away; what is listed is fetched with more patience.
 LISTING_PAUSES = (1.0, 2.0, 4.0, 8.0)
 
@@ -68,7 +67,7 @@ def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
 @contextlib.contextmanager
 def only_one(wish: Request) -> Iterator[None]:
     """Hold the lock of this model; a second fetch of it is refused."""
-    lock = wish.staging / LOCK
+    lock = wish.staging / record.LOCK
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a") as handle:
         try:
@@ -178,7 +177,7 @@ def publish(wish: Request, made: Manifest) -> None:
         manifest.fsync_folder(folder)
     wish.staging.rename(wish.target)
     manifest.fsync_folder(wish.target.parent)
-    (wish.target / LOCK).unlink()
+    (wish.target / record.LOCK).unlink()
 
 
 def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> list[str]:
@@ -244,13 +243,13 @@ def summary(wish: Request, made: Manifest, progress: Progress, **more: Any) -> d
 def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
     """Have the model at its target, whole. Raises Refusal, Stopped, OSError for a disk that takes no more."""
     done = standing(wish)
-    if done is not None and not wish.recheck and not manifest.wrong_sizes(wish.target, done):
+    if done is not None and not wish.recheck and not manifest.known_wrong(wish.target, done):
         return summary(wish, done, progress)
     with only_one(wish):
         done = standing(wish)  # another fetch may have ended since
         wrong: list[str] = []
         if done is not None:
-            look = damaged(wish, done, progress, stop) if wish.recheck else manifest.wrong_sizes(wish.target, done)
+            look = damaged(wish, done, progress, stop) if wish.recheck else manifest.known_wrong(wish.target, done)
             if not look:
                 shutil.rmtree(wish.staging)
                 return summary(wish, done, progress)
@@ -281,6 +280,6 @@ def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
     if wrong:
         raise Refusal(
             f"{len(wrong)} of {len(done.files)} files of {wish.target} are missing or damaged: {', '.join(wrong)}. "
-            "playbooks/fetch_weights.yml with -e recheck=true fetches them again, and nothing else"
+            "playbooks/fetch_weights.yml fetches them again, and nothing else"
         )
     return summary(wish, done, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,15 @@ def size_of(path: Path) -> int | None:
 def wrong_sizes(folder: Path, manifest: record.Manifest) -> list[str]:
     """Names of files that are missing or have another size: the look that takes under a second."""
     return record.wrong_sizes(manifest, {file.name: size_of(folder / file.name) for file in manifest.files})
+
+
+def known_wrong(folder: Path, manifest: record.Manifest) -> list[str]:
+    """Names of files that have a wrong size, or were found damaged when every byte was last read."""
+    try:
+        found = json.loads((folder / record.VERIFIED).read_text(encoding="utf-8"))["wrong"]
+    except FileNotFoundError:
+        found = []
+    return sorted({*wrong_sizes(folder, manifest), *found})
 
 
 def sha256_of(path: Path, advance: Callable[[int], None]) -> str:

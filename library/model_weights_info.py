@@ -1,0 +1,128 @@
+#!/usr/bin/python
+"""Read what weights a node has."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_weights_info
+short_description: Read what weights a node has
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Says of each folder below the weights root whether it is whole by its record and the sizes of its files, where it
+    came from, when every byte was last verified, and which instances use it. Reads no content, so it takes under a
+    second whatever the size of the model.
+options:
+  root:
+    description: The weights root.
+    type: path
+    required: true
+  directories:
+    description: Names of folders to look at. Without it all of them. Those that are not there are left out.
+    type: list
+    elements: str
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux.
+    support: full
+    platforms: posix
+seealso:
+  - module: model_weights_remove
+"""
+
+EXAMPLES = r"""
+- name: Read what weights the node has
+  model_weights_info:
+    root: /data/models
+  become: true
+  register: weights
+"""
+
+RETURN = r"""
+folders:
+  description: One entry a folder, sorted by name.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    directory:
+      description: Name of the folder.
+      type: str
+      sample: Qwen3-8B
+    standing:
+      description:
+        - V(whole), V(incomplete) (files are missing, short, or were found damaged), V(damaged) (the record cannot be
+          read), V(unfinished) (a fetch that runs or was interrupted), or V(unknown) (no record of ours).
+      type: str
+      sample: whole
+    bytes:
+      description: Bytes of its files.
+      type: int
+      sample: 16392960421
+    source:
+      description: Name of the source it came from.
+      type: str
+      sample: huggingface
+    repository:
+      description: Repository it came from.
+      type: str
+      sample: Qwen/Qwen3-8B
+    revision:
+      description: Commit of that repository.
+      type: str
+      sample: b968826d9c46dd6066d109eabc6255188de91218
+    fetched:
+      description: When it was fetched, every byte checked.
+      type: str
+      sample: "2026-01-31T08:00:00Z"
+    verified:
+      description: When every byte was last read again; empty if never since.
+      type: str
+      sample: "2026-02-28T08:00:00Z"
+    wrong:
+      description: Names of files that are missing, of another size, or were found damaged.
+      type: list
+      elements: str
+      sample: []
+    used_by:
+      description: Instances whose plan uses it, whether they run or not.
+      type: list
+      elements: str
+      sample: [qwen3-8b]
+table:
+  description: The same for people, a line each.
+  returned: always
+  type: list
+  elements: str
+  sample: ["Qwen3-8B  16.4 GB  whole  used by qwen3-8b"]
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import weights, weights_folders
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "root": {"type": "path", "required": True},
+    "directories": {"type": "list", "elements": "str"},
+}
+
+
+def main() -> None:
+    """Look, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    folders = weights_folders.look(Path(module.params["root"]), module.params["directories"])
+    module.exit_json(changed=False, folders=folders, table=weights.table(folders))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+#!/usr/bin/python
+"""Remove weights that nothing uses."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_weights_remove
+short_description: Remove weights that nothing uses
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Removes one folder below the weights root that the role P(gaudi_serving.model_weights#role) has fetched, or what an
+    interrupted fetch has left.
+  - Refuses weights an instance's plan uses, whether it runs or not, weights that are being fetched, and folders without
+    a record of ours, which are somebody's own.
+options:
+  root:
+    description: The weights root.
+    type: path
+    required: true
+  directory:
+    description: Name of the folder.
+    type: str
+    required: true
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Says what would be removed, and removes nothing.
+    support: full
+  diff_mode:
+    description: Shows the folder that goes.
+    support: full
+  platform:
+    description: Linux.
+    support: full
+    platforms: posix
+seealso:
+  - module: model_weights_info
+"""
+
+EXAMPLES = r"""
+- name: Remove weights that are no longer served
+  model_weights_remove:
+    root: /data/models
+    directory: Qwen3-8B
+  become: true
+"""
+
+RETURN = r"""
+bytes:
+  description: Bytes of the files that were (or would be) removed.
+  returned: always
+  type: int
+  sample: 16392960421
+"""
+
+import fcntl
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import weights, weights_folders
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "root": {"type": "path", "required": True},
+    "directory": {"type": "str", "required": True},
+}
+
+
+def refusal(folder: Path, described: dict[str, Any]) -> str:
+    """Why a folder is not removed; empty if it may be."""
+    if described["used_by"]:
+        names = ", ".join(described["used_by"])
+        return (
+            f"{folder} is used by {names}. Remove the instance first (playbooks/remove.yml), or serve something else."
+        )
+    if described["standing"] == "unknown":
+        return f"{folder} has no record of this project, so it is somebody's own. Remove it by hand if it may go."
+    if described["standing"] == "unfinished" and being_fetched(folder):
+        return f"{folder} is being fetched. Cancel that first: playbooks/jobs.yml shows how."
+    return ""
+
+
+def being_fetched(staging: Path) -> bool:
+    """Whether a fetch holds the lock of a staging folder."""
+    lock = staging / weights.LOCK
+    if not lock.exists():
+        return False
+    with lock.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder so that an interruption leaves something that is recognised as unfinished."""
+    if not folder.name.endswith(weights.STAGING_SUFFIX):
+        staging = folder.with_name(folder.name + weights.STAGING_SUFFIX)
+        (folder / weights.MANIFEST).unlink()
+        folder = folder if staging.exists() else folder.rename(staging)
+    shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Look, decide, act."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    root, name = Path(module.params["root"]), module.params["directory"]
+    if weights.unsafe(name) or "/" in name:
+        module.fail_json(msg=f"{name!r} is no folder's name; give one of those playbooks/weights.yml lists.")
+    found = weights_folders.look(root, [name])
+    if not found:
+        module.exit_json(changed=False, bytes=0)
+    folder = root / name
+    refused = refusal(folder, found[0])
+    if refused:
+        module.fail_json(msg=refused)
+    if not module.check_mode:
+        remove(folder)
+    diff = {"before": f"{folder}\n", "after": "", "before_header": str(folder), "after_header": str(folder)}
+    module.exit_json(changed=True, bytes=found[0]["bytes"], diff=diff)
+
+
+if __name__ == "__main__":
+    main()

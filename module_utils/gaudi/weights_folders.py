@@ -1,0 +1,79 @@
+"""Look at the folders of a weights root, quickly: records and sizes, no content."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from . import weights
+
+PLANS = Path("/etc/gaudi-serving/instances")
+
+
+def users(path: Path, plans: Path = PLANS) -> list[str]:
+    """Names of the instances whose plan mounts a folder, whether they run or not."""
+    return sorted(
+        file.parent.name
+        for file in plans.glob("*/plan.json")
+        if weights.used_by(json.loads(file.read_text(encoding="utf-8")), str(path))
+    )
+
+
+def size_of(path: Path) -> int | None:
+    """Bytes of a regular file, None for anything else or nothing."""
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else None
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
+    return sum(size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
+
+
+def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
+    """One folder of weights: whole, incomplete, damaged (its record), unfinished, or unknown (not of our making)."""
+    described: dict[str, Any] = {
+        "directory": folder.name,
+        "standing": "unknown",
+        "bytes": 0,
+        "source": "",
+        "repository": "",
+        "revision": "",
+        "fetched": "",
+        "verified": "",
+        "wrong": [],
+        "used_by": users(folder, plans),
+    }
+    try:
+        record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        staging = folder.name.endswith(weights.STAGING_SUFFIX) and (folder / weights.FOLDER).is_dir()
+        described.update(standing="unfinished" if staging else "unknown", bytes=bytes_below(folder))
+        return described
+    except ValueError:
+        described.update(standing="damaged", bytes=bytes_below(folder))
+        return described
+    sizes = {file.name: size_of(folder / file.name) for file in record.files}
+    wrong = weights.wrong_sizes(record, sizes)
+    verified = folder / weights.VERIFIED
+    if verified.exists():
+        note = json.loads(verified.read_text(encoding="utf-8"))
+        described["verified"] = str(note["verified"])
+        wrong = sorted({*wrong, *note["wrong"]})
+    described.update(
+        standing="incomplete" if wrong else "whole",
+        bytes=sum(size or 0 for size in sizes.values()),
+        wrong=wrong,
+        **{key: getattr(record, key) for key in ("source", "repository", "revision", "fetched")},
+    )
+    return described
+
+
+def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[dict[str, Any]]:
+    """The folders of a weights root by name, all of them without names; those that are not there are left out."""
+    if not root.is_dir():
+        return []
+    found = sorted(root.iterdir()) if names is None else [root / name for name in names]
+    return [describe(folder, plans) for folder in found if folder.is_dir() and not folder.is_symlink()]

@@ -1,0 +1,224 @@
+"""The modules that list and remove weights, and what role and program have to agree on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi import weights, weights_folders
+from ansible.module_utils.testing import patch_module_args
+from ansible.template import Templar
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLE = ROOT / "roles/model_weights"
+
+
+def run_main(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a module answers, whether it ends well or not."""
+    output = io.StringIO()
+    with patch_module_args(dict(arguments)), contextlib.redirect_stdout(output), pytest.raises(SystemExit):
+        importlib.import_module(name).main()
+    answer: dict[str, Any] = json.loads(output.getvalue())
+    return answer
+
+
+@pytest.fixture
+def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the node keeps its plans."""
+    folder = tmp_path / "instances"
+    for function in (weights_folders.users, weights_folders.describe, weights_folders.look):
+        defaults = function.__defaults__ or ()
+        monkeypatch.setattr(function, "__defaults__", (*defaults[:-1], folder))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path, plans: Path) -> Path:
+    """A weights root with a whole model, a fetch that was interrupted, and a folder of somebody's own."""
+    root = tmp_path / "models"
+    whole = root / "Whole-7B"
+    (whole / weights.FOLDER).mkdir(parents=True)
+    (whole / "a.safetensors").write_bytes(b"abc")
+    (whole / "config.json").write_bytes(b"{}")
+    entries = (weights.Entry("a.safetensors", 3, "0" * 64), weights.Entry("config.json", 2, "1" * 64))
+    record = weights.Manifest("hub", "maker/Whole-7B", "2" * 40, "2026-01-31T08:00:00Z", entries)
+    (whole / weights.MANIFEST).write_text(record.render())
+    (root / "Part-7B.partial" / weights.FOLDER).mkdir(parents=True)
+    (root / "Part-7B.partial/a.safetensors").write_bytes(b"ab")
+    (root / "Mine").mkdir()
+    (root / "Mine/precious").write_bytes(b"x" * 7)
+    (root / "a-file").write_bytes(b"")
+    (root / "a-link").symlink_to("Whole-7B")
+    return root
+
+
+def look(root: Path) -> dict[str, dict[str, Any]]:
+    answer = run_main("model_weights_info", {"root": str(root)})
+    return {folder["directory"]: folder for folder in answer["folders"]}
+
+
+def use(plans: Path, path: str, name: str = "chat") -> None:
+    """Have an instance's plan mount a path."""
+    (plans / name).mkdir(parents=True)
+    plan = {"container": {"mounts": [{"source": path}]}, "requires": {"weights_path": path}}
+    (plans / name / "plan.json").write_text(json.dumps(plan))
+
+
+def test_each_folder_is_called_what_it_is(root: Path) -> None:
+    found = look(root)
+    assert {name: (folder["standing"], folder["bytes"]) for name, folder in found.items()} == {
+        "Mine": ("unknown", 7),
+        "Part-7B.partial": ("unfinished", 2),
+        "Whole-7B": ("whole", 5),
+    }
+    assert found["Whole-7B"]["revision"] == "2" * 40
+
+
+@pytest.mark.parametrize("content", [None, b"ab", b"abcd"])
+def test_a_missing_or_short_file_makes_it_incomplete(root: Path, content: bytes | None) -> None:
+    file = root / "Whole-7B/a.safetensors"
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    assert (look(root)["Whole-7B"]["standing"], look(root)["Whole-7B"]["wrong"]) == ("incomplete", ["a.safetensors"])
+
+
+def test_what_a_verification_found_counts(root: Path) -> None:
+    note = {"verified": "2026-02-28T08:00:00Z", "wrong": ["config.json"]}
+    (root / "Whole-7B" / weights.VERIFIED).write_text(json.dumps(note))
+    found = look(root)["Whole-7B"]
+    assert (found["standing"], found["wrong"], found["verified"]) == (
+        "incomplete",
+        ["config.json"],
+        "2026-02-28T08:00:00Z",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1}'])
+def test_a_record_that_cannot_be_read_is_damage(root: Path, text: str) -> None:
+    (root / "Whole-7B" / weights.MANIFEST).write_text(text)
+    assert look(root)["Whole-7B"]["standing"] == "damaged"
+
+
+def test_a_record_that_names_files_elsewhere_is_refused() -> None:
+    record = weights.Manifest("hub", "a/b", "c", "d", (weights.Entry("../../etc/shadow", 1, ""),))
+    with pytest.raises(ValueError, match="leaves the folder"):
+        weights.parse(record.render())
+
+
+def test_a_record_survives_being_written(root: Path) -> None:
+    text = (root / "Whole-7B" / weights.MANIFEST).read_text()
+    assert weights.parse(text).render() == text
+
+
+def test_the_table_names_who_uses_what(root: Path, plans: Path) -> None:
+    use(plans, str(root / "Whole-7B"))
+    table = run_main("model_weights_info", {"root": str(root)})["table"]
+    assert "Whole-7B  0.0 GB  whole  used by chat" in table
+    assert "Mine  0.0 GB  unknown  used by nobody" in table
+
+
+def test_a_root_that_is_not_there_has_no_weights(tmp_path: Path) -> None:
+    answer = run_main("model_weights_info", {"root": str(tmp_path / "none")})
+    assert (answer["folders"], answer["table"]) == ([], ["no weights"])
+
+
+class TestRemove:
+    """Removing weights."""
+
+    def remove(self, root: Path, name: str, check: bool = False) -> dict[str, Any]:
+        return run_main("model_weights_remove", {"root": str(root), "directory": name, "_ansible_check_mode": check})
+
+    @pytest.mark.parametrize("name", ["Whole-7B", "Part-7B.partial"])
+    def test_what_nothing_uses_goes(self, root: Path, name: str) -> None:
+        before = {path.name for path in root.iterdir()}
+        assert self.remove(root, name, check=True)["changed"]
+        assert {path.name for path in root.iterdir()} == before
+        assert self.remove(root, name)["changed"]
+        assert {path.name for path in root.iterdir()} == before - {name}
+        assert not self.remove(root, name)["changed"]
+
+    @pytest.mark.parametrize("below", ["", "/subfolder"])
+    def test_what_an_instance_uses_stays(self, root: Path, plans: Path, below: str) -> None:
+        use(plans, str(root / "Whole-7B") + below)
+        assert "is used by chat" in self.remove(root, "Whole-7B")["msg"]
+        assert (root / "Whole-7B/a.safetensors").exists()
+
+    def test_a_name_that_only_begins_alike_is_no_use(self, root: Path, plans: Path) -> None:
+        use(plans, str(root / "Whole-7B-Chat"))
+        assert self.remove(root, "Whole-7B")["changed"]
+
+    def test_somebodys_own_stays(self, root: Path) -> None:
+        assert "somebody's own" in self.remove(root, "Mine")["msg"]
+        assert (root / "Mine/precious").exists()
+
+    def test_what_is_being_fetched_stays(self, root: Path) -> None:
+        with (root / "Part-7B.partial" / weights.LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert "is being fetched" in self.remove(root, "Part-7B.partial")["msg"]
+
+    @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "../models/Whole-7B", "/etc"])
+    def test_only_names_of_folders_are_taken(self, root: Path, name: str) -> None:
+        assert self.remove(root, name)["failed"]
+
+    def test_a_link_is_not_followed(self, root: Path) -> None:
+        assert not self.remove(root, "a-link")["changed"]
+        assert (root / "Whole-7B/a.safetensors").exists()
+
+
+class TestRole:
+    """What role and program have to agree on."""
+
+    def test_the_whole_program_is_installed(self) -> None:
+        private = yaml.safe_load((ROLE / "vars/main.yml").read_text())
+        there = sorted(path.name for path in (ROLE / "files/gaudi_weights").glob("*.py"))
+        assert private["__model_weights_program"] == there
+
+    def test_the_node_gets_the_versions_the_tests_run_with(self) -> None:
+        pins = {line for line in (ROLE / "files/requirements.txt").read_text().splitlines() if not line.startswith("#")}
+        assert pins <= set((ROOT / "constraints.txt").read_text().splitlines())
+
+    def test_the_program_reads_what_the_role_writes(self, tmp_path: Path) -> None:
+        from gaudi_weights import request
+
+        defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+        private = yaml.safe_load((ROLE / "vars/main.yml").read_text())
+        variables = {
+            **defaults,
+            **private,
+            "gaudi_weights_root": "/data/models",
+            "model_weights_directory": "Qwen3-8B",
+            "model_weights_repository": "Qwen/Qwen3-8B",
+            "model_weights_sources": [
+                {"name": "site", "endpoint": "https://mirror.example.com/", "token": "hf_secret"},
+                {"name": "huggingface", "endpoint": "https://huggingface.co", "proxy": "http://proxy.example.com:3128"},
+            ],
+        }
+        from ansible.parsing.dataloader import DataLoader
+        from ansible.template import trust_as_template
+
+        def trusted(value: Any) -> Any:
+            return trust_as_template(value) if isinstance(value, str) else value
+
+        templar = Templar(loader=DataLoader(), variables={key: trusted(value) for key, value in variables.items()})
+        text = templar.template(trust_as_template((ROLE / "templates/request.json.j2").read_text()))
+        (tmp_path / "request.json").write_text(text if isinstance(text, str) else json.dumps(text))
+        wish = request.load(tmp_path / "request.json")
+        site, hub = wish.sources
+        assert wish.target == Path("/data/models/Qwen3-8B")
+        assert (site.endpoint, str(site.token_file), site.proxy) == (
+            "https://mirror.example.com",
+            "/etc/gaudi-serving/weights/site.token",
+            None,
+        )
+        assert (hub.token_file, hub.proxy, hub.revision) == (None, "http://proxy.example.com:3128", "main")
+        assert (wish.reserve, wish.jobs, wish.recheck) == (10_000_000_000, 4, False)
+        assert "hf_secret" not in (tmp_path / "request.json").read_text()
