@@ -19,6 +19,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
+        with (NODE / "requests").open("a") as requests:
+            requests.write(f"{self.path}\n")
         if self.path == "/slow":
             time.sleep(1.0)
         unwell = (NODE / "unwell").exists()

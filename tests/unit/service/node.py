@@ -150,6 +150,12 @@ class Node:
         """Every STATUS= text."""
         return [message[len("STATUS=") :] for message in self.messages if message.startswith("STATUS=")]
 
+    @property
+    def requests(self) -> list[str]:
+        """Every path the server was asked for."""
+        path = self.root / "requests"
+        return path.read_text().splitlines() if path.exists() else []
+
     def container_pid(self) -> int:
         """The process that plays the container."""
         return int(json.loads((self.root / "container.json").read_text())["pid"])

@@ -56,9 +56,13 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
 
 def test_another_model_behind_the_port_is_not_ready(node: Node) -> None:
     node.scenario(model="somebody-else")
-    code, output = node.run("--stall", "0.5")
-    assert (code, "READY=1" in node.messages) == (75, False)
-    assert "No sign of progress" in output
+    process = node.start()
+    node.wait_for(lambda: len(node.requests) > 6, "some looks at the endpoint")
+    node.listen()
+    assert "READY=1" not in node.messages
+    assert {"/health", "/v1/models"} <= set(node.requests)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
 
 
 def test_the_container_is_run_as_planned(node: Node) -> None:
