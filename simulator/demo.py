@@ -57,6 +57,8 @@ def _show(scope: Scope, report: Report, started: float) -> None:
         for text in lines:
             report.line(f"  {text}")
     report.line()
+    report.line("  The words mean nothing: the simulated model is random numbers. What serves it is a real vLLM.")
+    report.line()
     _what_next(scope, report)
 
 
@@ -102,8 +104,8 @@ def _what_next(scope: Scope, report: Report) -> None:
     report.line("What a curious reader would type next:", style=BOLD)
     report.line(f"  {ssh} hl-smi")
     report.line(f"  {ssh} systemctl status 'vllm-*'")
-    report.line("  ansible-playbook -i inventories/simulated site.yml      # again: changed=0")
-    report.line("  make demo-clean                                         # leaves no trace")
+    report.line("  .venv/bin/ansible-playbook -i inventories/simulated site.yml      # again: changed=0")
+    report.line("  make demo-clean                                                   # leaves no trace")
     report.line()
 
 
