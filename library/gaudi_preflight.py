@@ -66,6 +66,10 @@ options:
     description: The vendor's container runtime, which must be on the node already. Empty where it is installed later.
     type: str
     default: ""
+  host_nics_verified:
+    description: Whether the host NICs of the node were verified (hccl_demo over all cards).
+    type: bool
+    default: false
   daemon_json:
     description: The engine's configuration file. It is only read, and refused when it cannot be merged with.
     type: path
@@ -138,7 +142,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "clock_tolerance": {"type": "float", "default": 60.0},
     "habana_path": {"type": "str", "default": ""},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
+    "host_nics_verified": {"type": "bool", "default": False},
 }
+
+# What a measurement set consists of: a JSON file, an npz file and a JSON list of modules for each rank.
+MEASUREMENTS = (".json", ".npz")
 
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
@@ -244,8 +252,19 @@ def check_plan(module: AnsibleModule, plan: Mapping[str, Any], advice: str) -> l
         for path in plan["requires"].get("weights_beside", []):
             one = {**plan, "requires": {"weights_path": path}}
             problems += preflight.check_weights(one, weights_present(one), "")
+        problems += check_start(module, plan)
         problems += check_listen(module, plan)
     return problems
+
+
+def check_start(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
+    """Look for what a plan asks for beside weights: quantisation files, measurements, verified host NICs."""
+    requires = plan["requires"]
+    absent = [path for path in requires.get("files") or [] if not Path(path).is_file()]
+    measurements = requires.get("measurements")
+    folder = Path(measurements["path"]) if measurements else None
+    found = sum(1 for path in folder.iterdir() if path.suffix in MEASUREMENTS) if folder and folder.is_dir() else 0
+    return list(preflight.check_start(plan, module.params["host_nics_verified"], absent, found))
 
 
 def weights_present(plan: Mapping[str, Any]) -> bool:

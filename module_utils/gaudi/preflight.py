@@ -273,6 +273,39 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
     return [Problem("weights", f"{plan['instance']}: {seen}. {todo}")]
 
 
+def check_start(plan: Mapping[str, Any], host_nics_verified: bool, absent: Sequence[str], found: int) -> list[Problem]:
+    """Refuse a start that misses what its plan asks for beside the weights.
+
+    ``absent`` are the plan's ``requires.files`` that are not on the node, ``found`` counts the files in the directory of
+    its measurements: three for each card, or the server stops after loading the weights.
+    """
+    name, requires = plan["instance"], plan["requires"]
+    problems = []
+    if requires.get("host_nics") and not host_nics_verified:
+        problems.append(
+            Problem(
+                "host_nics",
+                f"{name}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and nothing "
+                "says that these work on this node. Run hccl_demo over all cards, compare its bandwidth with "
+                "catalog/cards.yml, and set preflight_host_nics_verified: true for the node.",
+            )
+        )
+    if absent:
+        problems.append(
+            Problem("files", f"{name}: {', '.join(absent)} not there. Calibrate first, or correct the path.")
+        )
+    measurements = requires.get("measurements")
+    if measurements and found < measurements["files"]:
+        problems.append(
+            Problem(
+                "measurements",
+                f"{name}: {measurements['path']} holds {found} measurement files, {measurements['files']} are needed "
+                f"(three a card). Fetch the set made for this number of cards.",
+            )
+        )
+    return problems
+
+
 def check_runtime(path: str, present: bool) -> list[Problem]:
     """Refuse a node without the vendor's container runtime, where no role installs it."""
     if present or not path:

@@ -296,3 +296,24 @@ def test_the_report_counts_and_numbers() -> None:
     text = preflight.report("gaudi-01", [preflight.Problem("a", "First."), preflight.Problem("b", "Second.")])
     assert text == "gaudi-01: 2 problems, nothing was changed.\n  1. First.\n  2. Second."
     assert preflight.report("gaudi-01", [preflight.Problem("a", "x")]).startswith("gaudi-01: 1 problem, ")
+
+
+def test_unverified_host_nics_are_refused_where_the_plan_needs_them() -> None:
+    needing = plan(requires={"host_nics": True})
+    assert "preflight_host_nics_verified: true" in only(preflight.check_start(needing, False, [], 0))
+    assert preflight.check_start(needing, True, [], 0) == []
+    assert preflight.check_start(plan(requires={"host_nics": False}), False, [], 0) == []
+
+
+def test_files_a_plan_names_must_be_there() -> None:
+    message = only(preflight.check_start(plan(), True, ["/data/quant/maxabs_quant_g2.json"], 0))
+    assert "/data/quant/maxabs_quant_g2.json not there" in message
+
+
+@pytest.mark.parametrize(("found", "refused"), [(0, True), (23, True), (24, False), (25, False)])
+def test_measurements_are_three_files_a_card(found: int, refused: bool) -> None:
+    measured = plan(requires={"measurements": {"path": "/data/models/m", "files": 24}})
+    problems = preflight.check_start(measured, True, [], found)
+    assert bool(problems) is refused
+    if refused:
+        assert f"holds {found} measurement files, 24 are needed" in only(problems)
