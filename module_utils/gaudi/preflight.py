@@ -276,7 +276,7 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
 def check_start(plan: Mapping[str, Any], host_nics_verified: bool, absent: Sequence[str], found: int) -> list[Problem]:
     """Refuse a start that misses what its plan asks for beside the weights.
 
-    ``absent`` are the plan's ``requires.files`` that are not on the node, ``found`` counts the files in the directory of
+    ``absent`` are ``requires.files`` of the plan that are not on the node, ``found`` counts the files in the folder of
     its measurements: three for each card, or the server stops after loading the weights.
     """
     name, requires = plan["instance"], plan["requires"]
