@@ -133,3 +133,14 @@ def test_nobody_sleeps(path: Path) -> None:
 def test_swallowing_would_be_found() -> None:
     found = list(tasks([{"block": [{"name": "a", "ignore_errors": True}], "rescue": [{"name": "b"}]}]))
     assert [task["name"] for task in found] == ["a", "b"]
+
+
+@pytest.mark.parametrize("path", [*TASK_FILES, *PLAYBOOKS], ids=name_of)
+def test_only_builtin_modules_and_our_own_are_used(path: Path) -> None:
+    foreign = [
+        key
+        for task in tasks(load(path))
+        for key in task
+        if key.count(".") > 1 and not key.startswith("ansible.builtin.")
+    ]
+    assert not foreign, f"{name_of(path)} uses {foreign}: add the collection to requirements.yml with its version"
