@@ -232,8 +232,13 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
         commands.append(hubs[hub].format(repository=source["repository"], revision=revision, target=target))
     if not commands:
         return f"They are published nowhere; catalog/models/{entry['name']}.yml says where they come from."
-    converted = f" Then convert {target} to {directory} (docs/models.md, FP8)." if conversion else ""
-    return f"Get them with: {', or '.join(commands)}.{converted}"
+    ours = f"ansible-playbook playbooks/fetch_weights.yml -e model={entry['name']}; by hand: "
+    fetch = ours if "huggingface" in entry["repositories"] else ""
+    converted = ""
+    if conversion:
+        how = " with playbooks/convert_weights.yml" if conversion["tool"] == "fp8_block" else " (docs/models.md)"
+        converted = f" Then convert {target} to {directory}{how}."
+    return f"Get them with: {fetch}{', or '.join(commands)}.{converted}"
 
 
 def render(plans: list[Any], topology: object, reserved: object) -> str:

@@ -241,6 +241,7 @@ def test_a_topology_file_may_be_a_modules_result(tmp_path: Path) -> None:
 def test_missing_weights_come_with_the_command_that_gets_them() -> None:
     text = how_to_get(QWEN, "/data/models/Qwen3-8B")
     revision = QWEN["repositories"]["huggingface"]["revision"]
+    assert "ansible-playbook playbooks/fetch_weights.yml -e model=qwen3-8b" in text
     assert f"hf download Qwen/Qwen3-8B --revision {revision} --local-dir /data/models/Qwen3-8B, or" in text
     assert "modelscope download Qwen/Qwen3-8B --local_dir" in text
 
@@ -249,7 +250,8 @@ def test_converted_weights_are_fetched_under_their_published_name() -> None:
     entry = load_checked("model", resolve("models", "model", "deepseek-r1-0528"))
     text = how_to_get(entry, "/data/models/DeepSeek-R1-0528-G2")
     assert "--local-dir /data/models/DeepSeek-R1-0528," in text
-    assert "Then convert /data/models/DeepSeek-R1-0528 to /data/models/DeepSeek-R1-0528-G2" in text
+    converted = "Then convert /data/models/DeepSeek-R1-0528 to /data/models/DeepSeek-R1-0528-G2"
+    assert f"{converted} with playbooks/convert_weights.yml" in text
 
 
 def test_weights_that_are_published_nowhere() -> None:
