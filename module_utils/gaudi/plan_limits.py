@@ -191,6 +191,22 @@ def needs_host_nics(wish: Wish, card_type: CardType | None) -> bool:
     return bool(draft.warnings)
 
 
+def _graph_share(draft: Draft) -> float:
+    """Share of the usable memory that graphs get; raises :class:`Refusal` for one that leaves nothing for the rest."""
+    text = draft.environment.get("VLLM_GRAPH_RESERVED_MEM", str(GRAPH_RESERVED_MEM))
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    # Not-a-number fails both comparisons.
+    if 0.0 <= share < 1.0:
+        return share
+    raise Refusal(
+        f"graph_reserved_mem (VLLM_GRAPH_RESERVED_MEM) is {shown(text)}; a share of the usable memory is needed, "
+        "at least 0 and below 1, since the rest of it is the KV cache. The releases use 0.1 to 0.2."
+    )
+
+
 def memory_part(
     draft: Draft,
     wish: Wish,
@@ -205,6 +221,7 @@ def memory_part(
 
     Raises :class:`Refusal` when weights and reserve do not fit, or when the KV cache cannot hold one longest request.
     """
+    graph_share = _graph_share(draft)
     total = chosen[0].memory_total_mib or (card_type.memory_mib if card_type else None)
     size, size_from = _weights_size(wish, entry, weights)
     if total is None or size is None:
@@ -220,7 +237,6 @@ def memory_part(
     per_card = (size / 2 if halved else size) / count / memory.GIB
     have = (total - idle - reserve) / 1024
     utilization = float(_argument(draft, "--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
-    graph_share = float(draft.environment.get("VLLM_GRAPH_RESERVED_MEM", GRAPH_RESERVED_MEM))
     inputs: dict[str, object] = {
         "weights_bytes": size,
         "weights_from": size_from,

@@ -400,3 +400,12 @@ def test_a_host_name_decides_nothing_about_the_network() -> None:
 def test_an_interface_of_its_own() -> None:
     plan_ = network([["eth0", "10.1.2.3/24"]], "1.22", network_interface="ens9")
     assert plan_["environment"]["HCCL_SOCKET_IFNAME"] == "ens9"
+
+
+@pytest.mark.parametrize("share", ["abc", "nan", "7", "-0.1", "1.0", ""])
+def test_a_graph_reserve_that_is_no_share_is_refused_under_its_name(share: str) -> None:
+    sentence("graph_reserved_mem", repr(share), model="qwen3-8b", extra_environment={"VLLM_GRAPH_RESERVED_MEM": share})
+
+
+def test_graphs_cannot_have_all_the_memory() -> None:
+    sentence("graph_reserved_mem", "below 1", model="qwen3-8b", graph_reserved_mem=1.0)
