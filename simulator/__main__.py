@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -58,7 +59,10 @@ def _status(arguments: argparse.Namespace) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> None:
-    demo.run(Scope(arguments.scope))
+    try:
+        demo.run(Scope(arguments.scope))
+    except KeyboardInterrupt:
+        raise SimulatorError(demo.INTERRUPTED) from None
 
 
 def _clean(arguments: argparse.Namespace) -> None:
@@ -89,7 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     clean = commands.add_parser("clean", help="remove every trace, nothing else")
     clean.add_argument("--all", action="store_true", help="of every scope")
     for command in (up, down, status, show, clean):
-        command.add_argument("--scope", default=Scope().name, help="set of nodes that belong together (%(default)s)")
+        command.add_argument(
+            "--scope",
+            default=os.environ.get("GAUDI_SIMULATOR_SCOPE", Scope().name),
+            help="set of nodes that belong together (GAUDI_SIMULATOR_SCOPE, or demo)",
+        )
     for command in (up, down):
         command.add_argument("--node", action="append", metavar="NAME", help="may be given several times")
     up.add_argument(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 from docker import DockerClient
 
 from simulator import engine, host, kernel, world
-from simulator.settings import CACHE, IMAGES, LABEL, Scope
+from simulator.settings import CACHE, CHECKOUT, IMAGES, LABEL, ROOT, Scope
 from simulator.vm.machine import machines
 
 Say = Callable[[str], None]
@@ -25,14 +26,14 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
         say(f"Switched off and removed the virtual machine {machine.name}")
     left = [machine.name for machine in machines() if machine.process]
     if client is not None:
-        for scope in living_scopes(client):
-            if scopes is None or scope in scopes:
-                _remove_scope(client, scope, say)
-        left += [scope.name for scope in living_scopes(client)]
+        for name, checkout in sorted(living_scopes(client)):
+            if checkout == str(ROOT) and (scopes is None or Scope(name) in scopes):
+                _remove_scope(client, Scope(name), say)
+        left += [_whose(name, checkout) for name, checkout in sorted(living_scopes(client))]
         if not left:
             _remove_shared(client, say)
     if left:
-        say(f"Images, the engine and .cache stay for {', '.join(left)} (clean --all takes these away, too)")
+        say(f"Images, the engine and .cache stay for {', '.join(left)} (clean --all: every scope of this checkout)")
         return
     for sentence in kernel.restore():
         say(sentence)
@@ -43,11 +44,16 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
         say(f"Installed for the simulator, and still here: {', '.join(installed)} (apt-get purge removes them)")
 
 
-def living_scopes(client: DockerClient) -> list[Scope]:
-    """Give the scopes that have containers or a network."""
-    found = [container.labels[LABEL] for container in client.containers.list(all=True, filters={"label": LABEL})]
-    found += [network.attrs["Labels"][LABEL] for network in client.networks.list(filters={"label": LABEL})]
-    return [Scope(name) for name in sorted(set(found) - {IMAGES})]
+def living_scopes(client: DockerClient) -> set[tuple[str, str]]:
+    """Give the scopes that have containers or a network, each with the checkout that made it."""
+    filters: dict[str, Any] = {"label": LABEL}
+    labels = [network.attrs["Labels"] for network in client.networks.list(filters=filters)]
+    labels += [container.labels for container in client.containers.list(all=True, filters=filters)]
+    return {(found[LABEL], found[CHECKOUT]) for found in labels if found[LABEL] != IMAGES}
+
+
+def _whose(name: str, checkout: str) -> str:
+    return name if checkout == str(ROOT) else f"{name} (of {checkout})"
 
 
 def _remove_scope(client: DockerClient, scope: Scope, say: Say) -> None:

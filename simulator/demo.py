@@ -16,6 +16,7 @@ from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
 
 BOLD = "1"
+INTERRUPTED = "\nInterrupted. make demo goes on from here; make demo-clean takes everything away."
 
 
 def run(scope: Scope) -> None:
@@ -46,6 +47,8 @@ def _show(scope: Scope, report: Report, started: float) -> None:
     for phase in outcome.progress.phases:
         for task in phase.tasks:
             report.detail(f"    {task.seconds:7.1f} s  {phase.title}: {task.name}")
+    if outcome.interrupted:
+        raise SimulatorError(INTERRUPTED)
     if outcome.status:
         for host, why in outcome.progress.failures.items():
             report.line()

@@ -8,15 +8,24 @@ import socket
 import docker
 from docker import DockerClient
 
-from simulator.settings import Scope
+from simulator.settings import CHECKOUT, ROOT, Scope, SimulatorError
 
 ADDRESS = "127.0.0.1"
 
 
 def ensure(client: DockerClient, scope: Scope) -> None:
-    """Make sure the scope has its network."""
-    if not client.networks.list(names=[f"^{scope.prefix}$"]):
+    """Make sure the scope has its network; refuse a scope that another checkout has up on this engine."""
+    found = client.networks.list(names=[f"^{scope.prefix}$"])
+    if not found:
         client.networks.create(scope.prefix, driver="bridge", labels=scope.labels)
+        return
+    owner = found[0].attrs["Labels"][CHECKOUT]
+    if owner != str(ROOT):
+        raise SimulatorError(
+            f"Another checkout ({owner}) has the simulated nodes of scope {scope.name} up on this "
+            "Docker engine. Take them down there (make demo-clean), or choose another scope here: "
+            "GAUDI_SIMULATOR_SCOPE=mine make demo."
+        )
 
 
 def remove(client: DockerClient, scope: Scope) -> None:

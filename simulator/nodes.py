@@ -40,10 +40,11 @@ def up(
         document = description.load(describe)
     except ValueError as error:
         raise SimulatorError(str(error)) from error
+    with host.lock(f"scope-{scope.name}"):
+        network.ensure(client, scope)
     with host.lock("images"):
         image = images.node(client, say)
     with host.lock(f"scope-{scope.name}"):
-        network.ensure(client, scope)
         files = {
             **weights,
             description.NODE_DOCUMENT.lstrip("/"): context.text(description.render(document)),

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import ansible_runner
@@ -122,6 +125,7 @@ class Outcome:
     """How a run ended."""
 
     status: int
+    interrupted: bool  # by Ctrl-C, after which Ansible ended its workers
     progress: Progress
     output: Path  # everything ansible-playbook printed
 
@@ -144,19 +148,42 @@ def run(
         follow(progress, event)
         return False  # keeps no file per event
 
-    runner = ansible_runner.run(
-        private_data_dir=str(directory),
-        project_dir=str(ROOT),
-        playbook=playbook,
-        inventory=str(inventory),
-        ident="run",
-        quiet=True,
-        event_handler=handle,
-        envvars={
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            # The virtual environment's ansible-playbook, also for who did not activate it.
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
-            **environment,
-        },
-    )
-    return Outcome(int(runner.rc), progress, directory / "artifacts" / "run" / "stdout")
+    with _handing_on_ctrl_c() as interrupts:
+        runner = ansible_runner.run(
+            private_data_dir=str(directory),
+            project_dir=str(ROOT),
+            playbook=playbook,
+            inventory=str(inventory),
+            ident="run",
+            quiet=True,
+            event_handler=handle,
+            # Its own way with Ctrl-C kills ansible-playbook alone and leaves the workers, which have sessions of
+            # their own, at work.
+            cancel_callback=lambda: False,
+            envvars={
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                # The virtual environment's ansible-playbook, also for who did not activate it.
+                "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+                **environment,
+            },
+        )
+    return Outcome(int(runner.rc), bool(interrupts), progress, directory / "artifacts" / "run" / "stdout")
+
+
+@contextmanager
+def _handing_on_ctrl_c() -> Iterator[list[int]]:
+    """Hand Ctrl-C on to ansible-playbook, which then ends its workers; a second one ends this program at once."""
+    interrupts: list[int] = []
+
+    def hand_on(number: int, _: FrameType | None) -> None:
+        if interrupts:
+            raise KeyboardInterrupt
+        interrupts.append(number)
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(child), number)
+
+    before = signal.signal(signal.SIGINT, hand_on)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -14,6 +14,8 @@ CACHE = ROOT / ".cache" / "simulator"
 # (for images, which all scopes share, the value is IMAGES).
 LABEL = "gaudi-serving.simulator"
 IMAGES = "image"
+# Several checkouts may share one engine; this label says whose a container, volume or network is.
+CHECKOUT = f"{LABEL}.checkout"
 
 _SCOPE = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
@@ -47,4 +49,4 @@ class Scope:
     @property
     def labels(self) -> dict[str, str]:
         """The labels of everything this scope creates."""
-        return {LABEL: self.name}
+        return {LABEL: self.name, CHECKOUT: str(ROOT)}

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from simulator.playbook import Progress, sentence
+from simulator.playbook import Progress, run, sentence
 
 
 def play(name: str) -> dict[str, Any]:
@@ -81,3 +87,21 @@ def test_of_a_loop_the_items_that_failed_speak() -> None:
 def test_a_command_speaks_through_its_errors() -> None:
     assert sentence({"msg": "non-zero return code", "stderr": "no space"}) == "non-zero return code\nno space"
     assert sentence({}) == "The task failed without a message."
+
+
+def test_ctrl_c_ends_ansible_and_its_workers(tmp_path: Path) -> None:
+    """ansible-runner alone would leave the worker behind, with the task it is at."""
+    (tmp_path / "hosts.yml").write_text("all: {hosts: {localhost: {ansible_connection: local}}}\n")
+    task = {"name": "Wait", "ansible.builtin.wait_for": {"path": str(tmp_path / "never"), "timeout": 600}}
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": [task]}
+    (tmp_path / "wait.yml").write_text(json.dumps([play]))
+
+    def interrupt(_: Progress, event: Mapping[str, Any]) -> None:
+        if event["event"] == "runner_on_start":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = run(str(tmp_path / "wait.yml"), tmp_path / "run", interrupt, float, inventory=tmp_path / "hosts.yml")
+    assert outcome.interrupted
+    assert outcome.status != 0
+    listed = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
+    assert str(tmp_path) not in listed

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from simulator import kernel, wheelhouse
-from simulator.settings import Scope, SimulatorError
+from simulator.settings import ROOT, Scope, SimulatorError
 
 
 @pytest.mark.parametrize("name", ["", "Demo", "a/b", "-a", "a-", "a\n", "a" * 33, "../a"])
@@ -16,7 +16,7 @@ def test_scopes_do_not_collide() -> None:
     demo, other = Scope("demo"), Scope("molecule-default")
     assert demo.prefix != other.prefix
     assert demo.directory != other.directory
-    assert demo.labels == {"gaudi-serving.simulator": "demo"}
+    assert demo.labels == {"gaudi-serving.simulator": "demo", "gaudi-serving.simulator.checkout": str(ROOT)}
 
 
 def test_only_settings_that_changed_are_put_back() -> None:
