@@ -26,7 +26,7 @@ def traces() -> dict[str, list[str]]:
         "containers": ["docker", "ps", "--all", "--format", "{{.Names}}"],
         "volumes": ["docker", "volume", "ls", "--quiet"],
         "networks": ["docker", "network", "ls", "--format", "{{.Name}}"],
-        "processes": ["ps", "-eo", "args"],
+        "processes": ["ps", "-wweo", "args"],
     }
     found = {}
     for what, command in asked.items():

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +93,22 @@ def test_a_command_speaks_through_its_errors() -> None:
 
 def test_ctrl_c_ends_ansible_and_its_workers(tmp_path: Path) -> None:
     """ansible-runner alone would leave the worker behind, with the task it is at."""
-    (tmp_path / "hosts.yml").write_text("all: {hosts: {localhost: {ansible_connection: local}}}\n")
-    task = {"name": "Wait", "ansible.builtin.wait_for": {"path": str(tmp_path / "never"), "timeout": 600}}
-    play = {"hosts": "localhost", "gather_facts": False, "tasks": [task]}
-    (tmp_path / "wait.yml").write_text(json.dumps([play]))
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"localhost": here}}}))
+    begun = tmp_path / "begun"
+    wait = {"name": "Wait", "ansible.builtin.command": {"argv": ["sh", "-c", 'touch "$0"; exec sleep 600', str(begun)]}}
+    (tmp_path / "wait.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [wait]}]))
 
-    def interrupt(_: Progress, event: Mapping[str, Any]) -> None:
-        if event["event"] == "runner_on_start":
-            os.kill(os.getpid(), signal.SIGINT)
+    def interrupt_when_begun() -> None:
+        deadline = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
 
-    outcome = run(str(tmp_path / "wait.yml"), tmp_path / "run", interrupt, float, inventory=tmp_path / "hosts.yml")
+    threading.Thread(target=interrupt_when_begun).start()
+    inventory = tmp_path / "hosts.json"
+    outcome = run(str(tmp_path / "wait.yml"), tmp_path / "run", lambda *_: None, time.monotonic, inventory)
     assert outcome.interrupted
     assert outcome.status != 0
-    listed = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(["ps", "-wweo", "args"], check=True, capture_output=True, text=True).stdout
     assert str(tmp_path) not in listed
