@@ -25,6 +25,12 @@ def playbook_name(name: str) -> str:
     return f"serve_{re.sub(r'[.-]', '_', name)}.yml"
 
 
+def cards(entry: dict[str, Any]) -> int:
+    """The cards a model is served on where nobody says otherwise."""
+    number: int = entry["defaults"].get("tensor_parallel_size", 1)
+    return number
+
+
 def table(entries: dict[str, dict[str, Any]]) -> list[str]:
     """The lines of the table."""
     lines = [
@@ -34,7 +40,7 @@ def table(entries: dict[str, dict[str, Any]]) -> list[str]:
     for name, entry in sorted(entries.items()):
         cells = [
             f"`{name}`",
-            str(entry["defaults"]["tensor_parallel_size"]),
+            str(cards(entry)),
             " and ".join(KINDS[kind] for kind in entry.get("limit_mm_per_prompt", {}))
             or PURPOSE[entry.get("task", "generate")],
             entry["dtype"],

@@ -1,0 +1,102 @@
+"""docs/add-a-model.md, followed to the letter in a copy of the checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.catalogue.documentation import ROOT, table_in
+
+TEXT = (ROOT / "docs" / "add-a-model.md").read_text(encoding="utf-8")
+# "Write `path`...:" and the block below it.
+FILES = dict(re.findall(r"^Write `([^`]+\.yml)`[^`]*\n```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
+COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+# Of what the document has a person run, without this walk and without tests that one model more cannot change.
+UNTOUCHED = ("add_a_model", "action", "loading", "plan_playbook", "shapes", "shared")
+IGNORED = [f"--ignore=tests/unit/catalogue/test_{name}.py" for name in UNTOUCHED]
+NARROWED = " ".join([*IGNORED, "-k 'qwen3-14b or not planned_and_shown'"])
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What a person who follows the document has before its first line."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".cache", "build", "__pycache__"))
+    # Somebody may have added the document's own example.
+    for name in FILES:
+        (copy / name).unlink(missing_ok=True)
+    (copy / ".venv").symlink_to(sys.prefix)
+    return copy
+
+
+def run(checkout: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """A command of the document, in a shell of its own."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        "ANSIBLE_CONFIG": str(checkout / "ansible.cfg"),
+        "PYTEST_ADDOPTS": NARROWED,
+    }
+    return subprocess.run(
+        ["bash", "-euc", f"{COMMANDS[0]}\n{command}"],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_document_has_two_files_and_three_steps_of_commands() -> None:
+    assert list(FILES) == ["catalog/models/qwen3-14b.yml", "playbooks/serve_qwen3_14b.yml"]
+    assert len(COMMANDS) == 3
+
+
+def test_followed_to_the_letter_it_ends_green(checkout: Path) -> None:
+    (entry, playbook), (_, look, check) = FILES.items(), COMMANDS
+    path = checkout / entry[0]
+    path.write_text(entry[1], encoding="utf-8")
+
+    shown = run(checkout, look)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "refused" not in shown.stdout
+    assert "--tensor-parallel-size 2" in shown.stdout
+
+    # Without the playbook the checks say which one is missing.
+    missing = run(checkout, "python -m pytest -q tests/unit/catalogue/test_contracts.py")
+    assert missing.returncode != 0
+    assert f"{playbook[0]} is missing" in missing.stdout
+
+    (checkout / playbook[0]).write_text(playbook[1], encoding="utf-8")
+    checked = run(checkout, check)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    name = yaml.safe_load(entry[1])["name"]
+    assert any(f"`{name}`" in line for line in table_in((checkout / "docs/models.md").read_text(encoding="utf-8")))
+
+    for lint in (
+        f"yamllint --strict {entry[0]} {playbook[0]}",
+        f"ansible-playbook --syntax-check {playbook[0]}",
+        f"python -m pytest -q tests/unit/standins/test_plans.py -k {name}",
+    ):
+        answer = run(checkout, lint)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_a_mistake_is_shown_as_the_document_says(checkout: Path) -> None:
+    ((name, content), _) = FILES.items()
+    (checkout / name).write_text(content.replace("tensor_parallel_size", "tensor_paralel_size"), encoding="utf-8")
+    shown = run(checkout, COMMANDS[1])
+    (promised,) = re.findall(r"^ {4}(catalog/models/.*)$", TEXT, re.MULTILINE)
+    assert promised in " ".join(shown.stdout.split())
+
+
+def test_the_example_leaves_out_what_nobody_looked_up() -> None:
+    entry = yaml.safe_load(FILES["catalog/models/qwen3-14b.yml"])
+    assert entry["repositories"] == {"huggingface": {"repository": "Qwen/Qwen3-14B"}}
+    assert entry["weights_bytes"] == 2 * entry["architecture"]["parameters"]
