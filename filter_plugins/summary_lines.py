@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+LOOPBACK = re.compile(r"http://(127\.|localhost|\[::1\])")
 
 
 def count(number: int, word: str) -> str:
@@ -23,17 +26,28 @@ def numa_lines(cards: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def reached(endpoint: str) -> str:
+    """Say where an endpoint is; one of the loopback address is not the reader's own machine."""
+    return f"{endpoint} (on the node itself)" if LOOPBACK.match(endpoint) else endpoint
+
+
+def printable(answer: str) -> str:
+    """Give an answer as one line that does nothing to a terminal: control characters become dots."""
+    return "".join(letter if letter.isprintable() else "·" for letter in " ".join(answer.split()))
+
+
 def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, str]]) -> list[str]:
     """What an instance is doing, where it is reached, and what it answered."""
     state = found["state"]
     modules = ", ".join(str(card["module_id"]) for card in state.get("cards", [])) or "none"
     lines = [
         f"{found['instance']}: {state.get('status', found['active'])}",
-        f"  modules {modules}, endpoint {state.get('endpoint', 'none')}, unit vllm-{found['instance']}.service",
+        f"  modules {modules}, unit vllm-{found['instance']}.service",
+        f"  endpoint {reached(state.get('endpoint', 'none'))}",
     ]
     answer = answers.get(found["instance"])
     if answer:
-        lines += [f"  asked:    {answer['question']}", f"  answered: {' '.join(str(answer['answer']).split())}"]
+        lines += [f"  asked:    {answer['question']}", f"  answered: {printable(str(answer['answer']))}"]
     return lines
 
 

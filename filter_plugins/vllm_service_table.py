@@ -11,7 +11,7 @@ HEADINGS = ("NODE", "INSTANCE", "STATE", "SLOTS", "ENDPOINT", "SINCE (UTC)", "WA
 def warm_up(state: dict[str, Any]) -> str:
     """How long the warm-up took, or how far it is."""
     if state.get("warm_up_seconds") is not None:
-        return f"{state['warm_up_seconds']:g} s"
+        return f"{state['warm_up_seconds']:g} s" if state["warm_up_seconds"] else "< 1 s"
     counts = list(state.get("warm_up", {}).values())
     return f"{sum(done for done, _ in counts)}/{sum(total for _, total in counts)}" if counts else "-"
 

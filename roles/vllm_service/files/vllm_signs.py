@@ -256,13 +256,18 @@ class Progress:
         elif SKIPPED.search(line):
             self.phase, self.warm_up = "warmed-up", {}
 
+    def _took(self) -> str:
+        if self.warm_up_seconds is None:
+            return "skipped"
+        # The server says whole seconds.
+        return f"took {self.warm_up_seconds:g} s" if self.warm_up_seconds else "took less than a second"
+
     def text(self) -> str:
         """One line for systemctl status."""
         if self.phase == "warming-up":
             return "warm-up: " + ", ".join(f"{phase} {done}/{total}" for phase, (done, total) in self.warm_up.items())
         if self.phase == "warmed-up":
-            took = "skipped" if self.warm_up_seconds is None else f"took {self.warm_up_seconds:g} s"
-            return f"warm-up {took}; waiting for the endpoint to answer"
+            return f"warm-up {self._took()}; waiting for the endpoint to answer"
         if self.phase == "loading":
             return f"loading weights: {self.shards[0]}/{self.shards[1]} shards" if self.shards else "weights loaded"
         return "starting the server"

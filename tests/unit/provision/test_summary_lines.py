@@ -31,7 +31,8 @@ def test_cards_instances_and_answers_are_said() -> None:
         "  NUMA node 1: modules 5",
         "  NUMA node unknown: modules 7",
         "one: serving",
-        "  modules 0, 3, endpoint http://127.0.0.1:30001, unit vllm-one.service",
+        "  modules 0, 3, unit vllm-one.service",
+        "  endpoint http://127.0.0.1:30001 (on the node itself)",
         "  asked:    What is 1 + 1?",
         "  answered: Two, of course.",
     ]
@@ -41,7 +42,18 @@ def test_cards_instances_and_answers_are_said() -> None:
 def test_an_instance_that_was_not_asked_is_said_without_an_answer(state: dict[str, str]) -> None:
     lines = summary_lines(TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "inactive", "state": state}], {})
     assert lines[4] == f"two: {state.get('status', 'inactive')}"
-    assert lines[5:] == ["  modules none, endpoint none, unit vllm-two.service"]
+    assert lines[5:] == ["  modules none, unit vllm-two.service", "  endpoint none"]
+
+
+def test_an_endpoint_of_the_network_is_said_as_it_is() -> None:
+    state = {"status": "serving", "endpoint": "http://10.0.0.7:30001"}
+    lines = summary_lines(TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "active", "state": state}], {})
+    assert lines[-1] == "  endpoint http://10.0.0.7:30001"
+
+
+def test_an_answer_does_nothing_to_the_terminal() -> None:
+    answers = {"one": {"question": "?", "answer": "a\x1b[2Jb\x07\u202e\tc é \ufffd"}}
+    assert summary_lines(TOPOLOGY, "h", "1.22", [SERVING], answers)[-1] == "  answered: a·[2Jb·· c é \ufffd"
 
 
 def test_a_node_with_nothing_on_it_is_said_too() -> None:

@@ -34,6 +34,12 @@ def test_the_manuals_warm_up() -> None:
     assert progress.memory["device"].endswith("23.75 GiB reserved for KV cache")
 
 
+def test_a_warm_up_of_nothing_is_not_said_to_take_0_s() -> None:
+    progress = Progress()
+    progress.hear("Warmup finished in 0 secs, allocated 0 B of device memory")
+    assert progress.text() == "warm-up took less than a second; waiting for the endpoint to answer"
+
+
 @pytest.mark.parametrize(
     ("line", "text"),
     [
