@@ -407,8 +407,8 @@ def main() -> int:
     try:
         node = load_node(NODE_DOCUMENT)
         print(answer(sys.argv[1:], node, holders(), datetime.now(UTC)))
-        if sys.argv[1:] in (["-v"], ["--version"]):
-            print(f"simulated: node description {node['description']}", file=sys.stderr)
+        # Beside the answer, not in it: programs read what the real tool would print, people see both.
+        print(f"simulated: node description {node['description']}", file=sys.stderr)
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 1
