@@ -17,8 +17,10 @@ help: ## show what can be made
 $(VENV)/.complete: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {v.major}.{v.minor}. Install it, or name another: make PYTHON=/path/to/python3.11 ...")'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt '.[dev]'
+	@echo "Installing the pinned tools into $(VENV), a minute or two"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --constraint constraints.txt '.[dev]'
+	@printf '  ✓ %-58s %6d s\n' 'Tools in $(VENV)' $$(($$(date +%s) - $$(stat -c %Y $(VENV)/pyvenv.cfg)))
 	@touch $@
 
 .PHONY: venv

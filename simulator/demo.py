@@ -106,9 +106,10 @@ def _what_next(scope: Scope, report: Report) -> None:
     ssh = f"ssh -F {_relative(scope.directory / 'ssh_config')} {nodes.DEFAULT_NAME}"
     report.line("What a curious reader would type next:", style=BOLD)
     report.line(f"  {ssh} hl-smi")
-    report.line(f"  {ssh} systemctl status 'vllm-*'")
-    report.line("  .venv/bin/ansible-playbook -i inventories/simulated site.yml      # again: changed=0")
-    report.line("  make demo-clean                                                   # leaves no trace")
+    report.line(f"  {ssh} curl -s http://127.0.0.1:30001/v1/models")
+    report.line("  .venv/bin/ansible-playbook -i inventories/simulated site.yml             # again: changed=0")
+    report.line("  .venv/bin/ansible-playbook -i inventories/simulated playbooks/plan.yml   # what, and why")
+    report.line("  make demo-clean                                                          # leaves no trace")
     report.line()
 
 

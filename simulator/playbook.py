@@ -26,24 +26,16 @@ class Task:
     """One task on all its hosts. Times are in seconds."""
 
     name: str
-    role: str | None
-    play: str
     seconds: float = 0.0
     changed: bool = False
 
 
 @dataclass
 class Phase:
-    """Consecutive tasks of one role in one play."""
+    """What people follow: one play."""
 
-    play: str
-    role: str | None
+    title: str
     tasks: list[Task] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        """What people read."""
-        return f"{self.play} · {self.role}" if self.role else self.play
 
     @property
     def seconds(self) -> float:
@@ -80,15 +72,9 @@ class Progress:
             self._result(kind, data)
 
     def _start_task(self, name: str, role: str | None, now: float) -> None:
-        task = Task(name.removeprefix(f"{role} : "), role, self._play)
-        current = self.phases[-1] if self.phases and self.phases[-1].play == self._play else None
-        if current and role and current.role is None:
-            # Gathering facts is the beginning of the play's first role.
-            current.role = role
-        if current is None or (role and role != current.role):
-            current = Phase(self._play, role)
-            self.phases.append(current)
-        current.tasks.append(task)
+        if not self.phases or self.phases[-1].title != self._play:
+            self.phases.append(Phase(self._play))
+        self.phases[-1].tasks.append(Task(name.removeprefix(f"{role} : ")))
         self._started = now
 
     def _end_task(self, now: float) -> None:
