@@ -14,7 +14,7 @@ description:
   - Does not reload or restart anything; C(apply) says what it takes.
 author: gaudi-serving
 attributes:
-  check_mode: {support: full, description: Decides first, then writes; check mode ends after deciding.}
+  check_mode: {support: full, description: It decides before it writes; check mode ends after deciding.}
   diff_mode: {support: full, description: The whole file before and after.}
 options:
   path:

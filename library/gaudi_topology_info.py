@@ -24,12 +24,15 @@ description:
 options: {}
 requirements:
   - root (C(become)); without it hl-smi answers N/A and other users' processes are not seen
+seealso:
+  - module: card_reservation
+  - module: serving_plan
 attributes:
   check_mode:
     description: Can run in check mode; it only reads.
     support: full
   diff_mode:
-    description: Returns what would change; nothing ever does.
+    description: Changes nothing.
     support: none
   platform:
     description: Linux with the coreutils.
@@ -50,17 +53,24 @@ EXAMPLES = r"""
 
 - name: Show who has which card
   ansible.builtin.debug:
-    msg: "{{ node.picture }}\n"
+    msg: "{{ node.picture }}"
 """
 
 RETURN = r"""
 picture:
   description:
-    - The node in text of at most 100 columns, for people. A box for each NUMA node, a line for each card with
+    - The node in text of at most 92 columns, for people. A box for each NUMA node, a line for each card with
       who has it (also the instance it is reserved for), and what is odd.
   returned: always
   type: str
-  sample: "8 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24"
+  sample: |-
+    2 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24
+
+    +- NUMA node 0, CPUs 0-39, 80-119 ---------------------------------------------------------+
+    | module  accel  address       serial      used GiB  temp  links  who has it               |
+    |      0      1  0000:4d:00.0  AM50016133       0.8  27 C  21/21  for qwq-32b              |
+    |      1      0  0000:34:00.0  AM50016132      61.4  35 C  21/21  pid 4242 python3         |
+    +------------------------------------------------------------------------------------------+
 topology:
   description: The topology document.
   returned: always
@@ -161,7 +171,7 @@ topology:
             name:
               description: Name of the process, as the kernel keeps it (15 characters).
               type: str
-              sample: ray::ServeRepli
+              sample: python3
             unit:
               description: Systemd unit that owns the process.
               type: str

@@ -8,198 +8,221 @@ short_description: Compute what has to be started to serve models on a Gaudi nod
 description:
   - Plans a list of requests in one call. Cards and ports of an earlier instance count as taken for later requests;
     a request without an instance is a question and takes nothing.
-  - Reads the node's cards, the reservations and the headers of the weights; changes nothing. With O(topology) nothing
-    is read from the node, so that a plan can be made for a machine that is not there.
+  - Reads the node's cards, the reservations and the headers of the weights; changes nothing. With O(topology) or
+    O(topology_file) nothing is read from the node, so that a plan can be made for a machine that is not there.
   - A request that cannot be granted is refused in one sentence that names the option, the value and the limit.
-  - The action plugin of the same name loads and checks the catalogue and fills O(release), O(models) and O(cards).
+  - Where options differ, the request's own value counts, then that of the model's file in C(catalog/models), then that
+    of the release's file in C(catalog/releases).
+  - The action plugin of the same name loads and checks those files on the controller and calls the module once.
 version_added: "0.1.0"
 options:
   requests:
     description:
-      - Requests, each a mapping of options. O(requests[].model) (a name of the catalogue) or O(requests[].weights) is
-        needed.
-      - An option that is left out follows the model's catalogue file, then the release.
+      - Requests, each a mapping of options. O(requests[].model) or O(requests[].weights) is needed. Values are checked
+        by the planner and refused one request at a time, in words.
+      - JSON or YAML text is taken as well, as C(-e plan_requests=[...]) on the command line gives it.
     type: list
     elements: dict
     required: true
     suboptions:
       instance:
-        description: Name of the instance; needed to serve. Its own reserved cards stay its own.
-        type: raw
+        description:
+          - Name of the instance. At most 48 of a-z, 0-9 and C(-), which is neither first nor last.
+          - Needed to serve. Without it the request is a question. Cards the instance has reserved stay its own.
+        type: str
       model:
-        description: Name of a file in catalog/models.
-        type: raw
+        description: Name of a file in C(catalog/models), without C(.yml).
+        type: str
       weights:
-        description: Absolute path on the node, or a hub id, served as it is.
-        type: raw
+        description: Absolute path on the node, or a hub id such as V(Qwen/Qwen3-8B), served as it is.
+        type: str
       model_config:
-        description: Content of the model's config.json, for models without a catalogue file.
-        type: raw
+        description: Content of the model's C(config.json), for O(requests[].weights). Without it, rules that need the
+          model's type go by its name, with a warning.
+        type: dict
       served_model_name:
-        description: Name clients ask for. The catalogue's name, or the path.
-        type: raw
+        description: Name clients ask for. Where not given, the catalogue's name, or the path.
+        type: str
       share_card_with:
         description: Further embedding or rerank models of the catalogue, served by the same server on the same card.
-        type: raw
+        type: list
+        elements: str
       tensor_parallel_size:
         description: Number of cards, 1 to 16.
-        type: raw
+        type: int
       modules:
         description: V(auto), V(all), or a list of module ids, which is obeyed or refused, never changed.
         type: raw
       dtype:
-        description: V(auto), V(bfloat16), V(float32), V(fp8), V(awq) or V(gptq).
-        type: raw
+        description: How it is computed.
+        type: str
+        choices: [auto, bfloat16, float32, fp8, awq, gptq]
       quantization_config:
-        description: Path of an INC configuration on the node; means FP8.
-        type: raw
+        description: Absolute path of an INC configuration on the node; means FP8.
+        type: str
       kv_cache_dtype:
-        description: V(auto), V(fp8), V(fp8_inc), V(fp8_e4m3) or V(fp8_e5m2).
-        type: raw
+        description: How the KV cache is stored.
+        type: str
+        choices: [auto, fp8, fp8_inc, fp8_e4m3, fp8_e5m2]
       max_model_len:
         description: Longest request in tokens, input and output together.
-        type: raw
+        type: int
       input_range:
-        description: Shortest and longest input in tokens.
-        type: raw
+        description: Shortest and longest input in tokens, such as V([800, 4096]).
+        type: list
+        elements: int
       output_range:
-        description: Shortest and longest output in tokens.
-        type: raw
+        description: Shortest and longest output in tokens, such as V([800, 2048]).
+        type: list
+        elements: int
       max_num_seqs:
-        description: Most sequences at once.
-        type: raw
+        description: Most sequences at once, 1 to 4096.
+        type: int
       max_num_batched_tokens:
         description: Most tokens in a prefill batch.
-        type: raw
+        type: int
       max_num_prefill_seqs:
-        description: Most sequences in a prefill batch, or V(auto).
+        description: Most sequences in a prefill batch, or V(auto) for as many as the token budget holds.
         type: raw
       max_seq_len_to_capture:
         description: Longest sequence captured in a graph, from 2048.
-        type: raw
+        type: int
       gpu_memory_utilization:
         description: Share of the memory that is free after loading, 0.05 to 1.0.
-        type: raw
+        type: float
       padding_limit:
-        description: Largest share of padding in a bucket, 0.0 to 0.5.
-        type: raw
+        description: Largest share of padding in a bucket, 0.0 (linear) to 0.5 (exponential).
+        type: float
       scheduler_steps:
-        description: Steps of the scheduler between two updates.
-        type: raw
+        description: Steps of the scheduler between two updates, 1 to 64.
+        type: int
       partial_warmup:
-        description: Mapping of max_num_seqs and max_seq_len, warmed up instead of everything. Release 1.21 only.
-        type: raw
+        description: What is warmed up instead of everything. Release 1.21 only.
+        type: dict
+        suboptions:
+          max_num_seqs:
+            description: Most sequences at once that are common.
+            type: int
+            required: true
+          max_seq_len:
+            description: Longest input that is common, in tokens.
+            type: int
+            required: true
       skip_warmup:
         description: Start without a warm-up.
-        type: raw
+        type: bool
       profile:
         description: Write a trace of the high-level profiler.
-        type: raw
+        type: bool
       zero_padding:
         description: Fill padding with zeros.
-        type: raw
+        type: bool
       fused_sdpa:
         description: Use the fused attention kernel for prompts.
-        type: raw
+        type: bool
       fp32_softmax:
         description: Compute softmax in float32; by the model's type and size where not given.
-        type: raw
+        type: bool
       enforce_eager:
         description: Run without graphs.
-        type: raw
+        type: bool
       lazy_mode:
-        description: PyTorch lazy mode.
-        type: raw
+        description: PyTorch lazy mode (C(PT_HPU_LAZY_MODE)).
+        type: bool
       block_size:
         description: Tokens of a KV cache block.
-        type: raw
+        type: int
       graph_reserved_mem:
-        description: Share of the usable memory kept for graphs.
-        type: raw
+        description: Share of the usable memory kept for graphs, 0.0 to 1.0.
+        type: float
       graph_prompt_ratio:
-        description: Share of the graph memory for prompts.
-        type: raw
+        description: Share of the graph memory for prompts, 0.0 to 1.0.
+        type: float
       graph_prompt_strategy:
-        description: V(min_tokens) or V(max_bs).
-        type: raw
+        description: Order in which graphs of prompts are captured.
+        type: str
+        choices: [min_tokens, max_bs]
       graph_decode_strategy:
-        description: V(min_tokens) or V(max_bs).
-        type: raw
+        description: Order in which graphs of decoding are captured.
+        type: str
+        choices: [min_tokens, max_bs]
       exponential_bucketing:
         description: Space buckets exponentially.
-        type: raw
+        type: bool
       log_step_graph_compilation:
         description: Log steps that compile a graph.
-        type: raw
+        type: bool
       log_step_graph_compilation_all:
         description: Log compilation of every step.
-        type: raw
+        type: bool
       log_step_cpu_fallbacks:
         description: Log steps that fall back to the CPU.
-        type: raw
+        type: bool
       log_step_cpu_fallbacks_all:
         description: Log fallbacks of every step.
-        type: raw
+        type: bool
       metrics_gc_details:
         description: Detailed metrics of the graph compiler.
-        type: raw
+        type: bool
       recipe_cache:
-        description: Directory of compiled recipes, or a mapping of directory and size (MiB); false or null for none.
+        description: Absolute path of the directory of compiled recipes, or a mapping of C(directory) and C(size) (MiB);
+          V(false) for none.
         type: raw
       trust_remote_code:
         description: Run code that comes with the weights. The catalogue says so for its models; off for others.
-        type: raw
+        type: bool
       extra_args:
-        description: List of further arguments of the server, one list entry an argument.
-        type: raw
+        description: Further arguments of the server, one list entry an argument. No shell reads them.
+        type: list
+        elements: str
       extra_environment:
-        description: Mapping of further variables; they win over computed ones.
-        type: raw
+        description: Further variables by name; they win over computed ones.
+        type: dict
       host:
         description: Address the server listens on.
-        type: raw
+        type: str
       port:
-        description: Port the server listens on.
-        type: raw
+        description: Port the server listens on, 1 to 65535.
+        type: int
       node_address:
         description: Address of the node that its processes talk over.
-        type: raw
+        type: str
       network_interface:
         description: Interface of that address.
-        type: raw
+        type: str
   release:
-    description: Content of the release's catalogue file.
-    type: dict
+    description: Name of a file in C(catalog/releases), without C(.yml), as text; V("1.22"), not V(1.22).
+    type: str
     required: true
-  models:
-    description: Contents of catalogue files by model name, for all models the requests name.
-    type: dict
-    default: {}
-  cards:
-    description: Content of catalog/cards.yml.
-    type: dict
-    required: true
-  topology:
-    description:
-      - Topology of the node, as M(gaudi_topology_info) returns it or as recorded hl-smi output. Read from the node
-        where not given; reservations and weights are then read as well.
-    type: dict
   weights_root:
-    description: Directory of the models on the node.
-    type: path
-    default: /data/models
+    description: Directory of the models on the node. C(/data/models) where not given.
+    type: str
   image_registry:
     description: Registry to take the image from instead of the release's own.
     type: str
-  reservations_file:
-    description: File of M(card_reservation).
-    type: path
-    default: /var/lib/gaudi-serving/cards.lock
+  topology:
+    description:
+      - Topology of the node, as M(gaudi_topology_info) returns it, or what hl-smi printed there, as in
+        O(topology_file). Read from the node where neither is given; reservations and weights are then read as well.
+    type: dict
+  topology_file:
+    description:
+      - YAML or JSON file on the controller with a topology, for a machine that is not there. Not together with
+        O(topology).
+      - It holds the result of M(gaudi_topology_info), its C(topology) alone, or what hl-smi printed, by the keys
+        C(hl_smi_name_csv) (C(hl-smi -Q name -f csv)), C(hl_smi_index_module_csv) (C(hl-smi -Q index,module_id -f csv))
+        and C(hl_smi_topo) (C(hl-smi topo -c -N)); C(modules_in_use), a list of module ids, and C(addresses), pairs of
+        interface and address, may be left out. C(docs/examples/topologies) has three of them.
+    type: str
   on_refusal:
-    description: Whether a refused request ends the task, or is reported beside the plans of the others.
+    description: Whether a refused request ends the task (V(fail)), or is reported beside the plans of the others.
     type: str
     choices: [fail, report]
     default: fail
+  page:
+    description: Also return the plans as a page of text for people.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Reads only, so that check mode makes no difference.
@@ -207,8 +230,19 @@ attributes:
   diff_mode:
     description: Changes nothing.
     support: none
-author:
-  - gaudi-serving
+  action:
+    description: Loads the catalogue on the controller; the module plans on the node.
+    support: full
+  platform:
+    description: Linux with the coreutils.
+    support: full
+    platforms: posix
+requirements:
+  - root (C(become)), to see who uses which card; not with O(topology) or O(topology_file)
+seealso:
+  - module: gaudi_topology_info
+  - module: card_reservation
+author: The gaudi-serving authors
 """
 
 EXAMPLES = r"""
@@ -218,41 +252,151 @@ EXAMPLES = r"""
       - {instance: qwen3-8b, model: qwen3-8b, port: 30001}
       - {instance: my-model, weights: /data/models/My-7B, tensor_parallel_size: 1, port: 30002}
     release: "1.22"
+  become: true
   register: serving
 
 - name: Plan for a machine that is not there, refusals included
   serving_plan:
-    requests: "{{ plan_requests }}"
+    requests: [{model: qwq-32b}, {model: qwen2-72b-instruct, max_num_seqs: 64}]
     release: "1.22"
-    topology: "{{ lookup('file', 'topology.json') | from_json }}"
+    topology_file: docs/examples/topologies/hl-225-two-sockets.yml
     on_refusal: report
+    page: true
+  delegate_to: localhost
   register: serving
+
+- name: Show the page
+  ansible.builtin.debug:
+    msg: "{{ serving.page }}"
 """
 
 RETURN = r"""
 plans:
   description:
     - One plan for each request, in order.
-    - For a refused request (with O(on_refusal=report)) only C(instance) and C(refused), the sentence that says why.
+    - For a refused request (with O(on_refusal=report)) only RV(plans[].instance) and RV(plans[].refused).
   returned: always
   type: list
   elements: dict
-  sample:
-    - instance: qwen3-8b
-      image: vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32
-      modules: [{module_id: 0, serial: AN00000000}, {module_id: 1, serial: AN00000001}]
-      cpu_binding: [numactl, -C, "0-9,10-19", -p, "0"]
-      listen: {host: 127.0.0.1, port: 30001}
+  contains:
+    instance:
+      description: Name of the instance; null for a question.
+      type: str
+      sample: qwen3-8b
+    refused:
+      description: Why there is no plan, in a sentence that names the option, the value and the limit.
+      returned: for a refused request, which has no other keys but the instance
+      type: str
+      sample: "Request 'qwen3-8b': tensor_parallel_size is 3, which does not divide the 32 attention heads of ..."
+    model:
+      description: Name of the model's catalogue file; null for weights served as they are.
+      type: str
+      sample: qwen3-8b
+    served_model_name:
+      description: Name clients ask for.
+      type: str
+      sample: qwen3-8b
+    task:
+      description: What the model is for, V(generate), V(complete), V(embed) or V(score).
+      type: str
+      sample: generate
+    release:
+      description: The Intel Gaudi software release.
+      type: str
+      sample: "1.22"
+    image:
+      description: The serving image.
+      type: str
+      sample: vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32
+    listen:
+      description: Address and port of the server.
+      type: dict
+      sample: {host: 127.0.0.1, port: 30001}
+    modules:
+      description: The cards, by module id, with the serial numbers that must be found there at every start.
+      type: list
+      elements: dict
+      sample: [{module_id: 0, serial: AM50016138}, {module_id: 1, serial: AM50016139}]
+    cpu_binding:
+      description: The numactl vector before the command; empty for no binding.
+      type: list
+      elements: str
+      sample: [numactl, -C, "0-9,10-19", -p, "0"]
+    arguments:
+      description: The command, an argument vector that no shell reads.
+      type: list
+      elements: str
+      sample: [python3, -m, vllm.entrypoints.openai.api_server, --host, 127.0.0.1, --port, "30001"]
+    environment:
+      description: Variables of the server, by name.
+      type: dict
+      sample: {HABANA_VISIBLE_MODULES: "0,1", PT_HPU_LAZY_MODE: "1", VLLM_DECODE_BS_BUCKET_MAX: "32"}
+    execution_mode:
+      description: What lazy mode and eager mode together make of it.
+      type: str
+      sample: HPU graphs
+    container:
+      description: Runtime, capabilities, limits, network, mounts and the variables that only the container needs.
+      type: dict
+      sample:
+        name: vllm-qwen3-8b
+        runtime: habana
+        capabilities: [SYS_NICE]
+        mounts: [{source: /data/models/Qwen3-8B, target: /data/models/Qwen3-8B, read_only: true}]
+    buckets:
+      description: The shapes that are warmed up, as the release's own bucketing makes them, and the number of graphs.
+      type: dict
+      sample: {prompt_bs: [1], prompt_seq: [896, 1152], decode_bs: [1, 2, 4], decode_block: [128, 256], graphs: 14}
+    memory:
+      description: What weights, graphs and KV cache take of a card, and whether it fits. GiB unless the name says
+        otherwise.
+      type: dict
+      sample: {card_mib: 98304, weights_gib_per_card: 7.63, graphs_gib: 7.78, kv_cache_gib: 70.06, fits: true}
+    requires:
+      description: What must be there before it is started, such as weights, room on the disk, cards, host NICs.
+      type: dict
+      sample: {cards: 2, weights_path: /data/models/Qwen3-8B, weights_bytes: 16381470720, disk_bytes: 42949672960}
+    explain:
+      description: For every value the rule that made it, the rule's source, and the numbers that went in.
+      type: list
+      elements: dict
+      sample:
+        - value: environment.VLLM_DECODE_BS_BUCKET_STEP
+          result: "2"
+          rule: decode-bs-step
+          source: vllm-fork 4cd8c0613 scripts/utils.sh set_bucketing
+          inputs: {max_num_seqs: 32}
+    warnings:
+      description: What a person should know although it can be started.
+      type: list
+      elements: str
+      sample: []
 topology:
-  description: The topology the plans were made for.
+  description: The topology the plans were made for; null where every request was refused before one was read.
   returned: always
   type: dict
   sample: {schema: 1, cards: [], hl_smi_version: 1.22.1, driver_version: 1.22.1-97ec1a4, addresses: [], findings: []}
 reserved:
   description: Instances by the module id they hold a reservation for; empty for a topology that was given.
-  returned: success
+  returned: when a request was planned
   type: dict
   sample: {"0": qwen3-8b, "1": qwen3-8b}
+how_to_get:
+  description: How to get the weights of an instance, a sentence by instance name.
+  returned: always
+  type: dict
+  sample:
+    qwen3-8b: "Get them with: ansible-playbook playbooks/fetch_weights.yml -e model=qwen3-8b; by hand: ..."
+supplies:
+  description: What can be brought for an instance before it is served, a list by instance name.
+  returned: always
+  type: dict
+  sample: {}
+page:
+  description: The node and the plans as text for people.
+  returned: with O(page=true)
+  type: str
+  sample: "8 x HL-225, eth0 10.20.0.11/24 ..."
 """
 
 from pathlib import Path
@@ -266,6 +410,8 @@ from ansible.module_utils.gaudi.reservations import holders, parse_reservations
 from ansible.module_utils.gaudi.topology import topology_from_case
 from ansible.module_utils.gaudi_reader import read_topology
 
+# What the action plugin hands over: the catalogue's contents instead of names. What a task says is the action's SPEC,
+# and that is documented above.
 ARGUMENT_SPEC: dict[str, Any] = {
     "requests": {"type": "list", "elements": "dict", "required": True},
     "release": {"type": "dict", "required": True},

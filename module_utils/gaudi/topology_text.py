@@ -8,7 +8,8 @@ from typing import Any
 
 from .topology_users import describe_user, is_own, printable
 
-WIDTH = 100
+# A terminal of 100 columns, less the eight by which Ansible indents a text that it shows.
+WIDTH = 92
 _MIB_PER_GIB = 1024
 # The last column takes what the others leave, but never less than this.
 _MIN_LAST = 16

@@ -7,7 +7,9 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import yaml
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.gaudi import request as request_options
 from ansible.module_utils.gaudi.request import OPTIONS
 
 from action_plugins import serving_plan
@@ -41,6 +43,22 @@ def test_a_catalogue_may_say_whatever_a_request_may_except_what_belongs_to_a_sit
     assert isinstance(schema, dict)
     assert set(schema["$defs"]["options"]["properties"]) | SITE == set(OPTIONS)
     assert not set(schema["$defs"]["options"]["properties"]) & SITE
+
+
+def test_what_is_documented_is_what_a_task_can_say() -> None:
+    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
+    task = ActionModule.SPEC
+    assert set(documented) == set(task)
+    for name, option in task.items():
+        for key in ("type", "required", "default", "choices", "elements"):
+            # The command line gives the list of requests as text.
+            if name != "requests" or key not in ("type", "elements"):
+                assert documented[name].get(key) == option.get(key), (name, key)
+    suboptions = documented["requests"]["suboptions"]
+    assert tuple(suboptions["dtype"]["choices"]) == request_options.DTYPES
+    assert tuple(suboptions["kv_cache_dtype"]["choices"]) == request_options.KV_CACHE_DTYPES
+    for name in ("graph_prompt_strategy", "graph_decode_strategy"):
+        assert tuple(suboptions[name]["choices"]) == request_options.STRATEGIES
 
 
 def test_the_action_passes_only_what_the_module_takes() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible.module_utils.gaudi.checks import Refusal
 from ansible.module_utils.gaudi.plan_many import plan_all
 from ansible.module_utils.gaudi.plan_weights import header_bytes, weights_from
@@ -388,13 +387,3 @@ def test_the_module_reads_the_node(
 def test_a_wrong_catalogue_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     failed = run(capsys, requests=[], release={"name": "1.22"})
     assert "catalog/releases/1.22.yml" in failed["msg"]
-
-
-def test_the_module_is_what_it_says_it_is() -> None:
-    documented = yaml.safe_load(serving_plan.DOCUMENTATION)["options"]
-    assert yaml.safe_load(serving_plan.RETURN)
-    assert yaml.safe_load(serving_plan.EXAMPLES)
-    for name, option in serving_plan.ARGUMENT_SPEC.items():
-        for key in ("type", "required", "default", "choices", "elements"):
-            assert documented[name].get(key) == option.get(key), (name, key)
-    assert set(documented) == set(serving_plan.ARGUMENT_SPEC)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.topology import topology_from_case
-from ansible.module_utils.gaudi.topology_text import describe_node
+from ansible.module_utils.gaudi.topology_text import WIDTH, describe_node
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,4 +90,4 @@ def test_any_description_is_read_or_refused(changes: dict[str, Any]) -> None:
         topology = topology_from_case({**CASE, **changes})
     except ValueError:
         return
-    assert max(map(len, describe_node(topology).split("\n"))) <= 100
+    assert max(map(len, describe_node(topology).split("\n"))) <= WIDTH

@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi import topology_findings
 from ansible.module_utils.gaudi.topology import build_topology
 from ansible.module_utils.gaudi.topology_query import Answer, Seen, SeenCard, query_hl_smi
 from ansible.module_utils.gaudi.topology_sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
-from ansible.module_utils.gaudi.topology_text import describe_node
+from ansible.module_utils.gaudi.topology_text import WIDTH, describe_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -417,7 +417,7 @@ def test_whatever_is_read_becomes_a_document_and_a_picture(
     topology = build_topology(sources(seen=Seen(tuple(cards), failure=failure), **read))
     assert json.loads(json.dumps(topology)) == topology
     picture = describe_node(topology)
-    assert max(map(len, picture.split("\n"))) <= 100
+    assert max(map(len, picture.split("\n"))) <= WIDTH
     assert all(character.isprintable() for character in picture.replace("\n", ""))
 
 
