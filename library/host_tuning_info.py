@@ -293,17 +293,29 @@ def _firmware(cpus: list[host_state.Cpu], *, virtual: bool) -> host_state.Firmwa
     )
 
 
-def _limits(module: AnsibleModule, path: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return the limits of our drop-in, and those systemd has for each of our units."""
+def _limits(module: AnsibleModule, path: Path) -> tuple[dict[str, str], dict[str, dict[str, str]], set[str]]:
+    """Return the limits of our drop-in, those of each of our units, and which of these run.
+
+    A unit that runs has the limits of its start, whatever systemd would give it now.
+    """
     names = {systemd: name for name, systemd in _LIMITS.items()}
 
     def pick(text: str) -> dict[str, str]:
         pairs = dict(line.partition("=")[::2] for line in text.splitlines())
         return {names[key]: value for key, value in pairs.items() if key in names}
 
-    shown = _command(module, "systemctl", "show", "vllm-*.service", f"--property=Id,{','.join(names)}") or ""
-    units = {block.partition("Id=")[2].splitlines()[0]: pick(block) for block in shown.split("\n\n") if "Id=" in block}
-    return pick(_text(path) or ""), units
+    shown = _command(module, "systemctl", "show", "vllm-*.service", f"--property=Id,MainPID,{','.join(names)}") or ""
+    units: dict[str, dict[str, str]] = {}
+    running = set()
+    for block in shown.split("\n\n"):
+        values = dict(line.partition("=")[::2] for line in block.splitlines())
+        if "Id" not in values:
+            continue
+        process = _text(Path("/proc") / values["MainPID"] / "limits")
+        units[values["Id"]] = host_state.process_limits(process) if process else pick(block)
+        if process:
+            running.add(values["Id"])
+    return pick(_text(path) or ""), units, running
 
 
 class _Boot:
@@ -376,17 +388,20 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     refused = None if container else host_state.serving_refusal(needed, kernel, command_line)
 
     cpus = _cpus()
-    own_limits, units = _limits(module, Path(paths["limits"]))
+    limits = {key: str(value) for key, value in wanted["limits"].items()}
+    own_limits, units, started = _limits(module, Path(paths["limits"]))
     items = host_state.sysctl_items(settings, running, assignments, paths["sysctl"], frozen if container else ())
     items += host_state.argument_items(needed, boot.entries, command_line, container=container)
     if wanted["cpu"]:
         items += host_state.cpu_items(cpus, enabled=_UNIT_WANTED.is_symlink(), container=container)
-    items += host_state.limit_items({key: str(value) for key, value in wanted["limits"].items()}, own_limits, units)
+    items += host_state.limit_items(limits, own_limits, units, container=container)
     checklist = host_state.checklist(wanted["firmware"], _firmware(cpus, virtual=virtual or container))
     findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
     findings += kernel_cmdline.conflicts(arguments, boot.written(arguments, paths["grub"]), paths["grub"])
     findings += host_state.other_tuners(_text(_TUNED))
     findings += host_state.absences(items, container=container)
+    if not container:
+        findings += host_state.restarts(limits, {unit: units[unit] for unit in started})
     reboot = host_state.reboot_reasons(waiting)
 
     record = json.loads(_text(Path(paths["former"])) or "{}")

@@ -15,6 +15,7 @@ SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
 """Idle states that stay on: busy waiting, C1 as intel_idle and acpi_idle name it, and a guest's halt."""
 
 _NOTHING = "-"
+_LIMIT_HEADINGS = {"nofile": "Max open files", "memlock": "Max locked memory"}
 _VIRTUAL = "not the server itself: a virtual machine or a container"
 
 
@@ -128,18 +129,47 @@ def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[It
     return items
 
 
+def process_limits(text: str) -> dict[str, str]:
+    """Read the limits a process runs with, /proc/PID/limits, as systemd writes them."""
+    found = {}
+    for line in text.splitlines():
+        for name, heading in _LIMIT_HEADINGS.items():
+            if line.startswith(heading):
+                value = line[len(heading) :].split()[0]
+                found[name] = "infinity" if value == "unlimited" else value
+    return found
+
+
 def limit_items(
-    wanted: Mapping[str, str], configured: Mapping[str, str], units: Mapping[str, Mapping[str, str]]
+    wanted: Mapping[str, str],
+    configured: Mapping[str, str],
+    units: Mapping[str, Mapping[str, str]],
+    *,
+    container: bool = False,
 ) -> list[Item]:
-    """Return one line per limit of our units. `units`: for each loaded unit, its limits as systemd has them."""
+    """Return one line per limit of our units.
+
+    `units`: for each loaded unit, the limits its process runs with, or those systemd has for it while it does not run.
+    A container's systemd cannot give more than the container has.
+    """
     items = []
     for name in sorted(wanted):
         want, has = wanted[name], configured.get(name, _NOTHING)
         differ = sorted(f"{unit} {limits.get(name)}" for unit, limits in units.items() if limits.get(name) != want)
         now = ", ".join(differ) if differ else want if units else "no instance yet"
-        state = OK if has == want and not differ else WRONG
+        state = WRONG if has != want else OK if not differ else ABSENT if container else WRONG
         items.append(Item(f"{name} of vllm-*.service", want, has, now, has, state))
     return items
+
+
+def restarts(wanted: Mapping[str, str], running: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Say which running instances still have the limits of an earlier start."""
+    sentences = []
+    for unit, limits in sorted(running.items()):
+        differ = [f"{name} {limits.get(name)}" for name in sorted(wanted) if limits.get(name) != wanted[name]]
+        if differ:
+            sentences.append(f"{unit} was started with {', '.join(differ)}. Restart it to give it the limits wanted.")
+    return sentences
 
 
 def waits_for_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
@@ -249,7 +279,9 @@ def absences(items: Sequence[Item], *, container: bool) -> list[str]:
         if item.state == ABSENT and item.now.startswith("no ")
     ]
     if container:
-        found.append("This is a container: its kernel command line and its processors are the host's to set.")
+        found.append(
+            "This is a container: its kernel command line, its processors and the highest limits are the host's to set."
+        )
     return found
 
 

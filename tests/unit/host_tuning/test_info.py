@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,22 @@ def test_grubby_remembers_what_it_will_replace(debian: Host) -> None:
 def test_the_first_record_is_kept(debian: Host) -> None:
     (debian.root / "former.json").write_text('{"schema": 1, "sysctl": {"vm.nr_hugepages": "777"}}')
     assert debian.run()["former"]["sysctl"] == {"vm.nr_hugepages": "777"}
+
+
+def test_a_running_instance_is_asked_itself(debian: Host) -> None:
+    (debian.root / "limits.conf").write_text("[Service]\nLimitNOFILE=7\n")
+    units = (
+        f"Id=vllm-runs.service\nMainPID={os.getpid()}\nLimitNOFILE=7\n\nId=vllm-off.service\nMainPID=0\nLimitNOFILE=7\n"
+    )
+    debian.programs["systemctl"] = lambda _command: (0, units, "")
+    found = debian.run(limits={"nofile": "7"})
+    now = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    (item,) = [item for item in found["items"] if item["item"].startswith("nofile")]
+    assert (item["configured"], item["now"], item["state"]) == ("7", f"vllm-runs.service {now}", "wrong")
+    assert (
+        f"vllm-runs.service was started with nofile {now}. Restart it to give it the limits wanted."
+        in found["findings"]
+    )
 
 
 def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_a_container_has_no_kernel_arguments_of_its_own() -> None:
     (item,) = host_state.argument_items([SPEED], [], [], container=True)
     assert item.state == "not here"
     assert host_state.absences([item], container=True) == [
-        "This is a container: its kernel command line and its processors are the host's to set."
+        "This is a container: its kernel command line, its processors and the highest limits are the host's to set."
     ]
 
 
@@ -104,6 +104,34 @@ def test_limits_are_read_from_every_unit() -> None:
     item = host_state.limit_items(wanted, good, {"vllm-a.service": good, "vllm-b.service": bad})[0]
     assert (item.now, item.state) == ("vllm-b.service 1024", "wrong")
     assert host_state.limit_items(wanted, {}, {})[0].state == "wrong"
+
+
+# /proc/PID/limits, Linux 6.1.
+PROCESS = """Limit                     Soft Limit           Hard Limit           Units
+Max processes             6008                 6008                 processes
+Max open files            1024                 524288               files
+Max locked memory         unlimited            unlimited            bytes
+"""
+
+
+def test_the_limits_a_process_runs_with() -> None:
+    assert host_state.process_limits(PROCESS) == {"nofile": "1024", "memlock": "infinity"}
+
+
+def test_an_instance_from_before_the_limits_is_to_be_restarted() -> None:
+    wanted = {"nofile": "1048576", "memlock": "infinity"}
+    running = {"vllm-a.service": host_state.process_limits(PROCESS), "vllm-b.service": wanted}
+    assert host_state.restarts(wanted, running) == [
+        "vllm-a.service was started with nofile 1024. Restart it to give it the limits wanted."
+    ]
+    states = {item.item: item.state for item in host_state.limit_items(wanted, wanted, running)}
+    assert states == {"nofile of vllm-*.service": "wrong", "memlock of vllm-*.service": "ok"}
+
+
+def test_a_container_reaches_only_its_own_limits() -> None:
+    wanted, low = {"nofile": "1048576"}, {"vllm-a.service": {"nofile": "1024"}}
+    assert host_state.limit_items(wanted, wanted, low, container=True)[0].state == "not here"
+    assert host_state.limit_items(wanted, {}, low, container=True)[0].state == "wrong"
 
 
 def test_what_waits_for_a_reboot() -> None:
