@@ -7,12 +7,13 @@ Every FP8 weight is therefore multiplied by 240/448 and rounded to the nearest e
 is one table of 256 bytes: no torch, no numpy, only the standard library of Python 3.9 or newer.
 
     fp8_convert.py IN OUT [--jobs N] [--verify]
+    fp8_convert.py IN OUT --check
 
 IN is never changed. OUT appears, complete, in one rename; until then the work is in OUT.partial, and the same
 command continues there after any interruption. What was done is written to OUT/.gaudi-serving/fp8.json.
 
 Exit status: 0 converted (or already converted from the same input), 1 refused or failed (one sentence on
-standard error), 2 wrong usage, 130 interrupted.
+standard error), 2 wrong usage, 3 not converted yet (--check), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -44,6 +46,7 @@ VERSION = "1"
 STATE_FOLDER = ".gaudi-serving"
 PROVENANCE = "fp8.json"
 MARKER_KEY = "gaudi_fp8_range"
+EVERY_BYTE = "every byte"  # the provenance's word for a whole verification
 
 # Bits of one element; the dtypes of the safetensors format. Four- and six-bit types are left out: no FP8
 # checkpoint has them, and a size that cannot be checked is refused.
@@ -56,8 +59,9 @@ FP8 = "F8_E4M3"
 SCALE_DTYPES = ("F32", "BF16")
 
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library itself
-CHUNK = 256 * 1024  # bytes; source and result of one step stay in a core's second-level cache
-REPORT_EVERY = 64 * CHUNK
+CHUNK = 64 * 1024  # bytes; source and result of one step stay in a core's second-level cache
+REPORT_EVERY = 256 * CHUNK
+WRITE_BEHIND = 512 * CHUNK  # bytes after which the disk is told to begin writing them
 SCALE_SUFFIXES = ("_scale_inv", "_scale")
 INPUT_SCALES = ("input_scale_inv", "input_scale")
 
@@ -372,19 +376,15 @@ def _exactly(stream: BinaryIO, buffer: memoryview, name: str) -> None:
         filled += count
 
 
-def chunks(stream: BinaryIO, size: int, name: str, step: int = CHUNK) -> Iterator[bytearray]:
+def chunks(stream: BinaryIO, size: int, name: str) -> Iterator[bytearray]:
     """The next size bytes in pieces; the piece is only valid until the next one."""
-    buffer = bytearray(min(step, size))
-    view = memoryview(buffer)
+    buffer = bytearray(CHUNK)
     left = size
-    while left >= len(buffer) and left:
-        _exactly(stream, view, name)
-        yield buffer
-        left -= len(buffer)
-    if left:
-        rest = bytearray(left)
-        _exactly(stream, memoryview(rest), name)
-        yield rest
+    while left:
+        piece = buffer if left >= CHUNK else bytearray(left)
+        _exactly(stream, memoryview(piece), name)
+        yield piece
+        left -= len(piece)
 
 
 def converted(
@@ -418,51 +418,70 @@ def layout(header: Header, actions: dict[str, str], factor: Factor) -> tuple[lis
     return steps, render_header(results, {**header.metadata, MARKER_KEY: factor.name})
 
 
+class Output:
+    """The shard being written: counted, checksummed, and on its way to the disk while the next piece is computed.
+
+    CRC-32 finds every accidental change a disk or a copy makes; SHA-256 would double the time.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self.checksum = self.written = self.sent = 0
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Append all of data."""
+        self.checksum = zlib.crc32(data, self.checksum)
+        done = self.stream.write(data)
+        while done < len(data):  # a disk that is nearly full takes a part
+            done += self.stream.write(memoryview(data)[done:])
+        self.written += done
+        if self.written - self.sent >= WRITE_BEHIND:
+            # "Not needed soon" makes Linux start writing these pages at once: the disk and the processor work side by
+            # side, and little is left for fsync.
+            os.posix_fadvise(self.stream.fileno(), self.sent, self.written - self.sent, os.POSIX_FADV_DONTNEED)
+            self.sent = self.written
+
+    def close(self) -> dict[str, Any]:
+        """Everything on the disk; returns size and checksum."""
+        os.fsync(self.stream.fileno())
+        return {"bytes": self.written, "crc32": f"{self.checksum:08x}"}
+
+
 def convert_shard(
     source: Path, target: Path, actions: dict[str, str], factor: Factor, report: Callable[[int], None]
 ) -> dict[str, Any]:
     """Convert one shard into target by way of a temporary name; returns size and CRC-32 of the result.
 
-    CRC-32 finds every accidental change a disk or a copy makes and costs a seventh of the time; SHA-256 would
-    double it. report is called with the source bytes done since the last call.
+    report is called with the source bytes done since the last call.
     """
     table = weight_table(factor)
     bf16_table = bf16_weight_table(factor) if "bf16" in actions.values() else b""
     temporary = target.with_name(target.name + ".writing")
-    checksum, written = 0, 0
     try:
-        with source.open("rb", buffering=0) as stream, temporary.open("wb", buffering=0) as out:
+        with source.open("rb", buffering=0) as stream, temporary.open("wb", buffering=0) as raw:
             header = parse_header(stream, os.fstat(stream.fileno()).st_size)
             steps, head = layout(header, actions, factor)
-
-            def write(data: bytes | bytearray) -> None:
-                nonlocal checksum, written
-                checksum = zlib.crc32(data, checksum)
-                written += len(data)
-                view = memoryview(data)
-                while view:
-                    view = view[out.write(view) :]
-
-            write(head)
-            done = header.data_start
+            out = Output(raw)
+            out.write(head)
+            unreported = header.data_start
             for step in steps:
                 left = step.tensor.size
                 for piece in converted(stream, step, factor, table, bf16_table):
-                    write(piece)
-                    done += min(CHUNK, left)
+                    out.write(piece)
+                    unreported += min(CHUNK, left)
                     left -= CHUNK
-                    if done >= REPORT_EVERY:
-                        report(done)
-                        done = 0
-            report(done)
-            os.fsync(out.fileno())
+                    if unreported >= REPORT_EVERY:
+                        report(unreported)
+                        unreported = 0
+            report(unreported)
+            result = out.close()
         temporary.replace(target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
     fsync_folder(target.parent)
-    return {"bytes": written, "crc32": f"{checksum:08x}"}
+    return result
 
 
 def verify_shard(
@@ -590,7 +609,7 @@ class Source:
     result_bytes: dict[str, int]
     carried: list[str]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Names it in journal and provenance: shard names, sizes, and every decision."""
         seen = [[name, identity.size] for name, identity in sorted(self.shards.items())]
@@ -692,6 +711,7 @@ class Wish:
     in_place_space: bool
     assume_unconverted: bool
     progress: Path | None
+    check: bool = False
 
     @property
     def staging(self) -> Path:
@@ -700,31 +720,36 @@ class Wish:
 
 
 class Journal:
-    """What is done, kept beside the work so that the next run continues with the next shard."""
+    """What was decided and what is done, kept beside the work so that the next run continues with the next shard.
 
-    def __init__(self, path: Path, source: Source, in_place_space: bool) -> None:
-        self.path = path
+    The decisions are megabytes for a large model and written once; what is done is small and written after every shard.
+    """
+
+    def __init__(self, folder: Path, source: Source, in_place_space: bool) -> None:
+        self.path = folder / STATE_FOLDER / "journal.json"
+        self.done_path = folder / STATE_FOLDER / "done.json"
         self.source = source
         self.in_place_space = in_place_space
         self.done: dict[str, dict[str, Any]] = {}
 
     @classmethod
-    def load(cls, path: Path, folder: Path) -> Journal:
+    def load(cls, content: dict[str, Any], wish: Wish) -> Journal:
         """Continue a journal; the decisions of the first run stand (its source may be gone, shard by shard)."""
-        content = read_json(path)
         source = Source(
-            folder,
+            wish.source,
             {name: Identity(*values) for name, values in content["source"].items()},
             content["actions"],
             content["result_bytes"],
             content["carried"],
         )
-        journal = cls(path, source, content["in_place_space"])
-        journal.done = content["done"]
+        journal = cls(wish.staging, source, content["in_place_space"])
+        if journal.done_path.exists():
+            journal.done = read_json(journal.done_path)
         return journal
 
-    def save(self, wish: Wish) -> None:
-        """Write it durably; called after every shard."""
+    def begin(self, wish: Wish) -> None:
+        """Write the decisions durably."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(
             self.path,
             {
@@ -734,9 +759,18 @@ class Journal:
                 "carried": self.source.carried,
                 "in_place_space": self.in_place_space,
                 "request": request_of(wish),
-                "done": self.done,
             },
         )
+
+    def record(self, name: str, result: dict[str, Any]) -> None:
+        """Note durably that a shard is done."""
+        self.done[name] = result
+        write_json(self.done_path, self.done)
+
+    def remove_from(self, folder: Path) -> None:
+        """Everything is done and said in the provenance; a run that was killed here leaves them, and nobody minds."""
+        for path in (self.done_path, self.path, self.path.with_name("lock")):
+            (folder / STATE_FOLDER / path.name).unlink()
 
 
 def request_of(wish: Wish) -> dict[str, Any]:
@@ -817,7 +851,8 @@ class Worker:
     """One worker process, spoken to in JSON lines over its standard input and output."""
 
     def __init__(self) -> None:
-        command = [sys.executable, str(Path(__file__).absolute()), "--worker"]
+        # -I, -S: nothing of the caller's environment, and no packages, which start slowly and are not needed.
+        command = [sys.executable, "-I", "-S", str(Path(__file__).absolute()), "--worker"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         if self.process.stdin is None or self.process.stdout is None:
             raise RuntimeError("a worker was started without pipes")
@@ -885,10 +920,10 @@ class Crew:
                         if "advance" in message:
                             advance(message["advance"])
                             continue
-                        finished(message["name"], message["result"])
                         left -= 1
                         if waiting:
                             key.data.give(waiting.pop())
+                        finished(message["name"], message["result"])
 
 
 def explain_os_error(error: OSError) -> str:
@@ -943,12 +978,13 @@ def _answer(message: dict[str, Any]) -> None:
 
 
 def sample(source: Source, shard: str) -> list[str]:
-    """Two tensors of a shard whose conversion is checked by default; the same ones for the same input."""
+    """Two tensors of a shard whose conversion is checked by default; the same ones for the same input.
 
-    def lot(name: str) -> str:
-        return hashlib.sha256(f"{source.fingerprint}/{name}".encode()).hexdigest()
-
-    return sorted(source.actions[shard], key=lot)[:2]
+    Neighbours by name, so that mostly a weight is seen with its scale.
+    """
+    names = sorted(source.actions[shard])
+    lot = int(hashlib.sha256(f"{source.fingerprint}/{shard}".encode()).hexdigest(), 16)
+    return [names[(lot + n) % len(names)] for n in range(min(2, len(names)))]
 
 
 def tasks_for(wish: Wish, source: Source, shards: list[str], folder: Path, convert: bool) -> list[dict[str, Any]]:
@@ -994,20 +1030,19 @@ def open_journal(wish: Wish) -> Journal:
     """Continue the work in the staging folder, or examine the source and begin."""
     path = wish.staging / STATE_FOLDER / "journal.json"
     if path.exists():
-        begun = read_json(path)["request"]
-        if begun != request_of(wish):
+        content = read_json(path)
+        if content["request"] != request_of(wish):
             raise Refusal(
-                f"{wish.staging} was begun with other options ({json.dumps(begun, sort_keys=True)}); "
+                f"{wish.staging} was begun with other options ({json.dumps(content['request'], sort_keys=True)}); "
                 "use the same, or remove it to start over"
             )
-        journal = Journal.load(path, wish.source)
+        journal = Journal.load(content, wish)
         check_room(wish, journal.source, [name for name in journal.source.shards if name not in journal.done])
         return journal
     source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
     check_room(wish, source, list(source.shards))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(path, source, wish.in_place_space)
-    journal.save(wish)
+    journal = Journal(wish.staging, source, wish.in_place_space)
+    journal.begin(wish)
     return journal
 
 
@@ -1044,9 +1079,16 @@ def total_size(folder: Path, shards: list[str]) -> int:
     return sum(tensor.size for header in read_headers(folder, shards).values() for tensor in header.tensors)
 
 
+def manifest_hash(folder: Path) -> str | None:
+    """SHA-256 over the files the downloader recorded: names, sizes, checksums, not when they came; None without."""
+    path = folder / STATE_FOLDER / "manifest.json"
+    if not path.exists():
+        return None
+    return hashlib.sha256(json.dumps(read_json(path).get("files"), sort_keys=True).encode("utf-8")).hexdigest()
+
+
 def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
     """What was made, from what, by what; written last, so that its presence means the result is whole."""
-    manifest = wish.source / STATE_FOLDER / "manifest.json"
     return {
         "schema": 1,
         "tool": "fp8_convert",
@@ -1055,17 +1097,20 @@ def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
         "usable_with_published_measurements": wish.factor == GAUDI2,
         "source": str(wish.source),
         "source_fingerprint": journal.source.fingerprint,
-        "source_manifest_sha256": hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else None,
+        "source_manifest_sha256": manifest_hash(wish.source),
         "in_place_space": journal.in_place_space,
-        "verified": "every byte" if wish.verify or journal.in_place_space else "a sample",
+        "verified": EVERY_BYTE if wish.verify or journal.in_place_space else "a sample",
         "shards": {name: {k: done[k] for k in ("bytes", "crc32")} for name, done in sorted(journal.done.items())},
     }
 
 
-def already_there(wish: Wish) -> bool:
-    """True when the target is the finished conversion of this source; refuses anything else in its place."""
+def already_there(wish: Wish) -> dict[str, Any] | None:
+    """Provenance of the target when it is the finished conversion of this source, None when there is no target.
+
+    Raises Refusal for anything else in its place, and for a source that is not the one it was made from.
+    """
     if not wish.target.exists():
-        return False
+        return None
     record = wish.target / STATE_FOLDER / PROVENANCE
     if not record.exists():
         raise Refusal(
@@ -1076,28 +1121,30 @@ def already_there(wish: Wish) -> bool:
         path = wish.target / name
         if not path.exists() or path.stat().st_size != shard["bytes"]:
             raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
-    if {key: made[key] for key in request_of(wish)} != request_of(wish):
+    if {key: made.get(key) for key in request_of(wish)} != request_of(wish):
         raise Refusal(f"{wish.target} was converted with other options; name another target or remove it")
     if made["in_place_space"]:
-        return True
+        return made
     source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
-    if source.fingerprint != made["source_fingerprint"]:
+    manifest = manifest_hash(wish.source)
+    other_content = manifest is not None and made["source_manifest_sha256"] not in (None, manifest)
+    if source.fingerprint != made["source_fingerprint"] or other_content:
         raise Refusal(
             f"{wish.target} was converted from another input than {wish.source}; name another target or remove it"
         )
-    if wish.verify:
-        check_against_source(wish, source)
-    return True
+    return made
 
 
-def check_against_source(wish: Wish, source: Source) -> None:
-    """Re-read both sides of a finished conversion."""
+def check_against_source(wish: Wish, made: dict[str, Any]) -> None:
+    """Re-read both sides of a finished conversion, and note that in its provenance."""
+    source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
     tasks = tasks_for(wish, source, list(source.shards), wish.target, convert=False)
     progress = Progress(wish.progress)
     progress.begin("verify", sum(identity.size for identity in source.shards.values()))
     with Crew(min(wish.jobs, len(tasks))) as crew:
         crew.run(tasks, progress.advance, lambda name, _result: progress.advance(source.shards[name].size))
     progress.end()
+    write_json(wish.target / STATE_FOLDER / PROVENANCE, {**made, "verified": EVERY_BYTE})
 
 
 def check_places(wish: Wish) -> None:
@@ -1128,8 +1175,12 @@ def only_one(wish: Wish) -> Iterator[None]:
 def convert(wish: Wish) -> str:
     """Do what the wish says; returns the closing sentence."""
     check_places(wish)
-    if already_there(wish):
-        return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
+    made = already_there(wish)
+    if made:
+        if not wish.verify or made["in_place_space"]:
+            return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
+        check_against_source(wish, made)
+        return f"{wish.target} is the conversion of {wish.source}, every byte of it."
     fresh = not wish.staging.exists()
     try:
         with only_one(wish):
@@ -1138,16 +1189,25 @@ def convert(wish: Wish) -> str:
             compared = work(wish, journal)
             carry(wish, journal.source)
             write_json(wish.staging / STATE_FOLDER / PROVENANCE, provenance(wish, journal))
-            journal.path.unlink()
-            (wish.staging / STATE_FOLDER / "lock").unlink()
+            # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
             wish.staging.rename(wish.target)
             fsync_folder(wish.target.parent)
+            journal.remove_from(wish.target)
     except Refusal:
         if fresh and not (wish.staging / STATE_FOLDER / "journal.json").exists():
             shutil.rmtree(wish.staging)  # nothing was begun: leave no trace of the attempt
         raise
     size = sum(shard["bytes"] for shard in journal.done.values())
     return f"{wish.target}: {len(journal.done)} shards, {human(size)}, {compared} tensors compared with their source."
+
+
+def is_done(wish: Wish) -> bool:
+    """Whether converting would do nothing. Refuses where converting would, as far as that can be seen by looking."""
+    check_places(wish)
+    made = already_there(wish)
+    if made is None:
+        return False
+    return not wish.verify or made["verified"] == EVERY_BYTE
 
 
 def work(wish: Wish, journal: Journal) -> int:
@@ -1167,8 +1227,7 @@ def work(wish: Wish, journal: Journal) -> int:
     def finished(name: str, result: dict[str, Any]) -> None:
         nonlocal compared
         compared += result["compared"]
-        journal.done[name] = result
-        journal.save(wish)
+        journal.record(name, result)
         if wish.in_place_space:
             (wish.source / name).unlink()
 
@@ -1208,6 +1267,8 @@ def parse_arguments(arguments: list[str]) -> Wish:
                         help="delete each source shard once its converted twin is verified and recorded")  # fmt: skip
     parser.add_argument("--assume-unconverted", action="store_true",
                         help="skip the test that refuses weights without any value above 240")  # fmt: skip
+    parser.add_argument("--check", action="store_true",
+                        help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
     follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
     parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
                         help="keep a JSON progress document there")  # fmt: skip
@@ -1222,6 +1283,7 @@ def parse_arguments(arguments: list[str]) -> Wish:
         given.in_place_space,
         given.assume_unconverted,
         given.progress,
+        given.check,
     )
 
 
@@ -1236,6 +1298,10 @@ def main(arguments: list[str]) -> int:
     wish = parse_arguments(arguments)
     signal.signal(signal.SIGTERM, _interrupted)
     try:
+        if wish.check:
+            done = is_done(wish)
+            print("converted" if done else "not converted yet")
+            return 0 if done else 3
         print(convert(wish))
     except Refusal as refusal:
         print(f"fp8_convert: {refusal}", file=sys.stderr)

@@ -21,9 +21,12 @@ def shard_bytes(entries: dict[str, tuple[str, list[int], bytes]], metadata: dict
     return struct.pack("<Q", len(raw)) + raw + b"".join(data for _, _, data in entries.values())
 
 
+WITHOUT_NAN = bytes(code if code & 0x7F != 0x7F else 0x7E for code in range(256))
+
+
 def fp8(rng: random.Random, size: int) -> bytes:
     """Random finite codes that reach 448, as block-quantised weights do."""
-    codes = bytearray(code if code & 0x7F != 0x7F else 0x7E for code in rng.randbytes(size))
+    codes = bytearray(rng.randbytes(size).translate(WITHOUT_NAN))
     if size:
         codes[0] = 0x7E
     return bytes(codes)
