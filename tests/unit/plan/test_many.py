@@ -187,7 +187,7 @@ def test_a_mirror_replaces_the_registry_only() -> None:
 
 
 def test_gaudi3_serves_published_fp8_weights() -> None:
-    found = vendor.catalogue("1.22", "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic")
+    found = vendor.catalogue("1.22-2025.11", "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic")
     topology = json.loads(json.dumps(vendor.topology("oam8")).replace("HL-225", "HL-325L"))
     request = {"model": "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic"}
     (plan,) = plan_all([request], found, topology, weights_root="/data/models")
