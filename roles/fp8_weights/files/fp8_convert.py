@@ -1107,7 +1107,8 @@ def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
 def already_there(wish: Wish) -> dict[str, Any] | None:
     """Provenance of the target when it is the finished conversion of this source, None when there is no target.
 
-    Raises Refusal for anything else in its place, and for a source that is not the one it was made from.
+    Raises Refusal for anything else in its place, and for a source that is not the one it was made from; without a
+    source, the record is what there is.
     """
     if not wish.target.exists():
         return None
@@ -1123,7 +1124,7 @@ def already_there(wish: Wish) -> dict[str, Any] | None:
             raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
     if {key: made.get(key) for key in request_of(wish)} != request_of(wish):
         raise Refusal(f"{wish.target} was converted with other options; name another target or remove it")
-    if made["in_place_space"]:
+    if source_given_up(wish, made):
         return made
     source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
     manifest = manifest_hash(wish.source)
@@ -1135,8 +1136,17 @@ def already_there(wish: Wish) -> dict[str, Any] | None:
     return made
 
 
+def source_given_up(wish: Wish, made: dict[str, Any]) -> bool:
+    """Whether only the result is there: its shards were deleted one by one, or the folder since."""
+    return bool(made["in_place_space"]) or not wish.source.is_dir()
+
+
 def check_against_source(wish: Wish, made: dict[str, Any]) -> None:
     """Re-read both sides of a finished conversion, and note that in its provenance."""
+    if not wish.source.is_dir():
+        raise Refusal(
+            f"{wish.target} cannot be verified: {wish.source}, which it was made from, is gone. Fetch it again"
+        )
     source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
     tasks = tasks_for(wish, source, list(source.shards), wish.target, convert=False)
     progress = Progress(wish.progress)
@@ -1149,7 +1159,7 @@ def check_against_source(wish: Wish, made: dict[str, Any]) -> None:
 
 def check_places(wish: Wish) -> None:
     """Source and target must be two folders, neither inside the other, and the staging folder ours."""
-    if not wish.source.is_dir():
+    if not wish.source.is_dir() and not (wish.target / STATE_FOLDER / PROVENANCE).exists():
         raise Refusal(f"{wish.source} is not a folder; name the folder that holds the checkpoint")
     source, target = wish.source.resolve(), wish.target.resolve()
     if source == target or source in target.parents or target in source.parents:
@@ -1177,7 +1187,7 @@ def convert(wish: Wish) -> str:
     check_places(wish)
     made = already_there(wish)
     if made:
-        if not wish.verify or made["in_place_space"]:
+        if not wish.verify or (source_given_up(wish, made) and made["verified"] == EVERY_BYTE):
             return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
         check_against_source(wish, made)
         return f"{wish.target} is the conversion of {wish.source}, every byte of it."

@@ -663,7 +663,6 @@ def carry(wish: Wish, source: fp8.Source) -> None:
 
 def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
     """What was made, from what, by what; written last, so that its presence means the result is whole."""
-    manifest = wish.source / fp8.STATE_FOLDER / "manifest.json"
     return {
         "schema": 1,
         "tool": "fp8_dynamic",
@@ -673,16 +672,20 @@ def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
         "environment": {"VLLM_HPU_CONVERT_TO_FP8UZ": "false"},
         "source": str(wish.source),
         "source_fingerprint": journal.source.fingerprint,
-        "source_manifest_sha256": hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else None,
-        "verified": "every byte" if wish.verify else "a sample",
+        "source_manifest_sha256": fp8.manifest_hash(wish.source),
+        "verified": fp8.EVERY_BYTE if wish.verify else "a sample",
         "shards": {name: {k: done[k] for k in ("bytes", "crc32")} for name, done in sorted(journal.done.items())},
     }
 
 
-def already_there(wish: Wish) -> bool:
-    """True when the target is the finished conversion of this source; refuses anything else in its place."""
+def already_there(wish: Wish) -> dict[str, Any] | None:
+    """Provenance of the target when it is the finished conversion of this source, None when there is no target.
+
+    Raises Refusal for anything else in its place, and for a source that is not the one it was made from; without a
+    source, the record is what there is.
+    """
     if not wish.target.exists():
-        return False
+        return None
     record = wish.target / fp8.STATE_FOLDER / fp8.PROVENANCE
     made = fp8.read_json(record) if record.exists() else {}
     if made.get("tool") != "fp8_dynamic":
@@ -693,16 +696,35 @@ def already_there(wish: Wish) -> bool:
         path = wish.target / name
         if not path.exists() or path.stat().st_size != shard["bytes"]:
             raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
-    if {key: made[key] for key in request_of(wish)} != request_of(wish):
+    if {key: made.get(key) for key in request_of(wish)} != request_of(wish):
         raise Refusal(f"{wish.target} was converted with other options; name another target or remove it")
-    source = examine(wish.source, wish.keep)
-    if source.fingerprint != made["source_fingerprint"]:
+    if not wish.source.is_dir():
+        return made
+    manifest = fp8.manifest_hash(wish.source)
+    other_content = manifest is not None and made["source_manifest_sha256"] not in (None, manifest)
+    if examine(wish.source, wish.keep).fingerprint != made["source_fingerprint"] or other_content:
         raise Refusal(
             f"{wish.target} was converted from another input than {wish.source}; name another target or remove it"
         )
-    if wish.verify:
-        run(wish, source, list(source.shards), wish.target, convert=False, finished=lambda _name, _result: None)
-    return True
+    return made
+
+
+def check_against_source(wish: Wish, made: dict[str, Any]) -> None:
+    """Compute a finished conversion again and compare, and note that in its provenance."""
+    if not wish.source.is_dir():
+        raise Refusal(
+            f"{wish.target} cannot be verified: {wish.source}, which it was made from, is gone. Fetch it again"
+        )
+    source = examine(wish.source, wish.keep)
+    run(wish, source, list(source.shards), wish.target, convert=False, finished=lambda _name, _result: None)
+    fp8.write_json(wish.target / fp8.STATE_FOLDER / fp8.PROVENANCE, {**made, "verified": fp8.EVERY_BYTE})
+
+
+def is_done(wish: Wish) -> bool:
+    """Whether converting would do nothing. Refuses where converting would, as far as that can be seen by looking."""
+    fp8.check_places(wish)
+    made = already_there(wish)
+    return made is not None and (not wish.verify or made["verified"] == fp8.EVERY_BYTE)
 
 
 def run(
@@ -741,7 +763,10 @@ def work_of(source: fp8.Source, shard: str) -> int:
 def convert(wish: Wish) -> str:
     """Do what the wish says; returns the closing sentence."""
     fp8.check_places(wish)
-    if already_there(wish):
+    made = already_there(wish)
+    if made:
+        if wish.verify:
+            check_against_source(wish, made)
         return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
     fresh = not wish.staging.exists()
     try:
@@ -832,6 +857,8 @@ def parse_arguments(arguments: list[str]) -> Wish:
     parser.add_argument("--verify", action="store_true", help="compute everything again and compare, not only a sample")
     parser.add_argument("--keep", action="append", default=[], metavar="PATTERN",
                         help="leave these layers as they are: o_proj, or *.layers.0.*; may be repeated")  # fmt: skip
+    parser.add_argument("--check", action="store_true",
+                        help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
     follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
     parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
                         help="keep a JSON progress document there")  # fmt: skip
@@ -846,6 +873,7 @@ def parse_arguments(arguments: list[str]) -> Wish:
         in_place_space=False,
         assume_unconverted=False,
         progress=given.progress,
+        check=given.check,
         keep=tuple(sorted(given.keep)),
     )
 
@@ -861,6 +889,10 @@ def main(arguments: list[str]) -> int:
     wish = parse_arguments(arguments)
     signal.signal(signal.SIGTERM, _interrupted)
     try:
+        if wish.check:
+            done = is_done(wish)
+            print("converted" if done else "not converted yet")
+            return 0 if done else 3
         print(convert(wish))
     except Refusal as refusal:
         print(f"fp8_dynamic: {refusal}", file=sys.stderr)

@@ -167,6 +167,58 @@ def test_a_second_run_does_nothing_and_takes_no_time(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
 
 
+def test_check_only_looks(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in")
+    before = tree(tmp_path)
+    assert (run(source, tmp_path / "out", "--check").returncode, tree(tmp_path)) == (3, before)
+    run(source, tmp_path / "out")
+    before = tree(tmp_path)
+    assert run(source, tmp_path / "out", "--check").returncode == 0
+    # A sample was compared: every byte still has to be.
+    assert run(source, tmp_path / "out", "--check", "--verify").returncode == 3
+    assert tree(tmp_path) == before
+    assert "every byte" in run(source, tmp_path / "out", "--verify").stdout
+    assert run(source, tmp_path / "out", "--check", "--verify").returncode == 0
+    assert "with other options" in refused(source, tmp_path / "out", "--check", "--exact-half")
+
+
+def test_a_source_removed_after_its_conversion_is_not_missed(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in")
+    run(source, tmp_path / "out")
+    shutil.rmtree(source)
+    assert "nothing to do" in run(source, tmp_path / "out").stdout
+    assert run(source, tmp_path / "out", "--check").returncode == 0
+    assert "cannot be verified" in refused(source, tmp_path / "out", "--verify")
+    shutil.rmtree(tmp_path / "out")
+    assert "is not a folder" in refused(source, tmp_path / "out")
+
+
+def test_a_source_fetched_again_is_the_same_only_with_the_same_files(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in")
+    manifest = source / ".gaudi-serving" / "manifest.json"
+    manifest.parent.mkdir()
+    files = [{"name": "config.json", "size": 44, "sha256": "aa"}]
+    manifest.write_text(json.dumps({"schema": 1, "fetched": "monday", "files": files}))
+    run(source, tmp_path / "out")
+    manifest.write_text(json.dumps({"schema": 1, "fetched": "tuesday", "files": files}))
+    assert run(source, tmp_path / "out").returncode == 0
+    files[0]["sha256"] = "bb"
+    manifest.write_text(json.dumps({"schema": 1, "fetched": "tuesday", "files": files}))
+    assert "from another input" in refused(source, tmp_path / "out")
+
+
+def test_killed_after_the_rename_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = checkpoints.write(tmp_path / "in")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fp8.Journal, "remove_from", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fp8.convert(fp8.parse_arguments([str(source), str(tmp_path / "out")]))
+    assert "nothing to do" in run(source, tmp_path / "out").stdout
+
+
 def test_exact_half_is_marked(tmp_path: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
     run(source, tmp_path / "out", "--exact-half")

@@ -262,12 +262,14 @@ def test_a_checkpoint_without_index_gets_none(tmp_path: Path) -> None:
 def test_the_record_says_what_was_made_and_what_the_server_has_to_be_told(tmp_path: Path) -> None:
     source = write(tmp_path / "in")
     (source / ".gaudi-serving").mkdir()
-    (source / ".gaudi-serving" / "manifest.json").write_text("{}")
+    (source / ".gaudi-serving" / "manifest.json").write_text('{"files": []}')
+    assert run(source, tmp_path / "out", "--check").returncode == 3
     assert run(source, tmp_path / "out").returncode == 0
+    assert run(source, tmp_path / "out", "--check").returncode == 0
     made = json.loads((tmp_path / "out" / ".gaudi-serving" / "fp8.json").read_text())
     assert (made["schema"], made["tool"], made["scheme"]) == (1, "fp8_dynamic", "per channel, 240")
     assert made["environment"] == {"VLLM_HPU_CONVERT_TO_FP8UZ": "false"}
-    assert made["source_manifest_sha256"] == hashlib.sha256(b"{}").hexdigest()
+    assert made["source_manifest_sha256"] == hashlib.sha256(b"[]").hexdigest()
     for name, shard in made["shards"].items():
         assert (tmp_path / "out" / name).stat().st_size == shard["bytes"]
 
