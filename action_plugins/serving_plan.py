@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import ansible.module_utils
@@ -224,7 +226,8 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
         "modelscope": "modelscope download {repository}{revision} --local_dir {target}",
         "git": "git clone {repository} {target}",
     }
-    conversion = entry.get("conversion")
+    # A card that takes the weights as they are published is served from that folder.
+    conversion = entry.get("conversion") if directory.endswith(f"/{entry['directory']}") else None
     target = f"{directory.rpartition('/')[0]}/{conversion['from_directory']}" if conversion else directory
     commands = []
     for hub, source in entry["repositories"].items():
@@ -234,21 +237,22 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
         return f"They are published nowhere; catalog/models/{entry['name']}.yml says where they come from."
     ours = f"ansible-playbook playbooks/fetch_weights.yml -e model={entry['name']}; by hand: "
     fetch = ours if "huggingface" in entry["repositories"] else ""
+    name = directory.rpartition("/")[2]
+    wish = "Set gaudi_weights_fetch: true to have them brought in the same run, or get them with: "
+    begin = wish if shared("weights_supply").supply(entry, name) else "Get them with: "
     converted = ""
     if conversion:
         how = " with playbooks/convert_weights.yml" if conversion["tool"] == "fp8_block" else " (docs/models.md)"
         converted = f" Then convert {target} to {directory}{how}."
-    return f"Get them with: {fetch}{', or '.join(commands)}.{converted}"
+    return f"{begin}{fetch}{', or '.join(commands)}.{converted}"
 
 
-def render(plans: list[Any], topology: object, reserved: object) -> str:
-    """The page for people; the renderer is shared with the nodes' code, so it is found beside this file."""
+def shared(name: str) -> ModuleType:
+    """One of the modules of module_utils/gaudi, which is shared with the nodes' code and found beside this file."""
     folder = str(ROOT / "module_utils")
     if folder not in ansible.module_utils.__path__:
         ansible.module_utils.__path__.append(folder)
-    from ansible.module_utils.gaudi import plan_text
-
-    return str(plan_text.page(plans, topology, reserved))
+    return importlib.import_module(f"ansible.module_utils.gaudi.{name}")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
@@ -276,7 +280,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             # The sentence says it all; with its cause Ansible would print it twice.
             raise AnsibleActionFail(str(error)) from None
         if options["page"] and not result.get("failed"):
-            result["page"] = render(result["plans"], result["topology"], result.get("reserved"))
+            page = shared("plan_text").page(result["plans"], result["topology"], result.get("reserved"))
+            result["page"] = str(page)
         return result
 
     def _plan(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -295,7 +300,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         if len(refused) == len(requests):
             plans = [self._refusal(request, refused[position]) for position, request in enumerate(requests)]
             known = topology if topology and "cards" in topology else None
-            return {"changed": False, "plans": plans, "topology": known, "how_to_get": {}}
+            return {"changed": False, "plans": plans, "topology": known, "how_to_get": {}, "supplies": {}}
         arguments = {
             "requests": [request for position, request in enumerate(requests) if position not in refused],
             "models": models,
@@ -316,6 +321,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 plan["instance"]: how_to_get(models[plan["model"]], plan["requires"]["weights_path"])
                 for plan in result["plans"]
                 if plan.get("instance") and plan.get("model")
+            }
+            root = str(options["weights_root"] or "/data/models")
+            result["supplies"] = {
+                plan["instance"]: shared("weights_supply").supplies(plan, models.values(), root)
+                for plan in result["plans"]
+                if plan.get("instance") and "refused" not in plan
             }
         return result
 

@@ -54,6 +54,30 @@ options:
     description: Where the weights of an instance come from, a sentence by instance name.
     type: dict
     default: {}
+  supplies:
+    description: What can be brought for an instance, a list by instance name, as M(serving_plan) returned it.
+    type: dict
+    default: {}
+  weights_root:
+    description: Folder of all weights.
+    type: path
+    default: /data/models
+  weights_fetch:
+    description: Whether missing weights are brought later instead of being a problem now.
+    type: bool
+    default: false
+  weights_sources:
+    description: Number of hubs the downloader may ask.
+    type: int
+    default: 0
+  weights_reserve:
+    description: Bytes that stay free beside the weights.
+    type: int
+    default: 0
+  weights_python:
+    description: The downloader's Python.
+    type: path
+    default: /usr/bin/python3
   controller_time:
     description: The controller's clock when the module was sent, in seconds since the epoch.
     type: float
@@ -103,6 +127,14 @@ findings:
   type: list
   elements: str
   sample: [The vendor supports release 1.22 on ubuntu22.04; this node runs Debian GNU/Linux 12 (bookworm).]
+bring:
+  description:
+    - What is to be brought, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and C(convert)
+      (source, target, tool, bytes), either of which may be empty, and C(instance), the first that needs it.
+  returned: always
+  type: list
+  elements: dict
+  sample: []
 report:
   description: The problems as one text for people; empty when there are none.
   returned: always
@@ -121,12 +153,12 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import docker_daemon, preflight
+from ansible.module_utils.gaudi import docker_daemon, preflight, weights, weights_folders, weights_supply
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -138,6 +170,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "topology": {"type": "dict", "required": True},
     "plans": {"type": "list", "elements": "dict", "default": []},
     "how_to_get": {"type": "dict", "default": {}},
+    "supplies": {"type": "dict", "default": {}},
+    "weights_root": {"type": "path", "default": "/data/models"},
+    "weights_fetch": {"type": "bool", "default": False},
+    "weights_sources": {"type": "int", "default": 0},
+    "weights_reserve": {"type": "int", "default": 0},
+    "weights_python": {"type": "path", "default": "/usr/bin/python3"},
     "controller_time": {"type": "float", "required": True},
     "clock_tolerance": {"type": "float", "default": 60.0},
     "habana_path": {"type": "str", "default": ""},
@@ -243,28 +281,36 @@ def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflig
     return found
 
 
-def check_plan(module: AnsibleModule, plan: Mapping[str, Any], advice: str) -> list[preflight.Problem]:
-    """Check what one planned instance needs of this node."""
+def check_plan(
+    module: AnsibleModule, plan: Mapping[str, Any], advice: str, coming: Collection[str]
+) -> list[preflight.Problem]:
+    """Check what one planned instance needs of this node; ``coming`` are paths that are brought later."""
     problems: list[preflight.Problem] = preflight.check_name(plan)
     if not problems:
-        problems += preflight.check_weights(plan, weights_present(plan), advice)
         # Models that share the instance's card lie beside its own.
-        for path in plan["requires"].get("weights_beside", []):
-            one = {**plan, "requires": {"weights_path": path}}
-            problems += preflight.check_weights(one, weights_present(one), "")
-        problems += check_start(module, plan)
+        beside = [{**plan, "requires": {"weights_path": path}} for path in plan["requires"].get("weights_beside", [])]
+        for one, said in ((plan, advice), *((each, "") for each in beside)):
+            if one["requires"]["weights_path"] not in coming:
+                problems += preflight.check_weights(one, weights_present(one), said)
+        problems += check_start(module, plan, coming)
         problems += check_listen(module, plan)
     return problems
 
 
-def check_start(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
+def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collection[str]) -> list[preflight.Problem]:
     """Look for what a plan asks for beside weights: quantisation files, measurements, verified host NICs."""
     requires = plan["requires"]
     absent = [path for path in requires.get("files") or [] if not Path(path).is_file()]
     measurements = requires.get("measurements")
-    folder = Path(measurements["path"]) if measurements else None
-    found = sum(1 for path in folder.iterdir() if path.suffix in MEASUREMENTS) if folder and folder.is_dir() else 0
+    found = measurement_files(Path(measurements["path"])) if measurements else 0
+    if measurements and measurements["path"] in coming:
+        found = measurements["files"]
     return list(preflight.check_start(plan, module.params["host_nics_verified"], absent, found))
+
+
+def measurement_files(folder: Path) -> int:
+    """Count the files of a measurement set; 0 where there is no such folder."""
+    return sum(1 for path in folder.iterdir() if path.suffix in MEASUREMENTS) if folder.is_dir() else 0
 
 
 def weights_present(plan: Mapping[str, Any]) -> bool:
@@ -273,7 +319,78 @@ def weights_present(plan: Mapping[str, Any]) -> bool:
     return bool(path) and Path(path, "config.json").is_file()
 
 
-def check_space(module: AnsibleModule, plans: Sequence[Mapping[str, Any]], size: int) -> list[preflight.Problem]:
+def whole(folder: Path, measured_cards: int) -> bool:
+    """Tell whether a folder is as it was fetched, or is somebody's own model or set of measurements."""
+    described = weights_folders.describe(folder) if folder.is_dir() else {"standing": "absent"}
+    if described["standing"] != "unknown":
+        return bool(described["standing"] == "whole")
+    if measured_cards:
+        return measurement_files(folder) >= 3 * measured_cards
+    return (folder / "config.json").is_file()
+
+
+def to_bring(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is to be brought, each folder once; nothing where nobody asked for it."""
+    root = Path(params["weights_root"])
+    found: dict[str, dict[str, Any]] = {}
+    for instance, ways in params["supplies"].items() if params["weights_fetch"] else ():
+        for way in ways:
+            folders = {weights_supply.served(way), way["fetch"]["directory"]}
+            there = {name for name in folders if whole(root / name, way["fetch"]["measured_cards"])}
+            todo = weights_supply.missing(way, there)
+            if todo is not None:
+                found.setdefault(weights_supply.served(way), {**todo, "instance": instance})
+    return list(found.values())
+
+
+def check_bring(
+    module: AnsibleModule, bring: Sequence[Mapping[str, Any]]
+) -> tuple[list[preflight.Problem], list[preflight.Room], list[str]]:
+    """What keeps weights from being brought, the room they take, and what a person should know."""
+    root, fetches = Path(module.params["weights_root"]), [way["fetch"] for way in bring if way["fetch"]]
+    rooms, findings = [], []
+    for way in bring:
+        name = way["fetch"]["directory"] if way["fetch"] else way["convert"]["source"]
+        begun = weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}")
+        rooms.append(room(f"the weights in {name}", str(root / name), weights_supply.room(way, begun)))
+        origin = weights_supply.origin(way["fetch"]) if way["fetch"] else None
+        target = str(root / way["convert"]["target"]) if way["convert"] else None
+        size = way["fetch"]["bytes"] if way["fetch"] else 0
+        findings.append(preflight.bring_finding(way["instance"], origin, str(root / name), size, target))
+    if not fetches:
+        return [], rooms, findings
+    rooms.append(room("the reserve (model_weights_reserve)", str(root), module.params["weights_reserve"]))
+    foreign = [str(root / item["directory"]) for item in fetches if occupied(root / item["directory"])]
+    problems = preflight.check_bring(
+        module.params["weights_sources"], python_version(module, module.params["weights_python"]), foreign
+    )
+    return problems, rooms, findings
+
+
+def occupied(folder: Path) -> bool:
+    """Tell whether something that is no fetched model lies where one is to be."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(folder.iterdir()) and not (folder / weights.MANIFEST).exists()
+
+
+def python_version(module: AnsibleModule, path: str) -> str:
+    """Return a Python's version such as 3.11, or path and what kept it from answering."""
+    program = module.get_bin_path(path)
+    if program is None:
+        return f"{path}, which is not on the node"
+    asked = [program, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    code, out, _err = module.run_command(asked)
+    return str(out.strip()) if code == 0 else f"{path}, which ends with status {code}"
+
+
+def check_space(
+    module: AnsibleModule,
+    plans: Sequence[Mapping[str, Any]],
+    size: int,
+    rooms_to_bring: Sequence[preflight.Room],
+    coming: Collection[str],
+) -> list[preflight.Problem]:
     """Check that there is room for images and weights that are not there; and that the engine can be configured."""
     path = module.params["daemon_json"]
     text = read_text(path)
@@ -286,8 +403,11 @@ def check_space(module: AnsibleModule, plans: Sequence[Mapping[str, Any]], size:
     rooms += [
         room(f"the weights of {plan['instance']}", plan["requires"]["weights_path"], plan["requires"]["weights_bytes"])
         for plan in plans
-        if plan["requires"].get("weights_bytes") and plan["requires"]["weights_path"] and not weights_present(plan)
+        if plan["requires"].get("weights_bytes")
+        and plan["requires"]["weights_path"] not in (None, *coming)
+        and not weights_present(plan)
     ]
+    rooms += rooms_to_bring
     problems: list[preflight.Problem] = preflight.check_room(rooms)
     return problems
 
@@ -315,11 +435,16 @@ def main() -> None:
     habana = params["habana_path"]
     problems += preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
     plans = [plan for plan in params["plans"] if not plan.get("refused")]
+    bring = to_bring(params)
+    coming = {f"{params['weights_root'].rstrip('/')}/{weights_supply.served(way)}" for way in bring}
+    hindrances, rooms, bringing = check_bring(module, bring)
     for plan in plans:
-        problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""))
-    problems += check_space(module, plans, params["image_bytes"])
+        problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
+    problems += hindrances
+    problems += check_space(module, plans, params["image_bytes"], rooms, coming)
     findings = preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
+    findings += bringing
     for plan in plans:
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
         findings += preflight.room_findings(recipe_rooms(plan))
@@ -328,6 +453,7 @@ def main() -> None:
         changed=False,
         problems=[problem.as_dict() for problem in problems],
         findings=findings,
+        bring=[] if problems else bring,
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
     )

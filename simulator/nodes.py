@@ -32,9 +32,7 @@ _BOOT_SECONDS = 90
 Say = Callable[[str], None]
 
 
-def up(
-    client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say, weights: Files
-) -> list[Node]:
+def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say) -> list[Node]:
     """Start nodes, or find them running as described already; return when systemd and ssh answer on all."""
     try:
         document = description.load(describe)
@@ -46,7 +44,6 @@ def up(
         image = images.node(client, say)
     with host.lock(f"scope-{scope.name}"):
         files = {
-            **weights,
             description.NODE_DOCUMENT.lstrip("/"): context.text(description.render(document)),
             f"home/{inventory.USER}/.ssh/authorized_keys": context.text(_user_key(scope)),
         }

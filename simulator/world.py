@@ -1,26 +1,19 @@
-"""The whole simulated world of a scope: nodes, the vault with its images, the tiny model. Up, and down again."""
+"""The whole simulated world of a scope: nodes, the vault with its images, hub and index. Up, and down again."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
 from docker import DockerClient
 
-from simulator import context, host, images, kernel, network, nodes, vault
-from simulator.context import File
+from simulator import host, images, kernel, network, nodes, supply, vault
 from simulator.inventory import Node
-from simulator.settings import CACHE, ROOT, SIMULATOR, Scope, SimulatorError
-
-TINY_MODEL = "Simulated-Tiny-Qwen2"
+from simulator.settings import ROOT, Scope, SimulatorError
 
 _RELEASES = ROOT / "catalog" / "releases"
 _WISHES = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
-_TINY_MODEL_BUILDER = SIMULATOR / "images" / "serving" / "build_tiny_model.py"
-_WEIGHTS_ROOT = "data/models"
 
 Say = Callable[[str], None]
 
@@ -33,13 +26,13 @@ def up(
     say: Say,
     releases: Sequence[str],
 ) -> list[Node]:
-    """Make a scope's world, or find it there; without releases it has no vault."""
+    """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index."""
     wanted = {release: image_name(release) for release in releases}
-    weights = tiny_model()
     kernel.record()
-    started = nodes.up(client, scope, names, describe, say, weights)
+    started = nodes.up(client, scope, names, describe, say)
     if wanted:
         registry = vault.start(client, scope, say)
+        supply.start(client, scope, say)
     for release, (path, tag) in wanted.items():
         with host.lock("images"):
             image = images.serving(client, release, tag, say)
@@ -48,10 +41,11 @@ def up(
 
 
 def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:
-    """Remove a scope's nodes; with the last of them, its vault and its network."""
+    """Remove a scope's nodes; with the last of them, its vault, hub, index and network."""
     removed = nodes.down(client, scope, names)
     if not nodes.containers(client, scope):
         vault.remove(client, scope)
+        supply.remove(client, scope)
         network.remove(client, scope)
     return removed
 
@@ -69,15 +63,3 @@ def image_name(release: str) -> tuple[str, str]:
         known = ", ".join(sorted(path.stem for path in _RELEASES.glob("*.yml")))
         raise SimulatorError(f"The catalogue has no release {release!r}. Known: {known}.") from None
     return document["image"]["path"], document["image"]["tag"]
-
-
-def tiny_model() -> dict[str, File]:
-    """Give the files of the tiny model where a node keeps its weights."""
-    built = CACHE / "models" / context.digest({"builder": File(_TINY_MODEL_BUILDER.read_bytes())})
-    with host.lock("models"):
-        if not built.exists():
-            built.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
-                host.run([sys.executable, str(_TINY_MODEL_BUILDER), f"{scratch}/model"])
-                Path(scratch, "model").rename(built)
-    return context.tree(built, prefix=f"{_WEIGHTS_ROOT}/{TINY_MODEL}/")

@@ -24,6 +24,8 @@ SYSTEMS = (
     ("ubuntu", "24.04", "Ubuntu"),
     ("rhel", "9", "Red Hat Enterprise Linux"),
 )
+# What the hub's library needs.
+OLDEST_DOWNLOADER = (3, 10)
 _NUMBERS = re.compile(r"\d+")
 _OS_LINE = re.compile(r"^([A-Z_]+)=(.*)$")
 # The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
@@ -253,7 +255,7 @@ def check_name(plan: Mapping[str, Any]) -> list[Problem]:
 
 
 def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[Problem]:
-    """Refuse an instance whose weights are not on the node: no role of site.yml brings them.
+    """Refuse an instance whose weights are not on the node, and which nobody asked to bring (gaudi_weights_fetch).
 
     ``advice`` says where they come from; without it the sentence says what is always right.
     """
@@ -271,6 +273,46 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
         seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")
     todo = advice or "Copy them to the node, or set gaudi_weights_root to where they are."
     return [Problem("weights", f"{plan['instance']}: {seen}. {todo}")]
+
+
+def check_bring(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
+    """Refuse to bring weights from nowhere, with a Python too old for the downloader, or over somebody's folder.
+
+    ``python`` is what model_weights_python says of itself, such as 3.11, or why it cannot be asked; ``foreign`` are
+    folders in the place of weights that hold something else.
+    """
+    problems = []
+    if not sources:
+        problems.append(
+            Problem(
+                "weights_source",
+                "Weights are to be fetched (gaudi_weights_fetch), but model_weights_sources names no hub. Name one, "
+                "such as {name: huggingface, endpoint: https://huggingface.co}.",
+            )
+        )
+    if not re.match(r"\d+\.\d+$", python) or version_tuple(python) < OLDEST_DOWNLOADER:
+        problems.append(
+            Problem(
+                "weights_python",
+                f"The downloader of weights needs Python {'.'.join(map(str, OLDEST_DOWNLOADER))} or newer, but "
+                f"model_weights_python is {python}. Install one (RHEL 9: dnf install python3.11) and name it there.",
+            )
+        )
+    for path in foreign:
+        problems.append(
+            Problem(
+                "weights",
+                f"{path} is where weights are to be fetched to, but it holds something that is no model (no "
+                "config.json) and no unfinished fetch. Move it away, or set another gaudi_weights_root.",
+            )
+        )
+    return problems
+
+
+def bring_finding(instance: str, origin: str | None, target: str, size: int, converted: str | None) -> str:
+    """Say what will be brought: ``size`` bytes from ``origin`` (None: they are here) into ``target``."""
+    fetched = f"{gib(size)} will be fetched from {origin} into {target}" if origin else f"{target} is there"
+    return f"{instance}: {fetched}" + (f", and converted into {converted}." if converted else ".")
 
 
 def check_start(plan: Mapping[str, Any], host_nics_verified: bool, absent: Sequence[str], found: int) -> list[Problem]:

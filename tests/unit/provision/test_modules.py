@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi import weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
-from tests.unit.provision.conftest import Answer, Run
+from tests.unit.provision.conftest import Answer, Ran, Run
 
 MODULES = [docker_daemon_json, gaudi_preflight, serving_image]
 IMAGE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
@@ -323,6 +325,90 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
         "daemon_json",
     ]
     assert ran["report"].startswith("gaudi-01: 5 problems, nothing was changed.\n  1. two: no such model.\n  2. ")
+
+
+def bringing(root: Path, **changes: Any) -> dict[str, Any]:
+    """A node that is asked to bring a converted model, all of it missing."""
+    fetch = {
+        "directory": "Big",
+        "repositories": {"huggingface": {"repository": "owner/Big", "revision": "ab" * 20}},
+        "bytes": 1000,
+        "measured_cards": 0,
+    }
+    convert = {"source": "Big", "target": "Big-G2", "tool": "fp8_block", "bytes": 1000}
+    needs = {"weights_path": f"{root}/Big-G2", "weights_bytes": 1000}
+    return preflight(
+        plans=[{**plan(root, 0), "requires": needs}],
+        supplies={"one": [{"fetch": fetch, "convert": convert}]},
+        weights_root=str(root),
+        weights_fetch=True,
+        weights_sources=1,
+        weights_python=sys.executable,
+        **changes,
+    )
+
+
+HERE = {"docker image": (0, "sha256:1", ""), sys.executable: (0, "3.11\n", "")}
+
+
+def ids(ran: Ran) -> list[str]:
+    return [problem["id"] for problem in ran["problems"]]
+
+
+def test_missing_weights_are_work_where_the_site_asks_for_it(run: Run, tmp_path: Path) -> None:
+    ran = run(gaudi_preflight, bringing(tmp_path), HERE)
+    assert ran["problems"] == []
+    (way,) = ran["bring"]
+    assert (way["instance"], way["fetch"]["directory"], way["convert"]["target"]) == ("one", "Big", "Big-G2")
+    (said,) = [line for line in ran["findings"] if "will be fetched" in line]
+    assert "from owner/Big at abababababab into" in said
+    assert said.endswith("Big-G2.")
+    refused = run(gaudi_preflight, {**bringing(tmp_path), "weights_fetch": False}, HERE)
+    assert (ids(refused), refused["bring"]) == (["weights"], [])
+
+
+def test_what_is_there_is_not_brought_again(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "Big").mkdir()
+    (tmp_path / "Big" / "config.json").write_text("{}")
+    (way,) = run(gaudi_preflight, bringing(tmp_path), HERE)["bring"]
+    assert way["fetch"] is None
+    (tmp_path / "Big-G2").mkdir()
+    (tmp_path / "Big-G2" / "config.json").write_text("{}")
+    assert run(gaudi_preflight, bringing(tmp_path), HERE)["bring"] == []
+
+
+def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) -> None:
+    record = weights.Manifest("hub", "owner/Big", "ab" * 20, "2026", (weights.Entry("config.json", 2, "0"),))
+    for name in ("Big", "Big-G2"):
+        (tmp_path / name / weights.FOLDER).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "Big" / weights.MANIFEST).write_text(record.render())
+    arguments = bringing(tmp_path)
+    arguments["supplies"]["one"][0]["convert"] = None
+    arguments["plans"][0]["requires"]["weights_path"] = f"{tmp_path}/Big"
+    assert run(gaudi_preflight, arguments, HERE)["bring"] == []
+    (tmp_path / "Big" / "config.json").write_text("{")
+    (way,) = run(gaudi_preflight, arguments, HERE)["bring"]
+    assert way["fetch"]["directory"] == "Big"
+
+
+def test_room_is_asked_for_all_that_comes_and_the_reserve(run: Run, tmp_path: Path) -> None:
+    ran = run(gaudi_preflight, bringing(tmp_path, weights_reserve=10**18), HERE)
+    (problem,) = ran["problems"]
+    assert problem["id"] == "disk"
+    assert "for the weights in Big" in problem["message"]
+    assert "for the reserve (model_weights_reserve)" in problem["message"]
+    assert ran["bring"] == []
+
+
+def test_nothing_is_brought_from_nowhere_by_an_old_python_or_over_somebodys_folder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "Big").mkdir()
+    (tmp_path / "Big" / "thesis.txt").write_text("mine")
+    old = {**HERE, sys.executable: (0, "3.9\n", "")}
+    ran = run(gaudi_preflight, {**bringing(tmp_path), "weights_sources": 0}, old)
+    assert ids(ran) == ["weights_source", "weights_python", "weights"]
+    assert "needs Python 3.10 or newer, but model_weights_python is 3.9" in ran["problems"][1]["message"]
+    assert f"{tmp_path}/Big is where weights are to be fetched to" in ran["problems"][2]["message"]
 
 
 def test_a_port_somebody_listens_on_is_found_with_its_holder(run: Run, tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""How a plan's weights come to be on a node: which folders are fetched from which repository, and what is converted.
+
+A supply is a mapping that survives JSON: ``fetch`` (directory, repositories, bytes, measured_cards) and ``convert``
+(source, target, tool, bytes), either of which may be None. Directories are names below the weights root.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+# What every item must name: the hub that most sources are, or are mirrors of.
+HUBS = ("huggingface",)
+# What is made of bfloat16 has half its bytes; block-quantised FP8 stays one byte a weight.
+PUBLISHED_SHARE = {"fp8_block": 1, "fp8_dynamic": 2}
+
+
+def published(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is fetched for a model of the catalogue: its weights as they are published."""
+    conversion = entry.get("conversion")
+    return {
+        "directory": conversion["from_directory"] if conversion else entry["directory"],
+        "repositories": entry["repositories"],
+        "bytes": entry["weights_bytes"] * (PUBLISHED_SHARE[conversion["tool"]] if conversion else 1),
+        "measured_cards": 0,
+    }
+
+
+def measured(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is fetched as a model's measurement files; None where it has none. They are small: no size is known."""
+    measurements = entry.get("measurements")
+    if not measurements:
+        return None
+    return {
+        "directory": measurements["directory"],
+        "repositories": measurements["repositories"],
+        "bytes": 0,
+        "measured_cards": measurements["tensor_parallel_size"],
+    }
+
+
+def fetchable(item: Mapping[str, Any]) -> bool:
+    """Whether a hub the downloader speaks with has a folder."""
+    return any(hub in item["repositories"] for hub in HUBS)
+
+
+def supply(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | None:
+    """How the folder ``directory`` of a model is made; None where that is not known."""
+    conversion = entry.get("conversion")
+    fetch = published(entry)
+    if not fetchable(fetch):
+        return None
+    if conversion is None or directory == conversion["from_directory"]:
+        # This card takes the weights as they are published.
+        return {"fetch": fetch, "convert": None} if directory == fetch["directory"] else None
+    if directory != entry["directory"]:
+        return None
+    convert = {
+        "source": conversion["from_directory"],
+        "target": directory,
+        "tool": conversion["tool"],
+        "bytes": entry["weights_bytes"],
+    }
+    return {"fetch": fetch, "convert": convert}
+
+
+def supplies(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root: str) -> list[dict[str, Any]]:
+    """How all that a plan needs below the weights root comes to be: its weights, those beside them, measurements."""
+    entries = list(entries)
+    requires = plan["requires"]
+    made = []
+    for path in [requires.get("weights_path"), *requires.get("weights_beside", [])]:
+        if path and posixpath.dirname(path) == root.rstrip("/"):
+            ways = (supply(entry, posixpath.basename(path)) for entry in entries)
+            made += [way for way in ways if way is not None][:1]
+    measurements = requires.get("measurements")
+    for entry in entries if measurements else []:
+        item = measured(entry)
+        if item and fetchable(item) and measurements["path"] == f"{root.rstrip('/')}/{item['directory']}":
+            made.append({"fetch": item, "convert": None})
+    return made
+
+
+def served(way: Mapping[str, Any]) -> str:
+    """The directory a supply ends with."""
+    return str(way["convert"]["target"] if way["convert"] else way["fetch"]["directory"])
+
+
+def missing(way: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] | None:
+    """What of a supply has to be done; None when its result is there. ``there`` are directories that are whole."""
+    if served(way) in there:
+        return None
+    fetch = way["fetch"]
+    return {"fetch": None if fetch["directory"] in there else fetch, "convert": way["convert"]}
+
+
+def room(way: Mapping[str, Any], begun: int) -> int:
+    """Bytes that what :func:`missing` gave takes; ``begun`` bytes of the download are on the node already."""
+    fetched = max(int(way["fetch"]["bytes"]) - begun, 0) if way["fetch"] else 0
+    return fetched + (int(way["convert"]["bytes"]) if way["convert"] else 0)
+
+
+def origin(item: Mapping[str, Any]) -> str:
+    """Where a folder comes from, for people: owner/name at a commit."""
+    hub = next(hub for hub in HUBS if hub in item["repositories"])
+    source = item["repositories"][hub]
+    revision = source.get("revision")
+    return f"{source['repository']} at {revision[:12] if revision else 'the commit its main branch names now'}"

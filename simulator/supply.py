@@ -1,0 +1,120 @@
+"""What simulated nodes fetch from: a hub with the simulated models, an index with the downloader's packages.
+
+Both are containers on the scope's network, labelled and named as simulated, that stand in for huggingface.co and a
+Python index. What they serve is built or downloaded on this machine first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Sequence
+
+import docker
+from docker import DockerClient
+from docker.models.containers import Container
+
+from simulator import context, host, images, network, wheelhouse
+from simulator.context import File, Files
+from simulator.hub import models
+from simulator.settings import LABEL, ROOT, SIMULATOR, Scope, SimulatorError
+
+HUB = "simulated-hub"
+HUB_PORT = 8090
+INDEX = "simulated-python-index"
+INDEX_PORT = 8091
+# Bytes a second: slow enough that a person sees the tiny model arrive.
+HUB_RATE = 400_000
+
+_REQUIREMENTS = ROOT / "roles" / "model_weights" / "files" / "requirements.txt"
+_INPUTS = f"{LABEL}.inputs"
+_START_SECONDS = 30
+
+Say = Callable[[str], None]
+
+
+def start(client: DockerClient, scope: Scope, say: Say) -> None:
+    """Start the scope's hub and index, or find them running."""
+    with host.lock("images"):
+        image = images.base(client, say)
+        wheels = sorted(wheelhouse.directory(_REQUIREMENTS).glob("*.whl"))
+    # A directory listing is what the simple interface asks for (PEP 503).
+    index = {f"srv/index/simple/{_project(wheel.name)}/{wheel.name}": File(wheel.read_bytes()) for wheel in wheels}
+    repositories = models.folders()
+    hub = {
+        **context.tree(SIMULATOR / "hub", prefix="srv/hub/simulator/hub/"),
+        "srv/hub/simulator/__init__.py": context.text(""),
+    }
+    for name, folder in repositories.items():
+        hub |= context.tree(folder, prefix=f"srv/models/{name}/")
+    hub_command = [
+        *("python3", "-m", "simulator.hub", "--address", "0.0.0.0", "--name", HUB),  # noqa: S104 - the scope's network
+        *("--port", str(HUB_PORT), "--rate", str(HUB_RATE)),
+        *(f"{name}=/srv/models/{name}" for name in repositories),
+    ]
+    with host.lock(f"scope-{scope.name}"):
+        network.ensure(client, scope)
+        started = [
+            _container(client, scope, image, INDEX, index, _static("/srv/index", INDEX_PORT)),
+            _container(client, scope, image, HUB, hub, hub_command),
+        ]
+        for container, port in zip(started, (INDEX_PORT, HUB_PORT), strict=True):
+            _wait(container, port)
+
+
+def remove(client: DockerClient, scope: Scope) -> None:
+    """Remove the scope's hub and index."""
+    for name in (HUB, INDEX):
+        with contextlib.suppress(docker.errors.NotFound):
+            client.containers.get(f"{scope.prefix}-{name}").remove(force=True, v=True)
+
+
+def _project(wheel: str) -> str:
+    """Give the name an index knows a wheel's project by."""
+    return re.sub(r"[-_.]+", "-", wheel.split("-")[0]).lower()
+
+
+def _static(folder: str, port: int) -> list[str]:
+    return ["python3", "-m", "http.server", "--directory", folder, str(port)]
+
+
+def _container(
+    client: DockerClient, scope: Scope, image: str, name: str, files: Files, command: Sequence[str]
+) -> Container:
+    inputs = context.digest(files, image, *command)
+    full_name = f"{scope.prefix}-{name}"
+    with contextlib.suppress(docker.errors.NotFound):
+        existing = client.containers.get(full_name)
+        if existing.labels.get(_INPUTS) == inputs:
+            if existing.status != "running":
+                existing.start()
+            return existing
+        existing.remove(force=True, v=True)
+    container = client.containers.create(
+        image,
+        list(command),
+        name=full_name,
+        hostname=name,
+        working_dir="/srv/hub",
+        labels={**scope.labels, _INPUTS: inputs},
+        network=scope.prefix,
+        networking_config={scope.prefix: client.api.create_endpoint_config(aliases=[name])},
+        detach=True,
+        init=True,
+    )
+    container.put_archive("/", context.archive(files))
+    container.start()
+    return container
+
+
+def _wait(container: Container, port: int) -> None:
+    """Wait until something listens; the container has a network of its own, so it is asked from inside."""
+    deadline = time.monotonic() + _START_SECONDS
+    probe = f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)"
+    while container.exec_run(["python3", "-c", probe]).exit_code:
+        container.reload()
+        if container.status != "running" or time.monotonic() > deadline:
+            log = container.logs(tail=12, stream=False).decode(errors="replace")
+            raise SimulatorError(f"{container.name} does not answer (container {container.status}):\n{log}")
+        time.sleep(0.1)
