@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+# A unit's and a folder's name take 255 characters, a directory of the catalogue 128.
+KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,158}[a-z0-9])?")
 
 
 def check_key(key: str) -> str:
@@ -16,7 +17,7 @@ def check_key(key: str) -> str:
     if not KEY.fullmatch(key) or ".." in key:
         raise ValueError(
             f"{key!r} cannot be the key of a job: lower-case letters, digits, dots and dashes are needed, "
-            "63 at most, the first and the last a letter or a digit."
+            "160 at most, the first and the last a letter or a digit."
         )
     return key
 

@@ -15,6 +15,8 @@ FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
 LOCK = FOLDER + "/lock"
+# What a source has to put somewhere while it is asked.
+SCRATCH = FOLDER + "/scratch"
 # Where files are until all of them are right; beside the target, so that a rename publishes them.
 STAGING_SUFFIX = ".partial"
 

@@ -1,7 +1,8 @@
-"""The simulated hub's two servers: the hub itself, and the delivery network it redirects to."""
+"""A simulated hub's two servers: the hub itself, and the delivery network it redirects to."""
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import secrets
@@ -19,6 +20,14 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from simulator.hub.content import File, Repository
 
 BLOCK = 64 * 1024
+# Sent at once while no rate is kept: the kernel copies, and this process hardly notices.
+LARGE_BLOCK = 4 * 1024 * 1024
+
+
+class Server(ThreadingHTTPServer):
+    """Takes many connections at once."""
+
+    request_queue_size = 128
 
 
 @dataclass
@@ -56,7 +65,14 @@ class Seen:
 class Hub:
     """Repositories, faults, and what was seen. Two servers on free ports of one address while open."""
 
-    def __init__(self, address: str = "127.0.0.1", name: str | None = None, port: int = 0, cdn_port: int = 0) -> None:
+    def __init__(
+        self,
+        address: str = "127.0.0.1",
+        name: str | None = None,
+        port: int = 0,
+        cdn_port: int = 0,
+        front: type[Handler] | None = None,
+    ) -> None:
         self.repositories: dict[str, Repository] = {}
         self.tokens: set[str] = set()
         self.faults: list[Fault] = []
@@ -69,8 +85,8 @@ class Hub:
         # Signs addresses of the delivery network; without it they answer 403.
         self.signature = secrets.token_hex(16)
         self.servers = [
-            ThreadingHTTPServer((address, number), type(f"{kind.__name__}Of", (kind,), {"hub": self}))
-            for kind, number in ((Front, port), (Delivery, cdn_port))
+            Server((address, number), type(f"{kind.__name__}Of", (kind,), {"hub": self}))
+            for kind, number in ((front or Front, port), (Delivery, cdn_port))
         ]
         host = name or address
         self.endpoint, self.delivery = (f"http://{host}:{server.server_address[1]}" for server in self.servers)
@@ -80,6 +96,10 @@ class Hub:
         made = self.repositories.setdefault(name, Repository(name, **more))
         made.add(folder)
         return made
+
+    def signed(self, name: str, file: File) -> str:
+        """The delivery network's address of a repository's file."""
+        return f"{self.delivery}/{file.sha256}?name={quote(name)}&signature={self.signature}"
 
     def fault(self, where: str, name: str) -> Fault | None:
         """Take a fault that is due for a file."""
@@ -134,6 +154,11 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing: what was asked is in hub.seen."""
 
+    def handle(self) -> None:
+        """Answer until the client has had enough, however it goes."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
     def do_HEAD(self) -> None:
         """Answer without a body."""
         self.do_GET()
@@ -144,14 +169,17 @@ class Handler(BaseHTTPRequestHandler):
             self.hang_up()
             return
         parts = urlsplit(self.path)
-        authorization = self.headers.get("Authorization", "")
-        self.token = authorization.removeprefix("Bearer ") or None
+        self.token = self.token_sent()
         # A client that goes through a proxy sends the whole address; the hub is its own proxy.
         with self.hub.lock:
             self.hub.seen.append(
                 Seen(self.where, self.command, parts.path, self.headers.get("Range"), self.token, bool(parts.netloc))
             )
         self.answer([unquote(part) for part in parts.path.strip("/").split("/")], parse_qs(parts.query))
+
+    def token_sent(self) -> str | None:
+        """The token a request carries."""
+        return self.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
     def answer(self, path: list[str], query: dict[str, list[str]]) -> None:
         """Answer a request for a path."""
@@ -171,9 +199,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def send_json(self, content: object) -> None:
+    def send_json(self, content: object, status: int = 200) -> None:
         """Send JSON."""
-        self.send(200, {"Content-Type": "application/json"}, json.dumps(content).encode())
+        self.send(status, {"Content-Type": "application/json"}, json.dumps(content).encode())
 
     def refuse(self, status: int, code: str = "", message: str = "", **headers: str) -> None:
         """Refuse as the real hub does."""
@@ -216,22 +244,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_content(self, file: File, start: int, fault: Fault) -> None:
         """Send the bytes, as whole and as fast as the fault lets them."""
-        since, sent = time.monotonic(), 0
+        since, sent, size = time.monotonic(), 0, file.size - start
+        end = size if fault.cut_after is None else min(size, fault.cut_after)
         with file.path.open("rb") as stream:
-            stream.seek(start)
-            while block := stream.read(BLOCK):
-                if fault.flip and sent == 0:
-                    block = bytes([block[0] ^ 0xFF]) + block[1:]
-                if fault.cut_after is not None and sent + len(block) > fault.cut_after:
-                    self.wfile.write(block[: fault.cut_after - sent])
-                    self.hang_up()
-                    return
-                if self.hub.away:
-                    self.hang_up()
-                    return
-                self.wfile.write(block)
-                self.hub.pay(len(block), fault.rate, since, sent)
-                sent += len(block)
+            if fault.flip:
+                self.wfile.write(bytes([stream.read(start + 1)[start] ^ 0xFF]))
+                sent = 1
+            while sent < end and not self.hub.away:
+                block = BLOCK if fault.rate or self.hub.rate else LARGE_BLOCK
+                count = self.connection.sendfile(stream, start + sent, min(block, end - sent))
+                self.hub.pay(count, fault.rate, since, sent)
+                sent += count
+        if sent < size:
+            self.hang_up()
 
 
 class Front(Handler):
@@ -310,7 +335,7 @@ class Front(Handler):
             self.send(
                 302,
                 {
-                    "Location": f"{self.hub.delivery}/{file.sha256}?name={quote(name)}&signature={self.hub.signature}",
+                    "Location": self.hub.signed(name, file),
                     "X-Repo-Commit": commit,
                     "X-Linked-Size": str(file.size),
                     "X-Linked-Etag": f'"{file.sha256}"',

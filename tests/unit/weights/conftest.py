@@ -30,7 +30,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between tries that suit a hub on this machine."""
     monkeypatch.setattr("gaudi_weights.transfer.FIRST_PAUSE", 0.05)
-    monkeypatch.setattr("gaudi_weights.fetch.LISTING_PAUSES", (0.05, 0.05))
+    monkeypatch.setattr("gaudi_weights.fetch.FIRST_PAUSE", 0.05)
 
 
 @pytest.fixture

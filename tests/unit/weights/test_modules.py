@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -183,36 +183,54 @@ class TestRole:
         assert private["__model_weights_program"] == there
 
     def test_the_node_gets_the_versions_the_tests_run_with(self) -> None:
-        pins = {line for line in (ROLE / "files/requirements.txt").read_text().splitlines() if not line.startswith("#")}
-        assert pins <= set((ROOT / "constraints.txt").read_text().splitlines())
+        lines = (ROLE / "files/requirements.txt").read_text().replace("\\\n", " ").splitlines()
+        pins = {line.split()[0]: line for line in lines if not line.startswith("#")}
+        assert all("==" in pin and "--hash=sha256:" in line for pin, line in pins.items())
+        # What those in turn import is older where Python 3.10 needs it.
+        ours = [pin for pin in pins if pin.startswith(("huggingface_hub==", "modelscope-hub==", "urllib3=="))]
+        assert len(ours) == 3
+        assert set(ours) <= set((ROOT / "constraints.txt").read_text().splitlines())
 
-    def test_the_program_reads_what_the_role_writes(self, tmp_path: Path) -> None:
-        from gaudi_weights import request
-
-        defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
-        private = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-        variables = {
-            **defaults,
-            **private,
-            "gaudi_weights_root": "/data/models",
-            "model_weights_directory": "Qwen3-8B",
-            "model_weights_repository": "Qwen/Qwen3-8B",
-            "model_weights_sources": [
-                {"name": "site", "endpoint": "https://mirror.example.com/", "token": "hf_secret"},
-                {"name": "huggingface", "endpoint": "https://huggingface.co", "proxy": "http://proxy.example.com:3128"},
-            ],
-        }
+    def template(self, text: str, **more: Any) -> Any:
+        """A text of the role with its defaults, its own values and these."""
         from ansible.parsing.dataloader import DataLoader
         from ansible.template import trust_as_template
 
         def trusted(value: Any) -> Any:
             return trust_as_template(value) if isinstance(value, str) else value
 
+        variables = {
+            **yaml.safe_load((ROLE / "defaults/main.yml").read_text()),
+            **yaml.safe_load((ROLE / "vars/main.yml").read_text()),
+            "gaudi_weights_root": "/data/models",
+            "model_weights_directory": "Qwen3-8B",
+            "model_weights_repository": "Qwen/Qwen3-8B",
+            **more,
+        }
         templar = Templar(loader=DataLoader(), variables={key: trusted(value) for key, value in variables.items()})
-        text = templar.template(trust_as_template((ROLE / "templates/request.json.j2").read_text()))
+        return templar.template(trust_as_template(text))
+
+    SOURCES: ClassVar = [
+        {"name": "site", "endpoint": "https://mirror.example.com/", "token": "hf_secret"},
+        {"name": "huggingface", "endpoint": "https://huggingface.co", "proxy": "http://proxy.example.com:3128"},
+        {"name": "modelscope", "kind": "modelscope", "endpoint": "https://www.modelscope.cn"},
+        {"name": "forge", "kind": "git", "endpoint": "https://git.example.com", "user": "reader", "token": "glpat"},
+    ]
+
+    def test_the_program_reads_what_the_role_writes(self, tmp_path: Path) -> None:
+        from gaudi_weights import request
+
+        text = self.template(
+            (ROLE / "templates/request.json.j2").read_text(),
+            model_weights_sources=self.SOURCES,
+            model_weights_repositories={
+                "modelscope": {"repository": "Qwen/Other-Name"},
+                "git": {"repository": "ours/qwen.git", "revision": "v1"},
+            },
+        )
         (tmp_path / "request.json").write_text(text if isinstance(text, str) else json.dumps(text))
         wish = request.load(tmp_path / "request.json")
-        site, hub = wish.sources
+        site, hub, scope, forge = wish.sources
         assert wish.target == Path("/data/models/Qwen3-8B")
         assert (site.endpoint, str(site.token_file), site.proxy) == (
             "https://mirror.example.com",
@@ -220,5 +238,51 @@ class TestRole:
             None,
         )
         assert (hub.token_file, hub.proxy, hub.revision) == (None, "http://proxy.example.com:3128", "main")
+        assert [source.kind for source in wish.sources] == ["huggingface", "huggingface", "modelscope", "git"]
+        assert (scope.repository, scope.revision) == ("Qwen/Other-Name", "master")
+        assert (forge.repository, forge.revision, forge.user) == ("ours/qwen.git", "v1", "reader")
         assert (wish.reserve, wish.jobs, wish.recheck) == (10_000_000_000, 4, False)
         assert "hf_secret" not in (tmp_path / "request.json").read_text()
+
+    def test_sources_of_a_kind_the_model_is_not_known_on_are_passed_over(self) -> None:
+        usable = self.template("{{ __model_weights_usable }}", model_weights_sources=self.SOURCES)
+        assert [source["name"] for source in usable] == ["site", "huggingface"]
+
+    @pytest.mark.parametrize(
+        ("source", "revision", "there"),
+        [
+            ("huggingface", "1" * 40, True),
+            ("huggingface", "2" * 40, False),
+            ("modelscope", "2" * 40, True),
+            ("modelscope", "1" * 40, False),
+            ("forge", "3" * 40, True),
+            ("of-earlier-days", "1" * 40, True),
+            ("of-earlier-days", "3" * 40, False),
+        ],
+    )
+    def test_what_is_there_is_of_the_revision_its_source_was_asked_for(
+        self, source: str, revision: str, there: bool
+    ) -> None:
+        folder = {"standing": "whole", "source": source, "revision": revision}
+        found = self.template(
+            "{{ __model_weights_there }}",
+            __model_weights_seen={"folders": [folder]},
+            model_weights_revision="1" * 40,
+            model_weights_sources=self.SOURCES,
+            model_weights_repositories={
+                "modelscope": {"repository": "a/b", "revision": "2" * 40},
+                "git": {"repository": "a/b"},
+            },
+        )
+        assert found is there
+        assert self.template("{{ __model_weights_there }}", __model_weights_seen={"folders": []}) is False
+
+    @pytest.mark.parametrize(
+        ("directory", "key"),
+        [("Qwen3-8B", "qwen3-8b"), ("a_b..C.", "a-b.c"), ("x" * 128, "x" * 128), ("Model__-", "model")],
+    )
+    def test_every_folder_of_the_catalogue_is_a_jobs_key(self, directory: str, key: str) -> None:
+        from ansible.module_utils.gaudi import jobs
+
+        assert self.template("{{ __model_weights_key }}", model_weights_directory=directory) == key
+        assert jobs.check_key(f"verify.{key}")

@@ -13,18 +13,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-import urllib3
-
 from . import contents, manifest, record
-from .hubs import Hub
+from .hubs import connect, pool_for
 from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose, human
 from .progress import Progress
 from .record import Entry, Manifest
 from .request import Request, Source
-from .transfer import RateLimit, Transfer, size
-
-# Seconds between tries to list a source that is busy or away; what is listed is fetched with more patience.
-LISTING_PAUSES = (1.0, 2.0, 4.0, 8.0)
+from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -60,8 +55,17 @@ def standing(wish: Request) -> Manifest | None:
 
 
 def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
-    """Commits that are accepted; a branch accepts what is there, since nobody said what it should be."""
-    return {source.revision if source.pinned else done.revision for source in wish.sources}
+    """Commits that are accepted; a branch accepts what is there, since nobody said what it should be.
+
+    The source it came from decides, if it is still one: others call the same content by other commits.
+    """
+    same = [source for source in wish.sources if source.name == done.source] or list(wish.sources)
+    return {source.revision if source.pinned else done.revision for source in same}
+
+
+def revision_of(source: Source, done: Manifest) -> str:
+    """The revision to repair from: the recorded one where it means something, the source's own elsewhere."""
+    return done.revision if source.repository == done.repository and not source.pinned else source.revision
 
 
 @contextlib.contextmanager
@@ -112,21 +116,13 @@ class Fetch:
         self.source = source
         self.progress = progress
         self.stop = stop
-        self.hub = Hub(source)
-        self.transfer = Transfer(pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop)
+        self.hub = connect(source, wish.staging / record.SCRATCH)
+        patience = PATIENCE_SECONDS if len(wish.sources) == 1 else HASTE_SECONDS
+        self.transfer = Transfer(pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience)
 
     def files(self) -> list[RemoteFile]:
-        """What is wanted of what the source has; a source that is busy or away is asked again."""
-        for pause in (*LISTING_PAUSES, None):
-            try:
-                found = choose(self.hub.files(), self.wish.include, self.wish.exclude)
-            except SourceFailure as failure:
-                if pause is None or not failure.passing:
-                    raise
-                if self.stop.wait(pause):
-                    raise Stopped from failure
-            else:
-                break
+        """What is wanted of what the source has."""
+        found = choose(self.hub.files(), self.wish.include, self.wish.exclude)
         if self.wish.measured_cards:
             contents.check_measurements((file.name for file in found), self.wish.measured_cards)
         return found
@@ -135,7 +131,11 @@ class Fetch:
         """Bring one file into the staging folder, checked."""
         target = self.wish.staging / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        sha256 = self.transfer.fetch(file, self.hub.place(file), target, self.progress.advance)
+        content = self.hub.content(file)
+        if content is not None:
+            self.progress.advance(len(content) - size(target))
+            target.write_bytes(content)
+        sha256 = self.transfer.fetch(file, self.hub.place, target, self.progress.advance)
         if file.name.endswith(".safetensors"):
             contents.check_safetensors(target, file.name)
         return Entry(file.name, file.size, sha256)
@@ -158,16 +158,10 @@ class Fetch:
         return Manifest(self.source.name, self.source.repository, self.hub.revision, now(), ordered)
 
 
-def pool_for(source: Source, jobs: int) -> urllib3.PoolManager:
-    """Connections to a source, through its proxy if it has one."""
-    if source.proxy:
-        return urllib3.ProxyManager(source.proxy, maxsize=jobs)
-    return urllib3.PoolManager(maxsize=jobs)
-
-
 def publish(wish: Request, made: Manifest) -> None:
     """Make the staging folder the model, in one rename."""
     wanted = {file.name for file in made.files}
+    shutil.rmtree(wish.staging / record.SCRATCH, ignore_errors=True)
     for path in wish.staging.rglob("*"):
         name = path.relative_to(wish.staging).as_posix()
         if not path.is_dir() and name not in wanted and not name.startswith(record.FOLDER + "/"):
@@ -255,20 +249,44 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
                 return summary(wish, done, progress)
             wrong = look
         progress.received = 0
+
+        def from_source(source: Source) -> dict[str, Any]:
+            if done is not None:
+                repair(Fetch(wish, replace(source, revision=revision_of(source, done)), progress, stop), done, wrong)
+                return summary(wish, done, progress, repaired=wrong)
+            fetching = Fetch(wish, source, progress, stop)
+            made = fetching.all(fetching.files())
+            publish(wish, made)
+            return summary(wish, made, progress)
+
+        return first_that_serves(wish, from_source, progress, stop)
+
+
+def first_that_serves(
+    wish: Request, work: Callable[[Source], dict[str, Any]], progress: Progress, stop: Stop
+) -> dict[str, Any]:
+    """Ask the sources in their order; all of them again, with patience, while one is only away. Raises Refusal."""
+    deadline, pause, arrived = stop.clock() + HASTE_SECONDS, FIRST_PAUSE, 0
+    said: set[str] = set()
+    while True:
         failures = []
         for source in wish.sources:
             try:
-                if done is not None:
-                    repair(Fetch(wish, replace(source, revision=done.revision), progress, stop), done, wrong)
-                    return summary(wish, done, progress, repaired=wrong)
-                fetching = Fetch(wish, source, progress, stop)
-                made = fetching.all(fetching.files())
-                publish(wish, made)
-                return summary(wish, made, progress)
+                return work(source)
             except SourceFailure as failure:
-                print(failure, flush=True)
-                failures.append(str(failure))
-    raise Refusal(f"no source can serve {wish.target.name}: {'; '.join(failures)}")
+                failures.append(failure)
+                if str(failure) not in said:
+                    print(failure, flush=True)
+                    said.add(str(failure))
+            if progress.received > arrived:  # something came: a source lives
+                arrived, pause = progress.received, FIRST_PAUSE
+                deadline = stop.clock() + PATIENCE_SECONDS - failures[-1].waited
+        asked = max(failure.retry_after or 0.0 for failure in failures)
+        if not any(failure.passing for failure in failures) or stop.clock() + max(pause, asked) > deadline:
+            raise Refusal(f"no source can serve {wish.target.name}: {'; '.join(map(str, failures))}")
+        if stop.wait(asked or pause):
+            raise Stopped
+        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:

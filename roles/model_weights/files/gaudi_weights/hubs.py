@@ -1,82 +1,57 @@
-"""What the hub's library is for: list the files of a revision with sizes and checksums, and say where they lie."""
+"""What every kind of source does: list the files of a revision with sizes and checksums, and say where they lie."""
 
 from __future__ import annotations
 
-import httpx2
-from huggingface_hub import HfApi, errors, hf_hub_url, set_client_factory
+from abc import ABC, abstractmethod
+from pathlib import Path
 
-from .model import RemoteFile, SourceFailure
+import urllib3
+
+from .model import RemoteFile
 from .request import Source
 from .transfer import Place
 
-TIMEOUT = 60.0  # seconds for one question to a hub
 
-
-class Hub:
-    """One source, ready to be asked. The revision is the commit the files are of once they are listed."""
+class Hub(ABC):
+    """One source, ready to be asked. The revision is the commit the files are of once they are listed, where the
+    source says which that is."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.token = source.token()
-        # Sources are asked one after the other, so the library's one client can be each one's in turn. It takes
-        # nothing from the environment: where requests go is the inventory's to say.
-        set_client_factory(lambda: httpx2.Client(proxy=source.proxy, follow_redirects=True, trust_env=False))
-        # False: without a token of ours, none that lies in somebody's home is sent either.
-        self.api = HfApi(endpoint=source.endpoint, token=self.token or False, library_name="gaudi-serving")
         self.revision = source.revision
+        self.where = f"{source.name} ({source.endpoint}): {source.repository}"
 
+    @abstractmethod
     def files(self) -> list[RemoteFile]:
         """All files of the revision. Raises SourceFailure with what to do."""
-        source = self.source
-        where = f"{source.name} ({source.endpoint}): {source.repository}"
-        try:
-            info = self.api.model_info(
-                source.repository, revision=source.revision, files_metadata=True, timeout=TIMEOUT
-            )
-        except errors.GatedRepoError as error:
-            raise SourceFailure(
-                f"{where} is gated: accept its licence with an account on the hub, and give this source a token of it"
-            ) from error
-        except errors.RevisionNotFoundError as error:
-            raise SourceFailure(
-                f"{where} has no revision {source.revision}: pin one that exists in catalog/models"
-            ) from error
-        except errors.RepositoryNotFoundError as error:
-            token = "and a token was sent, which may be the wrong one" if self.token else "and no token was sent"
-            raise SourceFailure(f"{where} does not exist or is private, {token}") from error
-        except errors.HfHubHTTPError as error:
-            status = error.response.status_code
-            if status in (401, 403):
-                raise SourceFailure(f"{where} refuses the token (status {status}): give this source another") from error
-            raise SourceFailure(
-                f"{where} cannot be listed: status {status}", passing=status == 429 or status >= 500
-            ) from error
-        except (httpx2.HTTPError, OSError) as error:
-            raise SourceFailure(f"{where} cannot be reached: {first_line(error)}", passing=True) from error
-        if not info.sha:
-            raise SourceFailure(f"{where} does not say which commit {source.revision} is")
-        # A branch becomes the commit it names now: what is listed and what is fetched are the same.
-        self.revision = info.sha
-        found = []
-        for sibling in info.siblings or []:
-            if sibling.size is None:
-                raise SourceFailure(f"{where} does not tell the size of {sibling.rfilename!r}")
-            found.append(
-                RemoteFile(
-                    name=sibling.rfilename,
-                    size=sibling.size,
-                    sha256=sibling.lfs.sha256 if sibling.lfs else None,
-                    blob=None if sibling.lfs else sibling.blob_id,
-                )
-            )
-        return found
 
+    @abstractmethod
     def place(self, file: RemoteFile) -> Place:
-        """The resolve address; the token is for the hub, not for where it redirects to."""
-        url = hf_hub_url(self.source.repository, file.name, revision=self.revision, endpoint=self.source.endpoint)
-        return Place(url, {"Authorization": f"Bearer {self.token}"} if self.token else {})
+        """Where a file's bytes are now; asked again for every try, since signed addresses expire."""
+
+    def content(self, file: RemoteFile) -> bytes | None:
+        """The content of a file that came with the list, None for all others. It is checked like any other."""
+        return None
 
 
-def first_line(error: Exception) -> str:
-    """The first line of an error, which is the sentence; the rest is for programmers."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def pool_for(source: Source, connections: int) -> urllib3.PoolManager:
+    """Connections to a source, through its proxy if it has one; nothing is taken from the environment."""
+    if source.proxy:
+        return urllib3.ProxyManager(source.proxy, maxsize=connections)
+    return urllib3.PoolManager(maxsize=connections)
+
+
+def connect(source: Source, scratch: Path) -> Hub:
+    """The hub of a source; scratch is a folder of its own for what it has to put somewhere."""
+    # Imported when needed: each library costs memory and a part of a second.
+    if source.kind == "modelscope":
+        from .hub_modelscope import ModelScope
+
+        return ModelScope(source, scratch)
+    if source.kind == "git":
+        from .hub_git import Git
+
+        return Git(source, scratch)
+    from .hub_huggingface import HuggingFace
+
+    return HuggingFace(source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,13 +19,15 @@ class Refusal(Exception):
 class SourceFailure(Exception):
     """One source cannot serve; another one may. The text is one sentence for a person.
 
-    passing: asking again later may help; retry_after: seconds the source asked for.
+    passing: asking again later may help; retry_after: seconds the source asked for; waited: seconds that were waited
+    for it in vain.
     """
 
-    def __init__(self, text: str, passing: bool = False, retry_after: float | None = None) -> None:
+    def __init__(self, text: str, passing: bool = False, retry_after: float | None = None, waited: float = 0.0) -> None:
         super().__init__(text)
         self.passing = passing
         self.retry_after = retry_after
+        self.waited = waited
 
 
 class Stopped(Exception):
@@ -32,9 +35,16 @@ class Stopped(Exception):
 
 
 class Stop(threading.Event):
-    """Tells all threads to end: because somebody asked, which stays so, or because one of them failed."""
+    """Tells all threads to end: because somebody asked, which stays so, or because one of them failed.
+
+    Pauses are waited for here, and the time is asked here, so that a test can let ten minutes pass in none.
+    """
 
     asked = False
+
+    def clock(self) -> float:
+        """Seconds that go by while wait() waits."""
+        return time.monotonic()
 
     def ask(self) -> None:
         """End this program."""

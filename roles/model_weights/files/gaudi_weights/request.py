@@ -11,14 +11,17 @@ from typing import Any
 from .model import Refusal
 from .record import STAGING_SUFFIX
 
+KINDS = ("huggingface", "modelscope", "git")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One Hugging Face hub, or a mirror that speaks its interface.
+    """One place a model can come from.
 
-    The token lies in a root-only file; only its path is known here. revision: a commit id, or a branch.
+    kind: huggingface (the hub, or a mirror that speaks its interface), modelscope, or git (any host of git-lfs, at
+    endpoint/repository). The token lies in a root-only file; only its path is known here. revision: a commit id, a
+    branch or a tag. user: who the token belongs to, where git asks for both.
     """
 
     name: str
@@ -27,6 +30,8 @@ class Source:
     revision: str
     token_file: Path | None
     proxy: str | None
+    kind: str = "huggingface"
+    user: str = "oauth2"
 
     def token(self) -> str | None:
         """The token itself, read when it is needed and kept in no record."""
@@ -71,6 +76,13 @@ class Request:
         return self.target.with_name(self.target.name + STAGING_SUFFIX)
 
 
+def known_kind(kind: str) -> str:
+    """A kind of source this program has; raises ValueError for another."""
+    if kind not in KINDS:
+        raise ValueError(f"a source is of kind {kind!r}, and can be {', '.join(KINDS)}")
+    return kind
+
+
 def load(path: Path) -> Request:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
@@ -85,6 +97,8 @@ def load(path: Path) -> Request:
                     revision=str(entry["revision"]),
                     token_file=Path(entry["token_file"]) if entry.get("token_file") else None,
                     proxy=entry.get("proxy") or None,
+                    kind=known_kind(entry["kind"]),
+                    user=entry.get("user") or "oauth2",
                 )
                 for entry in content["sources"]
             ),

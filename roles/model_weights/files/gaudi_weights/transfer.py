@@ -21,7 +21,8 @@ BLOCK = 512 * 1024  # bytes
 CONNECT_SECONDS = 15.0
 # A source that sends nothing for so long is given up for this try; a slow trickle is not nothing.
 SILENCE_SECONDS = 60.0
-PATIENCE_SECONDS = 900.0  # how long a source may be gone before it is given up; ten minutes happen
+PATIENCE_SECONDS = 900.0  # how long the only source may be gone before it is given up; ten minutes happen
+HASTE_SECONDS = 60.0  # the same before anything has come, and where another source is asked then
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 MOST_ASKED = 60.0  # seconds of a server's wish to wait that are granted
@@ -87,19 +88,22 @@ class Checksums:
 class Transfer:
     """Fetches files of one source over shared connections."""
 
-    def __init__(self, pool: urllib3.PoolManager, limit: RateLimit, stop: Stop) -> None:
+    def __init__(self, pool: urllib3.PoolManager, limit: RateLimit, stop: Stop, patience: float) -> None:
         self.pool = pool
         self.limit = limit
         self.stop = stop
+        self.patience = patience  # seconds a source may be gone
 
-    def fetch(self, file: RemoteFile, place: Place, target: Path, advance: Callable[[int], None]) -> str:
-        """Bring a file to target and return its SHA-256.
+    def fetch(
+        self, file: RemoteFile, place: Callable[[RemoteFile], Place], target: Path, advance: Callable[[int], None]
+    ) -> str:
+        """Bring a file to target and return its SHA-256. Every try asks for its place.
 
         What lies in target already is kept, read again for its checksum, and continued. Raises SourceFailure when
         the source stays away, refuses, or keeps sending other bytes than it states; OSError for a disk that takes
         no more; Stopped.
         """
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = self.stop.clock() + self.patience
         pause, wrong = FIRST_PAUSE, 0
         while True:
             before = size(target)
@@ -117,17 +121,21 @@ class Transfer:
                     raise
                 failure, asked = error, getattr(error, "retry_after", None)
             if size(target) > before:  # something came: the source lives
-                deadline, pause = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE
-            if time.monotonic() + (asked or pause) > deadline:
+                deadline, pause = self.stop.clock() + self.patience, FIRST_PAUSE
+            if self.stop.clock() + (asked or pause) > deadline:
                 raise SourceFailure(
-                    f"{file.name} could not be fetched for {PATIENCE_SECONDS:.0f} s ({failure}); what has arrived is "
-                    "kept, run the same again when the source is back"
+                    f"{file.name} could not be fetched for {self.patience:.0f} s ({failure}); what has arrived is "
+                    "kept, run the same again when the source is back",
+                    passing=True,
+                    waited=self.patience,
                 ) from failure
             if self.stop.wait(asked or pause):
                 raise Stopped
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _once(self, file: RemoteFile, place: Place, target: Path, advance: Callable[[int], None]) -> str:
+    def _once(
+        self, file: RemoteFile, place: Callable[[RemoteFile], Place], target: Path, advance: Callable[[int], None]
+    ) -> str:
         """One try, from where the last one stopped."""
         checksums = Checksums(file)
         with target.open("a+b", buffering=0) as out:
@@ -140,7 +148,7 @@ class Transfer:
             if have > file.size:
                 raise Wrong(f"{human(have)} are there, the source states {human(file.size)}")
             if have < file.size:
-                for block in self._receive(file, place, have):
+                for block in self._receive(file, place(file), have):
                     checksums.add(block)
                     view = memoryview(block)
                     while view:

@@ -1,0 +1,85 @@
+"""Hugging Face, and every mirror that speaks its interface: its library lists, authenticates and resolves."""
+
+from __future__ import annotations
+
+import time
+
+import httpx2
+from huggingface_hub import HfApi, errors, hf_hub_url, set_client_factory
+
+from .hubs import Hub
+from .model import RemoteFile, SourceFailure
+from .request import Source
+from .transfer import Place, pause_asked
+
+TIMEOUT = 60.0  # seconds for one question to a hub
+
+
+class HuggingFace(Hub):
+    """One hub that speaks this interface."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.token = source.token()
+        # Sources are asked one after the other, so the library's one client can be each one's in turn. It takes
+        # nothing from the environment: where requests go is the inventory's to say.
+        set_client_factory(lambda: httpx2.Client(proxy=source.proxy, follow_redirects=True, trust_env=False))
+        # False: without a token of ours, none that lies in somebody's home is sent either.
+        self.api = HfApi(endpoint=source.endpoint, token=self.token or False, library_name="gaudi-serving")
+
+    def files(self) -> list[RemoteFile]:
+        """All files of the revision. Raises SourceFailure with what to do."""
+        source, where = self.source, self.where
+        try:
+            info = self.api.model_info(
+                source.repository, revision=source.revision, files_metadata=True, timeout=TIMEOUT
+            )
+        except errors.GatedRepoError as error:
+            raise SourceFailure(
+                f"{where} is gated: accept its licence with an account on the hub, and give this source a token of it"
+            ) from error
+        except errors.RevisionNotFoundError as error:
+            raise SourceFailure(
+                f"{where} has no revision {source.revision}: pin one that exists in catalog/models"
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            token = "and a token was sent, which may be the wrong one" if self.token else "and no token was sent"
+            raise SourceFailure(f"{where} does not exist or is private, {token}") from error
+        except errors.HfHubHTTPError as error:
+            status = error.response.status_code
+            if status in (401, 403):
+                raise SourceFailure(f"{where} refuses the token (status {status}): give this source another") from error
+            raise SourceFailure(
+                f"{where} cannot be listed: status {status}",
+                passing=status == 429 or status >= 500,
+                retry_after=pause_asked(error.response.headers.get("Retry-After"), time.time()),
+            ) from error
+        except (httpx2.HTTPError, OSError) as error:
+            raise SourceFailure(f"{where} cannot be reached: {first_line(error)}", passing=True) from error
+        if not info.sha:
+            raise SourceFailure(f"{where} does not say which commit {source.revision} is")
+        # A branch becomes the commit it names now: what is listed and what is fetched are the same.
+        self.revision = info.sha
+        found = []
+        for sibling in info.siblings or []:
+            if sibling.size is None:
+                raise SourceFailure(f"{where} does not tell the size of {sibling.rfilename!r}")
+            found.append(
+                RemoteFile(
+                    name=sibling.rfilename,
+                    size=sibling.size,
+                    sha256=sibling.lfs.sha256 if sibling.lfs else None,
+                    blob=None if sibling.lfs else sibling.blob_id,
+                )
+            )
+        return found
+
+    def place(self, file: RemoteFile) -> Place:
+        """The resolve address; the token is for the hub, not for where it redirects to."""
+        url = hf_hub_url(self.source.repository, file.name, revision=self.revision, endpoint=self.source.endpoint)
+        return Place(url, {"Authorization": f"Bearer {self.token}"} if self.token else {})
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error, which is the sentence; the rest is for programmers."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,371 @@
+"""Each kind of source: its stand-in as the real client sees it, and the downloader against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gaudi_weights import fetch, hub_git, manifest
+from gaudi_weights.model import Refusal, SourceFailure, Stop
+from gaudi_weights.progress import Progress
+from gaudi_weights.request import Source
+from modelscope_hub import HubApi, HubConfig
+
+from simulator import host
+from simulator.hub import git
+from simulator.hub.modelscope import ModelScope
+from simulator.hub.server import Fault, Hub, running
+from tests.unit.weights.models import MODEL, SERVED, Leap, safetensors, source, wish, write_model
+
+KINDS = ("huggingface", "modelscope", "git")
+SECOND = "model-00002-of-00003.safetensors"
+
+
+def serve(kind: str, tmp_path: Path) -> Any:
+    """A hub of a kind that serves while the block runs; without a model yet."""
+    fronts = {"modelscope": ModelScope, "git": type("Host", (git.GitHost,), {"root": tmp_path / "bare"})}
+    return running(front=fronts.get(kind))
+
+
+def publish(kind: str, hub: Hub, folder: Path, name: str = MODEL) -> str:
+    """Make a folder's files the newest commit on a hub; returns the commit's id."""
+    if kind == "git":
+        return git.publish(hub, name, folder, hub.servers[0].RequestHandlerClass.root).main  # type: ignore[attr-defined]
+    return hub.repository(name, folder).main
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Every kind of source in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def served(kind: str, tmp_path: Path) -> Iterator[Hub]:
+    """A hub of this kind with the small model."""
+    with serve(kind, tmp_path) as hub:
+        publish(kind, hub, write_model(tmp_path / "hub"))
+        yield hub
+
+
+def token_file(tmp_path: Path, token: str) -> Path:
+    path = tmp_path / "token"
+    path.write_text(token + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def same(folder: Path, original: Path) -> None:
+    """Exactly what is served is there, byte for byte."""
+    done = manifest.load(folder)
+    assert done is not None
+    assert {file.name for file in done.files} == SERVED
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert there == {*SERVED, ".gaudi-serving/manifest.json"}
+    for name in SERVED:
+        assert (folder / name).read_bytes() == (original / name).read_bytes()
+
+
+class TestEveryKind:
+    """What does not depend on where a model comes from."""
+
+    @pytest.mark.parametrize("branch", [False, True])
+    def test_a_model_arrives_whole_with_its_record(
+        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, branch: bool
+    ) -> None:
+        name = "master" if kind == "modelscope" else "main"
+        asked = wish(tmp_path, source(served, kind=kind, **({"revision": name} if branch else {})))
+        result = fetch.fetch(asked, progress, stop)
+        same(asked.target, tmp_path / "hub")
+        # ModelScope does not say which commit a branch is.
+        known = served.repositories[MODEL].main
+        assert result["revision"] == ("master" if branch and kind == "modelscope" else known)
+        assert progress.done == progress.total == result["bytes"]
+        served.seen.clear()
+        assert fetch.fetch(asked, Progress(None), stop)["received"] == 0
+        assert served.seen == []
+        fetch.verify(asked, Progress(None), stop)
+
+    def test_a_cut_connection_is_continued_at_the_byte(
+        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    ) -> None:
+        served.faults = [Fault(name=SECOND, cut_after=300_000)]
+        asked = wish(tmp_path, source(served, kind=kind))
+        fetch.fetch(asked, progress, stop)
+        same(asked.target, tmp_path / "hub")
+        assert "bytes=300000-" in [seen.range for seen in served.seen]
+        assert progress.received == progress.total
+
+    @pytest.mark.parametrize("where", ["list", "resolve", "content"])
+    @pytest.mark.parametrize("status", [429, 503])
+    def test_busy_and_broken_answers_are_waited_out(
+        self,
+        kind: str,
+        served: Hub,
+        tmp_path: Path,
+        progress: Progress,
+        monkeypatch: pytest.MonkeyPatch,
+        where: str,
+        status: int,
+    ) -> None:
+        # The ModelScope library waits by itself, in its own clock.
+        monkeypatch.setattr("modelscope_hub._legacy_api.REPO_TREE_PAGE_RETRY_MAX_DELAY_SECONDS", 0.05)
+        served.faults = [Fault(where=where, status=status, times=2)]
+        asked = wish(tmp_path, source(served, kind=kind))
+        fetch.fetch(asked, progress, Leap())
+        same(asked.target, tmp_path / "hub")
+        assert served.faults[0].times == 0
+
+    @pytest.mark.parametrize("change", [{"revision": "0" * 40}, {"repository": "maker/Nothing"}])
+    def test_what_is_not_there_is_a_sentence(
+        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, change: dict[str, str]
+    ) -> None:
+        asked = wish(tmp_path, source(served, kind=kind, **change))
+        with pytest.raises(Refusal, match=r"(has no revision|does not exist)") as refused:
+            fetch.fetch(asked, progress, stop)
+        assert next(iter(change.values())) in str(refused.value)
+        assert not asked.target.exists()
+
+    def test_a_gated_model_wants_a_token_and_a_wrong_one_is_named(
+        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    ) -> None:
+        served.repositories[MODEL].gated = True
+        served.tokens = {"right"}
+        asked = wish(tmp_path, source(served, kind=kind))
+        with pytest.raises(Refusal, match="token"):
+            fetch.fetch(asked, progress, stop)
+        with_token = replace(asked.sources[0], token_file=token_file(tmp_path, "wrong"))
+        with pytest.raises(Refusal, match="refuses the token") as refused:
+            fetch.fetch(replace(asked, sources=(with_token,)), progress, stop)
+        assert "wrong" not in str(refused.value)
+        token_file(tmp_path, "right")
+        fetch.fetch(replace(asked, sources=(with_token,)), Progress(None), stop)
+        same(asked.target, tmp_path / "hub")
+        # It goes to the hub only, never to where that redirects.
+        assert "right" in {seen.token for seen in served.seen if seen.where == "hub"}
+        assert {seen.token for seen in served.seen if seen.where == "delivery"} == {None}
+
+    def test_nothing_is_taken_from_the_environment(
+        self,
+        kind: str,
+        served: Hub,
+        tmp_path: Path,
+        progress: Progress,
+        stop: Stop,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        (home / ".netrc").write_text("default login me password stolen\n")
+        for name in ("HF_TOKEN", "MODELSCOPE_API_TOKEN"):
+            monkeypatch.setenv(name, "stolen")
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, "http://127.0.0.1:1")
+        monkeypatch.setenv("HOME", str(home))
+        fetch.fetch(wish(tmp_path, source(served, kind=kind)), progress, stop)
+        assert {seen.token for seen in served.seen} == {None}
+        assert os.environ["http_proxy"] == "http://127.0.0.1:1"
+
+    def test_a_proxy_is_used(self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+        # The front server is its own proxy, but not the delivery network's: only small files come this way.
+        asked = wish(tmp_path, source(served, kind=kind, proxy=served.endpoint), include=("config.json",))
+        fetch.fetch(asked, progress, stop)
+        assert served.seen
+        assert all(seen.proxied for seen in served.seen)
+
+    def test_a_damaged_file_is_mended_from_it(
+        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    ) -> None:
+        asked = wish(tmp_path, source(served, kind=kind))
+        fetch.fetch(asked, progress, stop)
+        (asked.target / SECOND).unlink()
+        (asked.target / "config.json").unlink()
+        assert fetch.fetch(asked, Progress(None), stop)["repaired"] == ["config.json", SECOND]
+        same(asked.target, tmp_path / "hub")
+
+
+class TestMixed:
+    """Sources of several kinds, in order."""
+
+    @pytest.mark.parametrize("second", ["modelscope", "git"])
+    def test_the_next_kind_continues_with_the_bytes_that_are_there(
+        self, hub: Hub, tmp_path: Path, progress: Progress, second: str
+    ) -> None:
+        shards = [name for name in SERVED if name.endswith(".safetensors")]
+        hub.faults = [Fault(name=name, cut_after=400_000) for name in shards]
+        hub.faults += [Fault(name=name, status=503, times=999) for name in shards]
+        with serve(second, tmp_path) as other:
+            publish(second, other, tmp_path / "hub")
+            first = source(hub, name="huggingface")
+            then = source(other, name="other", kind=second)
+            asked = wish(tmp_path, first, then)
+            result = fetch.fetch(asked, progress, Leap())
+            assert result["source"] == "other"
+            same(asked.target, tmp_path / "hub")
+            assert "bytes=400000-" in [seen.range for seen in other.seen]
+        # What the first one sent is not asked for again, to the byte.
+        assert progress.received == sum((tmp_path / "hub" / name).stat().st_size for name in SERVED)
+
+    def test_what_is_called_alike_and_is_another_file_is_fetched_again(
+        self, hub: Hub, tmp_path: Path, progress: Progress
+    ) -> None:
+        """The same weights, and a page of text that each hub writes for itself."""
+        hub.faults = [Fault(name="*.safetensors", status=404, where="resolve", times=9)]
+        theirs = write_model(tmp_path / "theirs")
+        (theirs / "config.json").write_text('{"model_type": "qwen2" }')
+        with serve("modelscope", tmp_path) as other:
+            publish("modelscope", other, theirs)
+            asked = wish(tmp_path, source(hub, name="huggingface"), source(other, name="other", kind="modelscope"))
+            fetch.fetch(asked, progress, Leap())
+        same(asked.target, theirs)
+
+    def test_the_pin_that_counts_is_that_of_where_it_came_from(
+        self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    ) -> None:
+        asked = wish(tmp_path, source(hub, name="huggingface"))
+        fetch.fetch(asked, progress, stop)
+        other = source(hub, name="other", kind="modelscope", revision="master")
+        both = replace(asked, sources=(asked.sources[0], other))
+        assert fetch.fetch(both, Progress(None), stop)["received"] == 0
+        moved = replace(asked.sources[0], revision="1" * 40)
+        with pytest.raises(Refusal, match="another one is asked for"):
+            fetch.fetch(replace(asked, sources=(moved, other)), Progress(None), stop)
+
+
+def test_the_modelscope_library_downloads_a_whole_repository(tmp_path: Path) -> None:
+    with serve("modelscope", tmp_path) as hub:
+        publish("modelscope", hub, write_model(tmp_path / "hub"))
+        api = HubApi(HubConfig(endpoint=hub.endpoint, token="", cache_dir=tmp_path, config_dir=tmp_path / "config"))
+        there = Path(api.download_repo(MODEL, "model", local_dir=tmp_path / "there"))
+        for file in (tmp_path / "hub").rglob("*"):
+            if file.is_file():
+                assert (there / file.relative_to(tmp_path / "hub")).read_bytes() == file.read_bytes()
+
+
+class TestGit:
+    """What only git has."""
+
+    @pytest.fixture
+    def kind(self) -> str:
+        return "git"
+
+    def test_git_and_git_lfs_clone_from_the_stand_in(self, served: Hub, tmp_path: Path) -> None:
+        host.install_packages({"git-lfs": "git-lfs"}, print)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+        subprocess.run(["git", "lfs", "install"], env=environment, check=True, capture_output=True)
+        command = ["git", "clone", "--quiet", f"{served.endpoint}/{MODEL}.git", str(tmp_path / "there")]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        for file in (tmp_path / "hub").rglob("*"):
+            if file.is_file():
+                assert (tmp_path / "there" / file.relative_to(tmp_path / "hub")).read_bytes() == file.read_bytes()
+
+    @pytest.mark.parametrize("suffix", ["", ".git"])
+    def test_both_ways_to_write_an_address_work(
+        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, suffix: str
+    ) -> None:
+        fetch.fetch(wish(tmp_path, source(served, kind="git", repository=MODEL + suffix)), progress, stop)
+
+    def test_an_earlier_commit_is_fetched_when_it_is_pinned(
+        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    ) -> None:
+        first = served.repositories[MODEL].main
+        newer = write_model(tmp_path / "newer")
+        (newer / SECOND).write_bytes(safetensors(1000, 7))
+        assert publish("git", served, newer) != first
+        asked = wish(tmp_path, source(served, kind="git", revision=first))
+        fetch.fetch(asked, progress, stop)
+        same(asked.target, tmp_path / "hub")
+
+    def test_only_pointers_come_with_the_list(self, served: Hub, tmp_path: Path) -> None:
+        asked = hub_git.Git(source(served, kind="git"), tmp_path / "scratch")
+        listed = {file.name: file for file in asked.files()}
+        assert listed[SECOND].sha256 is not None
+        assert listed["config.json"].sha256 is None
+        brought = sum(path.stat().st_size for path in (tmp_path / "scratch").rglob("*") if path.is_file())
+        assert brought < 100_000 < listed[SECOND].size
+
+    def test_a_secret_is_nowhere_but_in_its_file(
+        self,
+        served: Hub,
+        tmp_path: Path,
+        progress: Progress,
+        stop: Stop,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        secret = f"glpat-{secrets.token_hex(16)}"
+        served.repositories[MODEL].gated = True
+        served.tokens = {secret}
+        path = token_file(tmp_path, secret)
+        started = []
+        run = subprocess.run
+
+        def watch(command: list[str], **more: Any) -> Any:
+            done = run(command, **more)
+            started.append(json.dumps([command, more["env"]]))
+            for file in (tmp_path / "models").rglob("*"):
+                if file.is_file():
+                    assert secret.encode() not in file.read_bytes(), file
+            return done
+
+        monkeypatch.setattr(subprocess, "run", watch)
+        fetch.fetch(wish(tmp_path, source(served, kind="git", token_file=path)), progress, stop)
+        assert len(started) > 3
+        assert secret not in "".join(started)
+        assert all(secret not in seen.path for seen in served.seen)
+
+    def test_credentials_are_for_their_own_host(self, served: Hub, tmp_path: Path) -> None:
+        mine = source(served, kind="git", token_file=token_file(tmp_path, "x"), endpoint="https://git.example.com:8443")
+        helpers = [value for value in hub_git.Git(mine, tmp_path).environment().values() if value.endswith(".helper")]
+        assert helpers == ["credential.helper", "credential.https://git.example.com:8443.helper"]
+
+    def test_a_large_file_outside_git_lfs_is_refused_before_it_comes(
+        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(hub_git, "LARGEST", "1k")
+        (tmp_path / "hub/vocab.json").write_bytes(b"x" * 2000)
+        publish("git", served, tmp_path / "hub")
+        with pytest.raises(Refusal, match=r"has vocab\.json in git itself and not in git-lfs, larger than 1kB"):
+            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+
+    def test_a_pointer_without_its_object_is_named(
+        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    ) -> None:
+        commit = served.repositories[MODEL].commits[served.repositories[MODEL].main]
+        commit.pop(SECOND)
+        with pytest.raises(Refusal, match=f"does not have {SECOND}: Object does not exist"):
+            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+
+    def test_a_node_without_git_is_told(self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(SourceFailure, match="install the package git"):
+            hub_git.Git(source(served, kind="git"), tmp_path / "scratch").files()
+
+    @pytest.mark.parametrize(
+        ("text", "found"),
+        [
+            (b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12\n" % (b"a" * 64), True),
+            (
+                b"version https://git-lfs.github.com/spec/v1\next-0-x sha256:b\noid sha256:%s\nsize 0\n" % (b"a" * 64),
+                True,
+            ),
+            (b"version https://git-lfs.github.com/spec/v1\noid md5:%s\nsize 12\n" % (b"a" * 64), False),
+            (b"see version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12\n" % (b"a" * 64), False),
+        ],
+    )
+    def test_pointers(self, text: bytes, found: bool) -> None:
+        assert bool(hub_git.POINTER.fullmatch(text)) is found
+
+
+def test_a_kind_nobody_knows_is_refused(tmp_path: Path) -> None:
+    from gaudi_weights import request
+
+    with pytest.raises(ValueError, match="'ftp', and can be huggingface, modelscope, git"):
+        request.known_kind("ftp")
+    assert Source("a", "b", "c", "d", None, None).kind == "huggingface"
