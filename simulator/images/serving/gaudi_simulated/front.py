@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import cards, surface, warmup
+from . import cards, fp8, surface, warmup
 
 HERE = Path(__file__).resolve().parent
 RELEASE_FILE = HERE.parent / "release"
@@ -157,7 +157,7 @@ def warm_up(release: str, command: surface.Command, environment: Mapping[str, st
     if release == "1.16":
         # Its server has no buckets and warms nothing up.
         return
-    work = warmup.buckets(environment, limits_of(command), padding_limits=release.startswith("1.22"))
+    work = warmup.buckets(environment, limits_of(command), padding_limits=release.startswith(("1.22", "deepseek-r1")))
     for line in work.configuration:
         log(line, "bucketing.py")
     if environment.get("VLLM_SKIP_WARMUP", "false").lower() in ("1", "true"):
@@ -214,16 +214,17 @@ def main(arguments: list[str]) -> NoReturn:
         modules = cards.acquire(node, os.environ, command.number("--tensor-parallel-size", 1))
         log(f"given {record(release, given, os.environ, modules)}", "front.py")
         warm_up(release, command, os.environ, faults)
+        scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
+        model = fp8.readable(Path(command.text("--model")), Path(scratch, "model"))
     except (cards.AcquireError, warmup.BucketError) as error:
         fail(str(error))
     except ValueError as error:
         fail(f"ValueError: {error}")
-    server = translate(command, names)
+    server = ["--model", str(model), *translate(command, names)[2:]]
     if faults.get("wrong_answer"):
         server += ["--middleware", "gaudi_simulated.faults.WrongAnswer"]
     log(f"becoming the real vLLM for CPUs: {' '.join(word for word in server if word.startswith('--'))}", "front.py")
     sys.stdout.flush()
-    scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
     shutil.copytree(CACHE, f"{scratch}/vllm")
     os.execve(
         PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], real_environment(os.environ, scratch)
