@@ -42,6 +42,13 @@ options:
     type: str
     choices: [finished, started, followed, cancelled, read]
     default: finished
+  mounts_for:
+    description:
+      - Paths whose file systems must be mounted while the work runs (C(RequiresMountsFor=) of the unit). One that is
+        known to systemd and not mounted is mounted first, or the work is not started.
+    type: list
+    elements: path
+    default: []
   force:
     description: Do the work even if the same work succeeded before.
     type: bool
@@ -145,6 +152,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "command": {"type": "list", "elements": "str"},
     "environment": {"type": "dict", "default": {}},
     "inputs": {"type": "dict", "default": {}},
+    "mounts_for": {"type": "list", "elements": "path", "default": []},
     "state": {
         "type": "str",
         "choices": ["finished", "started", "followed", "cancelled", "read"],
@@ -157,6 +165,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 JOBS = Path("/var/lib/gaudi-serving/jobs")
+# Drop-ins of units that are started for the occasion live as long as the boot.
+UNITS = Path("/run/systemd/system")
 # Seconds between two looks while waiting; progress is written twice a second.
 LOOK_AGAIN = 0.5
 
@@ -210,6 +220,20 @@ def describe(module: AnsibleModule, wanted: str) -> None:
     temporary.replace(folder / "job.json")
 
 
+def require_mounts(module: AnsibleModule) -> None:
+    """Have the unit of this job depend on the file systems of the paths it was given."""
+    dropin = UNITS / f"gaudi-job@{module.params['key']}.service.d" / "mounts.conf"
+    wanted = jobs.mounts_dropin(module.params["mounts_for"])
+    if (dropin.read_text(encoding="utf-8") if dropin.exists() else "") == wanted:
+        return
+    if wanted:
+        dropin.parent.mkdir(parents=True, exist_ok=True)
+        dropin.write_text(wanted, encoding="utf-8")
+    else:
+        dropin.unlink()
+    systemctl(module, "daemon-reload")
+
+
 def request(module: AnsibleModule) -> bool:
     """Start the work unless it runs or is done; returns whether it was (or would be) started."""
     key, command = module.params["key"], module.params["command"]
@@ -233,6 +257,7 @@ def request(module: AnsibleModule) -> bool:
             describe(module, wanted)
             for left_over in ("progress.json", "state.json"):
                 (folder / left_over).unlink(missing_ok=True)
+            require_mounts(module)
             systemctl(module, "start", f"gaudi-job@{key}.service")
     return bool(todo == "start")
 

@@ -57,6 +57,20 @@ def decide(standing_now: str, recorded: str | None, wanted: str, force: bool) ->
     return "start"
 
 
+def mounts_dropin(paths: Sequence[str]) -> str:
+    """The text of a unit's drop-in that asks for the file systems of paths; empty without paths.
+
+    Raises ValueError for a path with a line break, which would end the setting.
+    """
+    for path in paths:
+        if any(ord(character) < 32 for character in path):
+            raise ValueError(f"{path!r} has a control character in it")
+    # systemd reads % as a specifier and \\ and " as its own.
+    quoted = [path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"') for path in paths]
+    lines = "".join(f'RequiresMountsFor="{path}"\n' for path in quoted)
+    return f"[Unit]\n{lines}" if lines else ""
+
+
 def human_bytes(size: float) -> str:
     """Bytes for people, in the decimal units disks and links are sold in."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -69,6 +69,15 @@ def test_what_to_do_about_a_request() -> None:
         jobs.decide("running", "a", "b", force=True)
 
 
+def test_a_job_waits_for_the_file_systems_of_its_paths() -> None:
+    assert jobs.mounts_dropin([]) == ""
+    assert jobs.mounts_dropin(["/data/a b", "/d%"]) == (
+        '[Unit]\nRequiresMountsFor="/data/a b"\nRequiresMountsFor="/d%%"\n'
+    )
+    with pytest.raises(ValueError, match="control character"):
+        jobs.mounts_dropin(["/data\nExecStart=/bin/sh"])
+
+
 def test_progress_as_text() -> None:
     text = jobs.progress_text(
         {"phase": "fetch", "done": 4.2e9, "total": 16.4e9, "unit": "bytes", "rate": 1e8, "eta": 122.0, "message": ""}
