@@ -2,9 +2,9 @@
 
     python -m benchmarks.fp8
 
-A generated checkpoint with DeepSeek's names and block scales, 8 shards, 4.2 GB. Everything is timed as whole
-processes, in turn, in one run; medians are printed. The torch baseline runs in the stand-in serving image, because
-torch comes with it.
+A generated checkpoint with DeepSeek's names, block scales and sizes, 8 shards, 4.3 GB. Everything is timed as whole
+processes, in turn, in one run; medians are printed, with processor time, since other work on the machine lengthens
+only the clock's. The torch baseline runs in the stand-in serving image, because torch comes with it.
 """
 
 from __future__ import annotations
@@ -17,172 +17,201 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from simulator import engine, images
 from simulator.settings import ROOT
 
 PROGRAM = ROOT / "roles" / "fp8_weights" / "files" / "fp8_convert.py"
-SHARDS, EXPERTS, ROWS, COLUMNS = 8, 36, 2048, 7168
+BASELINE = ROOT / "benchmarks" / "_fp8_torch.py"
+# DeepSeek-R1: 61 layers, the first three dense; an expert's up_proj is 2048 x 7168.
+SHARDS, LAYERS, DENSE, EXPERTS, ROWS, COLUMNS = 8, 61, 3, 5, 2048, 7168
 RUNS = 3
-BASELINE_RUNS = 1  # it takes half a minute and is not close
 WORKERS = 2
 # Required, from the project's own aims: 15 times the vendor's way and 0.6 of a copy in memory, 0.9 of a copy on disk.
 TORCH_RATIO, MEMORY_RATIO, DISK_RATIO = 15.0, 0.6, 0.9
-MEMORY_LIMIT = 150  # MB resident, of one worker
+MEMORY_LIMIT = 150  # MB resident, of any process
+
+# Runs a command and prints seconds, processor seconds and the largest resident memory (KiB) of any process in it. A
+# small process of its own: the kernel counts the memory of whoever starts a process as that process's.
+MEASURE = """
+import json, resource, subprocess, sys, time
+begun = time.monotonic()
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+seconds = time.monotonic() - begun
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([seconds, used.ru_utime, used.ru_stime, used.ru_maxrss]))
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, or the medians of several: seconds on the clock, of processor in user and kernel mode; MB resident."""
+
+    seconds: float
+    user: float
+    system: float
+    resident: float
+
+
+def tensors(layer: int) -> Iterator[tuple[str, str, list[int], bytes]]:
+    """Name, dtype, shape and data of a layer's tensors, in the order they are written."""
+    # One weight's bytes serve all: no FP8 NaN, every block reaching 448.
+    weight = bytes(code if code & 0x7F != 0x7F else 0x7E for code in range(256)) * (ROWS * COLUMNS >> 8)
+    scale = struct.pack("<f", 0.00123) * (ROWS // 128 * (COLUMNS // 128))
+    prefix = f"model.layers.{layer}"
+    for leaf in ("input_layernorm", "post_attention_layernorm"):
+        yield f"{prefix}.{leaf}.weight", "BF16", [COLUMNS], b"\x80\x3f" * COLUMNS
+    yield f"{prefix}.mlp.gate.weight", "BF16", [256, COLUMNS], b"\x23\x3c" * (256 * COLUMNS)
+    for expert in range(EXPERTS):
+        name = f"{prefix}.mlp.experts.{expert}.up_proj.weight"
+        yield name, "F8_E4M3", [ROWS, COLUMNS], weight
+        yield f"{name}_scale_inv", "F32", [ROWS // 128, COLUMNS // 128], scale
 
 
 def generate(folder: Path) -> int:
     """Write the checkpoint; returns its bytes."""
     folder.mkdir(parents=True)
-    # One weight's bytes serve all: no FP8 NaN, every block reaching 448.
-    weight = bytes(code if code & 0x7F != 0x7F else 0x7E for code in os.urandom(1 << 16)) * (ROWS * COLUMNS >> 16)
-    scale = struct.pack("<f", 0.00123) * (ROWS // 128 * (COLUMNS // 128))
     weight_map = {}
     for number in range(SHARDS):
         shard = f"model-{number + 1:05d}-of-{SHARDS:05d}.safetensors"
         header: dict[str, object] = {"__metadata__": {"format": "pt"}}
         position = 0
-        for expert in range(EXPERTS):
-            name = f"model.layers.{number * 7 + 3}.mlp.experts.{expert}.up_proj.weight"
-            for suffix, dtype, shape, size in (
-                ("", "F8_E4M3", [ROWS, COLUMNS], len(weight)),
-                ("_scale_inv", "F32", [ROWS // 128, COLUMNS // 128], len(scale)),
-            ):
-                entry = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + size]}
-                header[name + suffix], weight_map[name + suffix] = entry, shard
-                position += size
+        content = [tensor for layer in range(DENSE + number, LAYERS, SHARDS) for tensor in tensors(layer)]
+        for name, dtype, shape, data in content:
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + len(data)]}
+            weight_map[name] = shard
+            position += len(data)
         raw = json.dumps(header).encode()
         raw += b" " * (-len(raw) % 8)
         with (folder / shard).open("wb") as out:
             out.write(struct.pack("<Q", len(raw)) + raw)
-            for _ in range(EXPERTS):
-                out.write(weight)
-                out.write(scale)
+            for *_, data in content:
+                out.write(data)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def timed(command: list[str], result: Path) -> float:
-    """Seconds of one run of a command whose result is then removed."""
-    begun = time.monotonic()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    seconds = time.monotonic() - begun
+def measured(command: list[str], result: Path) -> Run:
+    """One run of a command whose result is then removed."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", MEASURE, *command], check=True, stdout=subprocess.PIPE, text=True
+    )
     shutil.rmtree(result)
-    return seconds
+    seconds, user, system, resident = json.loads(done.stdout)
+    return Run(seconds, user, system, resident * 1024 / 1e6)
 
 
-def ours(source: Path, target: Path, jobs: int = WORKERS) -> list[str]:
-    """The command under measurement."""
-    return [sys.executable, str(PROGRAM), str(source), str(target), "--jobs", str(jobs)]
+def ours(source: Path, target: Path, jobs: int) -> Callable[[], Run]:
+    """What is under measurement."""
+    return lambda: measured([sys.executable, str(PROGRAM), str(source), str(target), "--jobs", str(jobs)], target)
 
 
-def peak_of_workers(source: Path, target: Path) -> int:
-    """Largest resident memory of any worker in MB, read from the kernel's own high-water mark while it runs."""
-    process = subprocess.Popen(ours(source, target), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    peak = 0
-    while process.poll() is None:
-        try:
-            for pid in children.read_text().split():
-                for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                    if line.startswith("VmHWM:"):
-                        peak = max(peak, int(line.split()[1]) // 1000)
-        except FileNotFoundError:
-            continue  # a worker ended between the two looks
-        # Not a wait for anything: how often the mark is looked at.
-        time.sleep(0.05)
-    shutil.rmtree(target)
-    return peak
-
-
-def medians(runs: dict[str, Callable[[], float]]) -> dict[str, float]:
+def medians(runs: dict[str, Callable[[], Run]]) -> dict[str, Run]:
     """Medians of several commands, run in turn so that a drifting machine hits all alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    found: dict[str, list[Run]] = {name: [] for name in runs}
     for _ in range(RUNS):
         for name, run in runs.items():
-            seconds[name].append(run())
-    return {name: statistics.median(values) for name, values in seconds.items()}
+            found[name].append(run())
+    return {
+        name: Run(
+            statistics.median(one.seconds for one in ones),
+            statistics.median(one.user for one in ones),
+            statistics.median(one.system for one in ones),
+            max(one.resident for one in ones),
+        )
+        for name, ones in found.items()
+    }
 
 
-def torch_seconds(source: Path, target: Path) -> float:
-    """Seconds of the vendor's way, container start not counted."""
+def torch_run(source: Path, target: Path) -> Run:
+    """The vendor's way, once, as it takes half a minute and is not close; the container's start is not counted."""
     image = images.vllm(engine.ensure(), print)
-    python = ["/opt/venv/bin/python3", "/baseline.py", str(source), str(target), str(WORKERS)]
-    inner = (
-        f"import subprocess,time; t=time.monotonic(); subprocess.run({python!r}, check=True); print(time.monotonic()-t)"
-    )
-    mounts = ["-v", f"{source.parent}:{source.parent}", "-v", f"{ROOT}/benchmarks/_fp8_torch.py:/baseline.py:ro"]
-    command = ["docker", "run", "--rm", "--network", "none", *mounts, image, "/opt/venv/bin/python3", "-c", inner]
-    values = []
-    for _ in range(BASELINE_RUNS):
-        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        values.append(float(printed.split()[-1]))
-        shutil.rmtree(target)
-    return statistics.median(values)
+    python = "/opt/venv/bin/python3"
+    baseline = [python, "/baseline.py", str(source), str(target), str(WORKERS)]
+    mounts = ["-v", f"{source.parent}:{source.parent}", "-v", f"{BASELINE}:/baseline.py:ro"]
+    command = ["docker", "run", "--rm", "--network", "none", *mounts, image, python, "-c", MEASURE, *baseline]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    shutil.rmtree(target)
+    seconds, user, system, resident = json.loads(printed.splitlines()[-1])
+    return Run(seconds, user, system, resident * 1024 / 1e6)
 
 
-def row(name: str, seconds: float, size: int) -> None:
-    """One line of the table."""
-    print(f"  {name:44} {seconds:7.2f} s  {size / seconds / 1e9:6.2f} GB/s")
+def table(title: str, size: int, found: dict[str, Run]) -> None:
+    """Print what was found."""
+    print(f"\n{title}, {size / 1e9:.2f} GB   seconds     GB/s   user+system s   largest process")
+    for name, run in found.items():
+        print(
+            f"  {name:32} {run.seconds:7.2f}  {size / run.seconds / 1e9:7.2f}   {run.user:5.2f} + {run.system:5.2f}"
+            f"   {run.resident:8.0f} MB"
+        )
 
 
-def ratio(name: str, value: float, limit: float) -> bool:
-    """One comparison; True when it keeps its limit."""
-    print(f"  {name:44} {value:7.2f} x  (required {limit:g})")
-    return value >= limit
+def ratio(name: str, value: float, required: float) -> bool:
+    """Print one comparison; True when it is what is required."""
+    print(f"  {name:32} {value:7.2f} x  (required {required:g})")
+    return value >= required
+
+
+def load() -> str:
+    """What else the machine was doing."""
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+
+
+def workers(number: int) -> str:
+    """Name of a row."""
+    return f"fp8_convert.py --jobs {number}"
 
 
 def in_memory(folder: Path) -> bool:
     """Against torch and cp on a memory file system, where fsync costs nothing."""
-    source = folder / "in"
+    source, target, copy = folder / "in", folder / "out", folder / "copy"
     size = generate(source)
-    print(f"memory file system, {size / 1e9:.2f} GB")
+    before = load()
     found = medians(
         {
-            "ours": lambda: timed(ours(source, folder / "out"), folder / "out"),
-            "one": lambda: timed(ours(source, folder / "out", 1), folder / "out"),
-            "cp": lambda: timed(["cp", "-r", str(source), str(folder / "copy")], folder / "copy"),
+            "cp -r": lambda: measured(["cp", "-r", str(source), str(copy)], copy),
+            **{workers(number): ours(source, target, number) for number in (WORKERS, 1, 4)},
         }
     )
-    torch = torch_seconds(source, folder / "torch")
-    peak = peak_of_workers(source, folder / "out")
-    row(f"fp8_convert.py, {WORKERS} workers", found["ours"], size)
-    row("fp8_convert.py, 1 worker", found["one"], size)
-    row("cp -r", found["cp"], size)
-    row(f"torch as the vendor's script, {WORKERS} threads", torch, size)
-    print(f"  {'peak resident memory of a worker':44} {peak:7d} MB (required {MEMORY_LIMIT})")
+    found[f"torch, {WORKERS} threads"] = torch = torch_run(source, folder / "torch")
+    table("memory file system", size, found)
+    mine = found[workers(WORKERS)]
+    peak = max(found[workers(number)].resident for number in (1, WORKERS, 4))
     kept = [
-        ratio("torch / ours", torch / found["ours"], TORCH_RATIO),
-        ratio("cp / ours", found["cp"] / found["ours"], MEMORY_RATIO),
+        ratio("torch / ours", torch.seconds / mine.seconds, TORCH_RATIO),
+        ratio("cp / ours", found["cp -r"].seconds / mine.seconds, MEMORY_RATIO),
         peak <= MEMORY_LIMIT,
     ]
+    print(f"  {'peak resident memory':32} {peak:7.0f} MB (at most {MEMORY_LIMIT})\n  {before} before, {load()} after")
     return all(kept)
 
 
 def on_disk(folder: Path) -> bool:
     """Against cp and sync on the disk the checkout lies on."""
-    source = folder / "in"
+    source, target, copy = folder / "in", folder / "out", folder / "copy"
     size = generate(source)
     os.sync()
-    copy = f"cp -r {source} {folder}/copy && sync"
+    before = load()
     found = medians(
         {
-            "ours": lambda: timed(ours(source, folder / "out"), folder / "out"),
-            "cp": lambda: timed(["sh", "-c", copy], folder / "copy"),
+            "cp -r && sync": lambda: measured(["sh", "-c", f"cp -r {source} {copy} && sync"], copy),
+            **{workers(number): ours(source, target, number) for number in (WORKERS, 1, 4)},
         }
     )
-    print(f"disk, {size / 1e9:.2f} GB")
-    row(f"fp8_convert.py, {WORKERS} workers", found["ours"], size)
-    row("cp -r; sync", found["cp"], size)
-    return ratio("cp and sync / ours", found["cp"] / found["ours"], DISK_RATIO)
+    table("disk", size, found)
+    kept = ratio("cp and sync / ours", found["cp -r && sync"].seconds / found[workers(WORKERS)].seconds, DISK_RATIO)
+    print(f"  {before} before, {load()} after")
+    return kept
 
 
 def main() -> int:
     """Measure both, print one table each; 1 when a required ratio is missed."""
+    print(datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     kept = []
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="gaudi-fp8-") as folder:
         kept.append(in_memory(Path(folder)))
