@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+"""Measure a model for static FP8 in the serving image: the work of gaudi-job@calibrate.NAME.
+
+    calibrate.py DESCRIPTION [--again]
+
+DESCRIPTION is a JSON document of the module calibration_plan. The tool writes into TARGET.partial; when all its files
+are there and readable, an earlier TARGET is kept under a dated name and the new one takes its place. Earlier
+measurements are never deleted and stay where they are until then, whatever happens.
+
+Python 3.9, the standard library and vllm_plan beside this program. Exit status: 0 measured (or measured before),
+1 refused or failed (one sentence as the last line), 2 wrong usage, 130 stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from vllm_plan import Card, card_indexes, missing_weights, mount, tmpfs
+from vllm_signs import Failure
+
+OWN = ".gaudi-serving"
+RECORD = "calibration.json"
+LABEL = "gaudi-serving.calibration"
+# Bytes that have to be free: three files a card of some ten megabytes for the largest models, and what a tool keeps.
+ROOM = 2_000_000_000
+# A bar of the tool: "Processed prompts:  12%|#2        | 61/512 [...]".
+BAR = re.compile(r"prompts[^|]*\|[^|]*\|\s*(\d+)/(\d+)")
+TAIL = 40
+# What the last words of a tool mean, first match first.
+SIGNS = (
+    (re.compile(r"already acquired|synStatus=20\b"), "a card is held by another process; hl-smi names it"),
+    (re.compile(r"No space left on device"), "there is no room left; free some and run this again"),
+    (re.compile(r"PT_DEVMEM|Allocation failed|out of memory", re.IGNORECASE), "the cards' memory does not suffice"),
+    (re.compile(r"Couldn't reach|ConnectionError|LocalEntryNotFound|Failed to load prompts"),
+     "the data set could not be read; on a site without its hub name a folder with fp8_calibration_dataset"),
+    (re.compile(r"Unable to find image|No such image"), "the image is not on the node; run the role serving_image"),
+    (re.compile(r"can't open file|No such file or directory"), "the image does not hold the vendor's tool"),
+)  # fmt: skip
+
+
+class Refusal(Exception):
+    """One sentence for a person."""
+
+
+class Stopped(Exception):
+    """Asked to end."""
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a file in one step, durably."""
+    temporary = path.with_name(path.name + ".writing")
+    with temporary.open("w", encoding="utf-8") as out:
+        json.dump(content, out, indent=1, sort_keys=True)
+        out.write("\n")
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make a rename inside the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest(document: dict[str, Any]) -> str:
+    """Stands for what is measured: the same weights with the same tool in the same way.
+
+    Which cards and which container are of no importance; the weights are named by the record of their conversion or
+    fetch, where they have one.
+    """
+    counted = ("model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "files")
+    content = {key: document[key] for key in counted}
+    for name in ("fp8.json", "manifest.json"):
+        record = Path(document["weights"]) / OWN / name
+        if record.exists():
+            content[name] = hashlib.sha256(record.read_bytes()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def check_files(folder: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every expected file; Refusal when one is missing, empty, or not what its name says."""
+    missing = [name for name in expected if not (folder / name).is_file() or not (folder / name).stat().st_size]
+    if missing:
+        raise Refusal(
+            f"the tool ended well, but {len(missing)} of {len(expected)} measurement files are missing or empty, first "
+            f"{missing[0]}: what it left is in {folder}"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for name in expected:
+        path = folder / name
+        data = path.read_bytes()
+        try:
+            if name.endswith(".json"):
+                json.loads(data)
+            else:
+                with zipfile.ZipFile(path) as archive:
+                    if archive.testzip() is not None:
+                        raise zipfile.BadZipFile("a member is damaged")
+        except (ValueError, zipfile.BadZipFile) as wrong:
+            raise Refusal(f"the measurement file {path} cannot be read ({wrong}); measure again") from wrong
+        found[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return found
+
+
+def check_written(folder: Path, document: dict[str, Any]) -> None:
+    """The server's own configuration has to be there and to point to where the server will see the measurements."""
+    for name in document["written"]:
+        path = folder / name
+        try:
+            says = json.loads(path.read_text(encoding="utf-8")).get("dump_stats_path")
+        except (OSError, ValueError, AttributeError) as wrong:
+            raise Refusal(f"the tool ended well, but {path} is missing or no JSON object ({wrong})") from wrong
+        wanted = document["dump_stats_path"]
+        if says != wanted:
+            raise Refusal(f"{path} looks for measurements at {says}, but the server has them at {wanted}")
+
+
+def measured(target: Path, wanted: str) -> dict[str, Any] | None:
+    """The record of a finished measurement of the same thing, whole; None for anything else."""
+    record = target / OWN / RECORD
+    if not record.exists():
+        return None
+    made: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    whole = all(
+        (target / name).is_file() and (target / name).stat().st_size == facts["bytes"]
+        for name, facts in made["measurements"].items()
+    )
+    return made if whole and made["digest"] == wanted else None
+
+
+def dated(target: Path, now: datetime) -> Path:
+    """A free name beside the target that says until when these measurements were the valid ones."""
+    name = target.with_name(f"{target.name}.until-{now.strftime('%Y%m%dT%H%M%SZ')}")
+    number = 1
+    while name.exists():
+        number += 1
+        name = target.with_name(f"{target.name}.until-{now.strftime('%Y%m%dT%H%M%SZ')}.{number}")
+    return name
+
+
+def publish(staging: Path, target: Path) -> Path | None:
+    """Give the measurements their name; returns where earlier ones are kept now."""
+    kept = None
+    if target.exists():
+        kept = dated(target, datetime.now(timezone.utc))
+        target.rename(kept)
+    staging.rename(target)
+    fsync_folder(target.parent)
+    return kept
+
+
+def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
+    """The docker run vector; nothing in it is read by a shell."""
+    box = document["container"]
+    words = [
+        "docker",
+        "run",
+        "--rm",
+        "--pull",
+        "never",
+        "--name",
+        box["name"],
+        "--label",
+        f"{LABEL}={document['model']}",
+    ]
+    words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"], "--cap-drop", "ALL"]
+    for capability in box["capabilities"]:
+        words += ["--cap-add", capability]
+    words += ["--security-opt", "no-new-privileges"]
+    words += ["--read-only"] if box["read_only"] else []
+    for entry in box["tmpfs"]:
+        words += ["--tmpfs", tmpfs(entry)]
+    for name, value in sorted(box["ulimits"].items()):
+        words += ["--ulimit", f"{name}={value}:{value}"]
+    for item in box["mounts"]:
+        words += ["--mount", mount(item["source"], item["target"], item["read_only"])]
+    for name, value in sorted(document["environment"].items()):
+        if name != "HABANA_VISIBLE_DEVICES":
+            words += ["--env", f"{name}={value}"]
+    words += ["--env", "HABANA_VISIBLE_DEVICES=" + ",".join(str(index) for index in sorted(indexes))]
+    return [*words, "--workdir", box["working_directory"], document["image"], *document["command"]]
+
+
+class Progress:
+    """How far the tool is, for the follower."""
+
+    def __init__(self, prompts: int) -> None:
+        place = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
+        self.path = Path(place) if place else None
+        self.started = time.monotonic()
+        self.total = prompts
+        self.say("load the model", 0)
+
+    def say(self, phase: str, done: int) -> None:
+        """Write it."""
+        seconds = time.monotonic() - self.started
+        rate = done / seconds if seconds else 0.0
+        state = {
+            "phase": phase,
+            "done": done,
+            "total": self.total,
+            "unit": "prompts",
+            "rate": round(rate, 3),
+            "eta": round((self.total - done) / rate, 1) if rate else None,
+        }
+        if self.path is not None:
+            temporary = self.path.with_name(self.path.name + ".writing")
+            temporary.write_text(json.dumps(state), encoding="utf-8")
+            temporary.replace(self.path)
+
+    def read(self, line: str) -> None:
+        """Take a line of the tool's."""
+        bars = BAR.findall(line)
+        if bars:
+            self.total = int(bars[-1][1])
+            self.say("measure", int(bars[-1][0]))
+
+
+def lines_of(stream: Any) -> Iterator[str]:
+    """Lines; a bar that overwrites itself ends its lines with a carriage return."""
+    unread = ""
+    while True:
+        said = os.read(stream.fileno(), 65536)
+        if not said:
+            break
+        *lines, unread = re.split(r"[\r\n]", unread + said.decode("utf-8", "replace"))
+        yield from (line for line in lines if line.strip())
+    if unread.strip():
+        yield unread
+
+
+def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
+    """Run the tool's container to its end; Refusal with its last words when it fails."""
+    name = document["container"]["name"]
+    # A run that was killed with the job leaves its container, which holds the cards.
+    subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=False)
+    progress = Progress(document["prompts"])
+    tail: deque[str] = deque(maxlen=TAIL)
+    work = subprocess.Popen(
+        command(document, indexes), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        for line in lines_of(work.stdout):
+            print(line, flush=True)
+            tail.append(line)
+            progress.read(line)
+        status = work.wait()
+    except Stopped:
+        subprocess.run(["docker", "stop", "--time", "20", name], capture_output=True, check=False)
+        work.wait()
+        raise
+    if status:
+        text = "\n".join(tail)
+        why = next((words for pattern, words in SIGNS if pattern.search(text)), "its last words are above")
+        last = next((line.strip() for line in reversed(tail) if line.strip()), "it printed nothing")
+        raise Refusal(f"{document['tool']} ended with status {status}: {why} ({last[-200:]})")
+
+
+def check_before(document: dict[str, Any], target: Path) -> None:
+    """Refuse what cannot work before anything is changed."""
+    if target.exists() and not target.is_dir():
+        raise Refusal(f"{target} is no folder; move it away")
+    lacking = missing_weights(Path(document["weights"]))
+    if lacking:
+        raise Refusal(f"the weights cannot be measured: {lacking}")
+    dataset = document["dataset"]
+    if dataset.startswith("/") and not Path(dataset).exists():
+        raise Refusal(f"the data set {dataset} is not there; put it on the node, or leave it out to fetch it")
+    if dataset.startswith("/") and Path(dataset).is_dir() and not any(Path(dataset).iterdir()):
+        raise Refusal(f"the data set {dataset} is an empty folder")
+    room = os.statvfs(target.parent)
+    free = room.f_bavail * room.f_frsize
+    if free < ROOM:
+        raise Refusal(
+            f"{free / 1e9:.1f} GB are free on the file system of {target}, {ROOM / 1e9:.1f} GB are needed; free some"
+        )
+
+
+def look_up_cards(document: dict[str, Any]) -> list[int]:
+    """Device numbers of the plan's cards at this moment."""
+    asked = ["hl-smi", "-Q", "index,module_id,serial", "-f", "csv,noheader"]
+    try:
+        seen = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError as missing:
+        raise Refusal("hl-smi is not installed: the driver of the cards is missing") from missing
+    if seen.returncode:
+        raise Refusal(f"hl-smi failed with status {seen.returncode}: {seen.stderr.strip() or seen.stdout.strip()}")
+    return card_indexes(seen.stdout, tuple(Card(m["module_id"], m["serial"]) for m in document["modules"]))
+
+
+def stage(document: dict[str, Any], staging: Path) -> None:
+    """An empty folder with our configuration files. What an interrupted run measured cannot be continued."""
+    if staging.exists() and not (staging / OWN / "started").exists():
+        raise Refusal(f"{staging} exists and was not made by this program; move it away")
+    if staging.exists():
+        shutil.rmtree(staging)
+    (staging / OWN).mkdir(parents=True)
+    (staging / OWN / "started").touch()
+    for name, content in document["files"].items():
+        (staging / name).write_text(content, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def only_one(target: Path) -> Iterator[None]:
+    """Two measurements into one folder exclude each other."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f".{target.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            raise Refusal(f"another measurement into {target} is running; wait for it or stop it first") from held
+        yield
+
+
+def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
+    """Measure, check, publish; returns the result."""
+    target = Path(document["target"])
+    staging = target.with_name(target.name + ".partial")
+    wanted = digest(document)
+    with only_one(target):
+        kept = None
+        # Killed between two renames: the measurements are whole, only their name is missing.
+        if not target.exists() and measured(staging, wanted):
+            publish(staging, target)
+        made = measured(target, wanted)
+        if made is None or again:
+            check_before(document, target)
+            indexes = look_up_cards(document)
+            stage(document, staging)
+            started = datetime.now(timezone.utc)
+            run_tool(document, indexes)
+            check_written(staging, document)
+            made = {
+                "schema": 1,
+                "tool": document["tool"],
+                "digest": wanted,
+                **{key: document[key] for key in ("model", "release", "image", "prompts", "dataset", "weights")},
+                "tensor_parallel_size": document["tensor_parallel_size"],
+                "started": started.isoformat(timespec="seconds"),
+                "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "cards": document["modules"],
+                "measurements": check_files(staging, document["expected"]),
+                "validated_on_hardware": False,
+            }
+            write_json(staging / OWN / RECORD, made)
+            kept = publish(staging, target)
+            print(f"{target}: {len(made['measurements'])} measurement files of {document['model']}.")
+        else:
+            print(f"{target} holds these measurements already; nothing to do.")
+    return {"target": str(target), "files": len(made["measurements"]), "kept": str(kept) if kept else None}
+
+
+def _stop(signum: int, _frame: Any) -> None:
+    raise Stopped(signum)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="calibrate.py", description="Measure a model for static FP8.")
+    parser.add_argument("description", type=Path, help="document of the module calibration_plan")
+    parser.add_argument("--again", action="store_true", help="measure even what is measured already")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        result = calibrate(json.loads(given.description.read_text(encoding="utf-8")), given.again)
+    except (Refusal, Failure) as refusal:
+        print(f"calibrate: {refusal}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"calibrate: {error.filename or 'the file system'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except Stopped:
+        print("calibrate: stopped; earlier measurements are where they were. Run it again", file=sys.stderr)
+        return 130
+    place = os.environ.get("GAUDI_JOB_RESULT")
+    if place:
+        write_json(Path(place), result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,10 @@
+"""What the tests import lies where the roles have it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+sys.path.insert(0, str(ROLES / "vllm_service/files"))
+sys.path.insert(0, str(ROLES / "fp8_calibration/files"))

@@ -1,0 +1,364 @@
+"""The job of a calibration against a docker and an hl-smi of our own: what is kept, refused, checked, published."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import calibrate
+import pytest
+
+PROGRAM = Path(calibrate.__file__)
+CARDS = 2
+NAMES = [f"m_hooks_maxabs_{rank}_{CARDS}{end}" for rank in range(CARDS) for end in (".json", ".npz", "_mod_list.json")]
+
+# A docker that does what its orders say: the mount named "partial" is where a tool would write.
+DOCKER = """#!{python}
+import contextlib, io, json, os, signal, sys, time, zipfile
+from pathlib import Path
+home = Path({home!r})
+with (home / "docker.log").open("a") as log:
+    log.write(json.dumps(sys.argv[1:]) + "\\n")
+running = home / "running"
+if sys.argv[1] != "run":
+    if running.exists():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(running.read_text()), signal.SIGKILL)
+    sys.exit(0)
+running.write_text(str(os.getpid()))
+orders = json.loads((home / "orders.json").read_text())
+target = next(Path(w.split("source=")[1].split(",")[0]) for w in sys.argv if "partial" in w)
+print("loading the model", flush=True)
+for number in range(1, 5):
+    print(f"\\rProcessed prompts:  25%|#    | {{number}}/4 [00:01]", end="", flush=True)
+    if orders.get("hang_at") == number:
+        (home / "hanging").touch()
+        time.sleep(60)
+print()
+for name in orders["writes"]:
+    path = target / name
+    if name.endswith(".npz"):
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            archive.writestr("a.npy", b"")
+        path.write_bytes(content.getvalue())
+    else:
+        path.write_text("{{}}")
+for name, text in orders.get("damaged", {{}}).items():
+    (target / name).write_text(text)
+if orders.get("says"):
+    print(orders["says"])
+sys.exit(orders.get("status", 0))
+"""
+HL_SMI = "#!/bin/sh\nprintf '5, 0, S0\\n3, 1, S1\\n'\n"
+
+
+class Node:
+    """A place with a model, a data set, and stand-ins for docker and hl-smi."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.target = home / "measurements"
+        (home / "bin").mkdir()
+        for name, text in (("docker", DOCKER.format(python=sys.executable, home=str(home))), ("hl-smi", HL_SMI)):
+            (home / "bin" / name).write_text(text)
+            (home / "bin" / name).chmod(0o755)
+        weights = home / "weights"
+        weights.mkdir()
+        (weights / "config.json").write_text("{}")
+        (weights / "model.safetensors").write_bytes(b"x")
+        (home / "dataset").mkdir()
+        (home / "dataset" / "data.parquet").write_bytes(b"x")
+        self.document: dict[str, Any] = {
+            "schema": 1,
+            "model": "m",
+            "release": "deepseek-r1",
+            "image": "vault/image:1",
+            "tool": "run_example_tp.py",
+            "prompts": 4,
+            "dataset": str(home / "dataset"),
+            "tensor_parallel_size": CARDS,
+            "weights": str(weights),
+            "modules": [{"module_id": 0, "serial": "S0"}, {"module_id": 1, "serial": "S1"}],
+            "target": str(self.target),
+            "expected": NAMES,
+            "written": [],
+            "dump_stats_path": "/in/container/m",
+            "files": {".gaudi-serving/measure.json": "{}\n"},
+            "environment": {"QUANT_CONFIG": "/x", "HABANA_VISIBLE_DEVICES": "ALL"},
+            "container": {
+                "name": "gaudi-calibrate-m",
+                "runtime": "habana",
+                "capabilities": ["SYS_NICE"],
+                "ulimits": {"nofile": 1024},
+                "ipc": "host",
+                "network": "host",
+                "read_only": True,
+                "tmpfs": ["/scratch"],
+                "working_directory": "/scratch",
+                "mounts": [{"source": f"{self.target}.partial", "target": "/in/container", "read_only": False}],
+            },
+            "command": ["python3", "/opt/x.py"],
+        }
+        self.orders(writes=NAMES)
+
+    def orders(self, **orders: Any) -> None:
+        (self.home / "orders.json").write_text(json.dumps(orders))
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        (self.home / "document.json").write_text(json.dumps(self.document))
+        environment = {
+            "PATH": f"{self.home}/bin:{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "GAUDI_JOB_PROGRESS": str(self.home / "progress.json"),
+            "GAUDI_JOB_RESULT": str(self.home / "result.json"),
+        }
+        command = [sys.executable, "-B", str(PROGRAM), str(self.home / "document.json"), *arguments]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        work = self.start(*arguments)
+        said, _ = work.communicate(timeout=60)
+        return work.returncode, said
+
+    def refused(self, *arguments: str) -> str:
+        status, said = self.run(*arguments)
+        assert status == 1, said
+        last = said.rstrip().splitlines()[-1]
+        assert last.startswith("calibrate: "), said
+        return last
+
+    def docker(self) -> list[list[str]]:
+        log = self.home / "docker.log"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    def runs(self) -> list[list[str]]:
+        return [words for words in self.docker() if words[0] == "run"]
+
+    def kept(self) -> list[Path]:
+        return sorted(self.home.glob("measurements.until-*"))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def old(node: Node) -> Node:
+    """A node that somebody measured by hand before."""
+    node.target.mkdir()
+    (node.target / "old.json").write_text("hours of work")
+    return node
+
+
+# --- the way it goes ---------------------------------------------------------------------------------------
+
+
+def test_measurements_appear_with_their_record(node: Node) -> None:
+    status, said = node.run()
+    assert status == 0, said
+    assert sorted(p.name for p in node.target.iterdir() if p.name != ".gaudi-serving") == sorted(NAMES)
+    record = json.loads((node.target / ".gaudi-serving" / "calibration.json").read_text())
+    assert sorted(record["measurements"]) == sorted(NAMES)
+    assert record["measurements"][NAMES[0]]["bytes"] == 2
+    assert (record["tensor_parallel_size"], record["prompts"], record["validated_on_hardware"]) == (2, 4, False)
+    assert json.loads((node.home / "result.json").read_text()) == {
+        "target": str(node.target), "files": 6, "kept": None,
+    }  # fmt: skip
+    assert not Path(f"{node.target}.partial").exists()
+
+
+def test_the_container_gets_device_numbers_of_the_cards_and_the_confinement(node: Node) -> None:
+    assert node.run()[0] == 0
+    (words,) = node.runs()
+    # Modules 0 and 1 are devices 5 and 3 on this node; what the plan said of devices is not passed on.
+    assert [w for w in words if w.startswith("HABANA_VISIBLE_DEVICES")] == ["HABANA_VISIBLE_DEVICES=3,5"]
+    assert "--read-only" in words
+    assert words[words.index("--cap-drop") + 1] == "ALL"
+    assert "no-new-privileges" in words
+    assert words[-3:] == ["vault/image:1", "python3", "/opt/x.py"]
+    assert node.docker()[0] == ["rm", "--force", "gaudi-calibrate-m"]
+
+
+def test_progress_counts_prompts(node: Node) -> None:
+    assert node.run()[0] == 0
+    progress = json.loads((node.home / "progress.json").read_text())
+    assert (progress["phase"], progress["done"], progress["total"], progress["unit"]) == ("measure", 4, 4, "prompts")
+
+
+def test_a_second_run_measures_nothing(node: Node) -> None:
+    assert node.run()[0] == 0
+    status, said = node.run()
+    assert (status, len(node.runs())) == (0, 1)
+    assert "nothing to do" in said
+
+
+@pytest.mark.parametrize("change", ["prompts", "weights", "again"])
+def test_other_prompts_other_weights_or_a_wish_measure_again_and_keep_the_earlier_ones(node: Node, change: str) -> None:
+    assert node.run()[0] == 0
+    first = (node.target / NAMES[0]).stat().st_ino
+    if change == "prompts":
+        node.document["prompts"] = 5
+    elif change == "weights":
+        (node.home / "weights" / ".gaudi-serving").mkdir()
+        (node.home / "weights" / ".gaudi-serving" / "fp8.json").write_text("{}")
+    assert node.run(*["--again"] if change == "again" else [])[0] == 0
+    (kept,) = node.kept()
+    assert (kept / NAMES[0]).stat().st_ino == first
+    assert (node.target / NAMES[0]).stat().st_ino != first
+    assert json.loads((node.home / "result.json").read_text())["kept"] == str(kept)
+
+
+def test_measurements_of_somebody_else_are_kept_under_a_dated_name(old: Node) -> None:
+    assert old.run()[0] == 0
+    (kept,) = old.kept()
+    assert (kept / "old.json").read_text() == "hours of work"
+    assert (old.target / NAMES[0]).exists()
+
+
+def test_dated_names_do_not_meet(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 31, 8, 0, 0, tzinfo=UTC)
+    first = calibrate.dated(tmp_path / "m", now)
+    assert first.name == "m.until-20260131T080000Z"
+    first.mkdir()
+    assert calibrate.dated(tmp_path / "m", now).name == "m.until-20260131T080000Z.2"
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("orders", "said"),
+    [
+        ({"writes": NAMES, "status": 1, "says": "boom"}, "run_example_tp.py ended with status 1: its last words"),
+        ({"writes": [], "status": 1, "says": "synStatus=20 [Device already acquired]"}, "held by another process"),
+        ({"writes": [], "status": 1, "says": "OSError: No space left on device"}, "there is no room left"),
+        ({"writes": [], "status": 1, "says": "Couldn't reach 'NeelNanda/pile-10k'"}, "fp8_calibration_dataset"),
+        ({"writes": [], "status": 2, "says": "python3: can't open file"}, "does not hold the vendor's tool"),
+        ({"writes": [], "status": 125, "says": "Unable to find image"}, "the image is not on the node"),
+        ({"writes": NAMES[:-1]}, "1 of 6 measurement files are missing or empty, first m_hooks_maxabs_1_2_mod_list"),
+        ({"writes": []}, "6 of 6 measurement files are missing"),
+        ({"writes": NAMES, "damaged": {NAMES[1]: ""}}, "1 of 6 measurement files are missing or empty"),
+        ({"writes": NAMES, "damaged": {NAMES[0]: "{"}}, "cannot be read"),
+        ({"writes": NAMES, "damaged": {NAMES[1]: "no archive"}}, "cannot be read"),
+    ],
+)
+def test_a_tool_that_fails_or_ends_well_with_too_little_leaves_the_old_ones(
+    old: Node, orders: dict[str, Any], said: str
+) -> None:
+    old.orders(**orders)
+    assert said in old.refused()
+    assert (old.target / "old.json").read_text() == "hours of work"
+    assert not old.kept()
+    # And the next run, with a tool that works, is not held up by what was left.
+    old.orders(writes=NAMES)
+    assert old.run()[0] == 0
+
+
+def test_the_servers_configuration_has_to_point_to_where_the_measurements_are(node: Node) -> None:
+    node.document["written"] = ["maxabs_quant_g2.json"]
+    assert "maxabs_quant_g2.json is missing" in node.refused()
+    node.orders(writes=NAMES, damaged={"maxabs_quant_g2.json": '{"dump_stats_path": "/else/where"}'})
+    assert "at /else/where, but the server has them at /in/container/m" in node.refused()
+    node.orders(writes=NAMES, damaged={"maxabs_quant_g2.json": '{"dump_stats_path": "/in/container/m"}'})
+    assert node.run()[0] == 0
+
+
+def test_a_missing_data_set_is_refused_before_anything_is_run(old: Node) -> None:
+    (old.home / "dataset" / "data.parquet").unlink()
+    assert "is an empty folder" in old.refused()
+    (old.home / "dataset").rmdir()
+    assert "is not there; put it on the node" in old.refused()
+    assert not old.runs()
+
+
+def test_missing_weights_are_refused_before_anything_is_run(node: Node) -> None:
+    (node.home / "weights" / "model.safetensors").unlink()
+    assert "holds no weights" in node.refused()
+    assert not node.runs()
+
+
+def test_another_card_in_the_slot_is_refused(node: Node) -> None:
+    node.document["modules"][1]["serial"] = "S9"
+    assert "cards were exchanged" in node.refused()
+    assert not node.runs()
+
+
+def test_too_little_room_is_refused_before_anything_is_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.statvfs(node.home)
+    monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result((*real[:3], 1, 1, *real[5:])))
+    with pytest.raises(calibrate.Refusal, match=r"2\.0 GB are needed"):
+        calibrate.check_before(node.document, node.target)
+
+
+def test_a_folder_of_somebody_else_in_the_way_is_not_touched(node: Node) -> None:
+    partial = Path(f"{node.target}.partial")
+    partial.mkdir()
+    (partial / "mine").write_text("mine")
+    assert "was not made by this program" in node.refused()
+    assert (partial / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_midway_the_old_ones_are_there_and_the_next_run_measures(old: Node, how: signal.Signals) -> None:
+    old.orders(writes=NAMES, hang_at=2)
+    work = old.start()
+    deadline = time.monotonic() + 30
+    while not (old.home / "hanging").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    work.send_signal(how)
+    assert work.wait(timeout=60) == (130 if how == signal.SIGTERM else -signal.SIGKILL)
+    if how == signal.SIGTERM:
+        said = work.stdout.read() if work.stdout else ""
+        assert "earlier measurements are where they were" in said
+        assert ["stop", "--time", "20", "gaudi-calibrate-m"] in old.docker()
+    assert (old.target / "old.json").read_text() == "hours of work"
+    assert not old.kept()
+    old.orders(writes=NAMES)
+    assert old.run()[0] == 0
+    (kept,) = old.kept()
+    assert (kept / "old.json").exists()
+
+
+def test_killed_between_the_two_renames_the_new_ones_get_their_name(node: Node) -> None:
+    assert node.run()[0] == 0
+    node.target.rename(f"{node.target}.partial")
+    status, said = node.run()
+    assert (status, len(node.runs())) == (0, 1)
+    assert "nothing to do" in said
+    assert (node.target / NAMES[0]).exists()
+
+
+def test_two_at_a_time_exclude_each_other(node: Node) -> None:
+    with calibrate.only_one(node.target):
+        assert "another measurement into" in node.refused()
+
+
+def test_a_bar_is_read_line_by_line() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"one\rProcessed prompts:  12%|#2   | 61/512 [x]\r\n\ntwo")
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        assert list(calibrate.lines_of(stream)) == ["one", "Processed prompts:  12%|#2   | 61/512 [x]", "two"]
+    assert calibrate.BAR.findall("Processed prompts:  12%|#2   | 61/512 [x]") == [("61", "512")]
+
+
+def test_a_damaged_archive_is_found(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("a.npy", b"0123456789")
+    data = bytearray(content.getvalue())
+    data[data.index(b"0123456789")] ^= 1
+    (tmp_path / "x.npz").write_bytes(bytes(data))
+    with pytest.raises(calibrate.Refusal, match="cannot be read"):
+        calibrate.check_files(tmp_path, ["x.npz"])
