@@ -48,9 +48,10 @@ unit: venv ## parsers, planner, modules, contracts
 	$(BIN)/python -m pytest -q -n 2
 
 .PHONY: molecule
-molecule: venv ## scenarios on simulated nodes
+molecule: venv ## scenarios on simulated nodes, converted weights against torch
 	$(BIN)/python -m simulator engine
 	bash tests/molecule.sh
+	$(BIN)/python -m pytest -q tests/fp8_torch.py
 
 .PHONY: readme
 readme: venv ## the commands of README.md, as a reader types them
