@@ -5,6 +5,7 @@ Units: batch sizes count sequences, sequence lengths count tokens, decode blocks
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,54 @@ def limited(minimum: int, step: int, maximum: int, limit: float) -> list[int]:
     return kept
 
 
+def exponential(
+    minimum: int, step: int, maximum: int, count: int, *, contiguous: bool = True, long_context: bool = False
+) -> list[int]:
+    """``count`` buckets (fewer where there is no room) whose distances grow, each on the grid of ``step``.
+
+    A bucket that falls on one that is there already becomes the nearest free one. ``contiguous`` (VLLM_CONTIGUOUS_PA)
+    makes the last bucket the maximum, on the grid or not. ``long_context`` is how 1.22 spaces lengths from 8192: half
+    of the buckets up to one share of the maximum, the rest evenly above.
+
+    Source: vllm-hpu-extension 8afd25348 and 83df42692 bucketing/exponential.py (warmup_range_with_limit).
+
+    >>> exponential(128, 128, 2048, 10)
+    [128, 256, 384, 512, 640, 768, 896, 1152, 1536, 2048]
+    """
+    if count == 1:
+        return [maximum]
+    growing = count // 2 if long_context else count
+    end = maximum / count if long_context else float(maximum)
+    grid = set(range(minimum, maximum + 1, step))
+    kept: set[int] = set()
+    for number in range(growing):
+        wanted = minimum * (end / minimum) ** (1.0 / (growing - 1) * number)
+        bucket = maximum if number == count - 1 and contiguous else ceil_to_grid(wanted, step)
+        if bucket in kept:
+            free = grid.difference(kept)
+            if not free:
+                break
+            # Of two that are equally near, the one the set has first: as in the source, or the lists would differ.
+            bucket = min(free, key=lambda value: abs(value - wanted))
+        kept.add(bucket)
+    if long_context:
+        even = count - growing
+        distance = (maximum - end) / even
+        for number in range(1, even + 1):
+            kept.add(ceil_to_grid(end + number * distance, step))
+    return sorted(kept)
+
+
+def ceil_to_grid(value: float, step: int) -> int:
+    """``value`` rounded up to a multiple of ``step``."""
+    return math.ceil(value / step) * step
+
+
+def doublings(value: int) -> int:
+    """How many buckets the exponential strategy gives a dimension of this size: one each time it doubles, and one."""
+    return math.ceil(math.log2(value)) + 1
+
+
 def prompt_graphs(sizes: Sequence[int], lengths: Sequence[int], max_num_batched_tokens: int | None) -> int:
     """How many prompt shapes are warmed up: those within the token budget, or all when not even the smallest is."""
     if max_num_batched_tokens is None:
@@ -157,14 +206,22 @@ def _limit(name: str, text: str | None) -> float | None:
 
 
 def document(
-    ranges: Mapping[str, Range], max_num_batched_tokens: int | None, *, honour_limit: bool
+    strategy: str, lists: Mapping[str, Sequence[int]], max_num_batched_tokens: int | None
 ) -> dict[str, object]:
     """The ``buckets`` part of a plan: the four lists and how many graphs a warm-up takes."""
-    values = {name: ranges[name].values(honour_limit=honour_limit) for name in ranges}
-    prompt = prompt_graphs(values["PROMPT_BS"], values["PROMPT_SEQ"], max_num_batched_tokens)
-    decode = decode_graphs(values["DECODE_BS"], values["DECODE_BLOCK"])
-    lists = {name.lower(): values[name] for name in values}
-    return {**lists, "prompt_graphs": prompt, "decode_graphs": decode, "graphs": prompt + decode}
+    prompt = prompt_graphs(lists["PROMPT_BS"], lists["PROMPT_SEQ"], max_num_batched_tokens)
+    decode = decode_graphs(lists["DECODE_BS"], lists["DECODE_BLOCK"])
+    if strategy == "exponential":
+        # This strategy leaves out no batch that is larger than its blocks.
+        decode = len(lists["DECODE_BS"]) * len(lists["DECODE_BLOCK"])
+    named = {name.lower(): list(values) for name, values in lists.items()}
+    return {
+        "strategy": strategy,
+        **named,
+        "prompt_graphs": prompt,
+        "decode_graphs": decode,
+        "graphs": prompt + decode,
+    }
 
 
 def defaults(max_num_seqs: int, max_model_len: int, block_size: int) -> dict[str, str]:

@@ -35,6 +35,15 @@ def split(free_gib: float, gpu_memory_utilization: float, graph_reserved_mem: fl
     return Split(usable, graphs, usable - graphs)
 
 
+def split_of_card(whole_gib: float, taken_gib: float, gpu_memory_utilization: float) -> Split:
+    """Divide a card as release 1.16 does: the utilisation is a share of the whole card, weights and profiling included.
+
+    ``whole_gib`` is what PyTorch sees of an idle card, ``taken_gib`` what loading and profiling take of it.
+    """
+    usable = whole_gib * gpu_memory_utilization - taken_gib
+    return Split(usable, 0.0, usable)
+
+
 def blocks(kv_cache_gib: float, bytes_per_token: int, block_size: int) -> int:
     """How many KV cache blocks of ``block_size`` tokens fit; bytes per token and card."""
     return int(kv_cache_gib * GIB / (bytes_per_token * block_size))

@@ -10,39 +10,39 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import buckets
 from .catalogue import POOLING_TASKS, CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, mapping, shown
 from .placement import Card, Reservations, choose, cpu_binding, read_cards
 from .plan_arguments import Surface, check_environment, join_arguments, options_in_arguments
-from .plan_container import Setting, container, image, requires
+from .plan_buckets import buckets_part
+from .plan_container import Setting, check_places, container, image, requires
 from .plan_family import FAMILIES
 from .plan_family_121 import partial_warmup
 from .plan_limits import (
+    check_block_size,
     check_card_names,
     check_fp8,
     check_heads,
+    check_kv_cache,
     check_lengths,
     check_missing,
     check_supported,
+    fabric_warning,
     inputs_of,
-    memory_part,
-    needs_host_nics,
-    warn_about_fabric,
 )
+from .plan_memory import memory_part
 from .plan_model import ModelFacts, facts, thinking_parser
 from .plan_network import network, read_addresses
+from .plan_positions import overrides_in
 from .plan_weights import Weights
-from .plan_wish import Lengths, Wish
+from .plan_wish import Wish
 from .request import ALL, RecipeCache, Request, check_options, path
-from .rules import Draft, given, rule
+from .rules import Draft, Origin, given, rule
 
 SCHEMA = 1
 RECIPE_ROOT = "/data/recipe_cache"
 # More cards than this on one node are beyond every manual and script.
 MOST_TRIED = 8
-# DeepSeek-R1 warms up about 8600 in an hour (manual v1.22 §3.1.2, and this planner's count for its command).
-MANY_GRAPHS = 20000
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def plan(
 
     ``read_weights`` tells what lies at a path of the node; None where the node is not there to be asked.
     """
-    draft = Draft()
+    draft = Draft(origin_of(release))
     card_type = cards.get(_card_name(node.topology))
     asked = frozenset(name for name, value in check_options(request).items() if value is not None)
     wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
@@ -79,7 +79,7 @@ def plan(
         wanted = replace(wanted, modules=_all_modules(node.topology) or None)
     weights_path, name = _weights_path(wanted, entry, node, card_type)
     weights = read_weights(weights_path) if read_weights is not None and weights_path.startswith("/") else None
-    model = facts(weights_path, entry, wanted.model_config)
+    model = facts(weights_path, entry, wanted.model_config, overrides_in(wanted.extra_args))
     label = wanted.instance or wanted.model or model.name
     check_supported(wanted, asked, release, entry, model, draft)
     chosen, all_cards = _place(wanted, release, model, node, label, draft)
@@ -102,6 +102,7 @@ def plan(
     )
     check_missing(weights, weights_path, label)
     check_fp8(wish, entry, weights, card_type, label)
+    check_block_size(wish, draft)
 
     listen = _listen(draft, wish, node, label)
     if name is not None:
@@ -117,6 +118,7 @@ def plan(
     join_arguments(draft, wanted.extra_args, surface)
     check_lengths(lengths, wanted, model, draft)
     check_environment(draft, surface)
+    check_kv_cache(draft, wish)
 
     setting = Setting(
         request=wanted,
@@ -126,8 +128,11 @@ def plan(
         weights=weights,
         quantization=quantization,
         cards=len(chosen),
-        weights_root=node.weights_root.rstrip("/"),
+        weights_root=_root(node),
     )
+    check_places(setting)
+    memory = memory_part(draft, wish, chosen, card_type, entry, weights, lengths, label)
+    fabric = fabric_warning(wish, card_type)
     document = {
         "schema": SCHEMA,
         "instance": wanted.instance,
@@ -140,7 +145,7 @@ def plan(
         "container": container(setting),
         "modules": [{"module_id": card.module_id, "serial": card.serial} for card in chosen],
         "environment": dict(sorted(draft.environment.items())),
-        "cpu_binding": _cpu_binding(draft, all_cards, chosen),
+        "cpu_binding": _cpu_binding(draft, release, all_cards, chosen),
         "arguments": [
             "python3",
             "-m",
@@ -150,11 +155,12 @@ def plan(
         ],
         "listen": listen,
         "execution_mode": _execution_mode(draft, wanted, release),
-        "buckets": _buckets(draft, release, lengths, wish),
-        "memory": memory_part(draft, wish, chosen, card_type, entry, weights, lengths, label),
-        "requires": {**requires(setting), "host_nics": needs_host_nics(wish, card_type)},
+        "buckets": buckets_part(draft, wish, lengths, memory),
+        "memory": memory,
+        "requires": {**requires(setting), "host_nics": fabric is not None},
     }
-    warn_about_fabric(draft, wish, card_type)
+    if fabric is not None:
+        draft.warn(fabric)
     return {**document, "explain": draft.explain, "warnings": draft.warnings}
 
 
@@ -202,6 +208,11 @@ def _added(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str
     return result
 
 
+def origin_of(release: ReleaseEntry) -> Origin:
+    """Where this release's rules are written down."""
+    return Origin(f"vllm-fork {release.pins['vllm_fork'].commit[:9]}", release.constants.get("start_script"))
+
+
 def _card_name(topology: Mapping[str, Any]) -> str:
     names = {card.get("name") for card in topology.get("cards") or [] if card.get("name")}
     return sorted(names)[0] if names else ""
@@ -246,7 +257,12 @@ def _weights_path(
     if entry.conversion is not None and card_type is not None and card_type.name not in entry.conversion.card_types:
         # This card takes the weights as they are published.
         directory = entry.conversion.from_directory
-    return f"{path(node.weights_root, 'weights_root').rstrip('/')}/{directory}", name
+    return f"{_root(node)}/{directory}", name
+
+
+def _root(node: Node) -> str:
+    """The directory of all weights, without a slash at its end."""
+    return path(node.weights_root, "weights_root").rstrip("/")
 
 
 def _with_recipe_cache(request: Request, release: ReleaseEntry) -> Request:
@@ -370,6 +386,11 @@ def _listen(draft: Draft, wish: Wish, node: Node, label: str) -> dict[str, Any]:
     if port.result in node.ports:
         holder = node.ports[port.result]
         raise Refusal(f"{label}: port {port.result} is planned for {holder} already. Choose another port.")
+    if wish.request.host is None and host.result == "0.0.0.0":  # noqa: S104 - compared, not bound
+        draft.warn(
+            f"Nobody said where to listen: the server listens on every address ({host.result}), as the release's own "
+            f"script has it. Set host to 127.0.0.1 unless other machines are meant to reach it."
+        )
     draft.option("--host", host)
     draft.option("--port", port)
     return {"host": host.result, "port": port.result}
@@ -405,13 +426,13 @@ def _module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card
         draft.variable("HABANA_VISIBLE_DEVICES", ALL_DEVICES(value=release.constants["visible_devices"]))
 
 
-@rule("module-ids", "vllm-fork 4cd8c0613 scripts/utils.sh set_module_ids")
+@rule("module-ids", "script:set_module_ids")
 def module_ids(modules: Sequence[int]) -> str:
     """Module ids, in the order of the request."""
     return _list(modules)
 
 
-ALL_DEVICES = given("all-devices", "vllm-fork 687dd5bbd scripts/quickstart/start_vllm.sh")
+ALL_DEVICES = given("all-devices", "script:")
 
 
 def _network(draft: Draft, request: Request, release: ReleaseEntry, host: str, node: Node) -> None:
@@ -480,45 +501,12 @@ def _execution_mode(draft: Draft, request: Request, release: ReleaseEntry) -> st
     return mode
 
 
-def _cpu_binding(draft: Draft, cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
+def _cpu_binding(draft: Draft, release: ReleaseEntry, cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
     binding = cpu_binding(cards, chosen)
-    source = "vllm-fork 4cd8c0613 scripts/utils.sh set_numactl; ranked within the node"
+    # The DeepSeek script binds to no core: the function that would is never called.
+    by_script = release.rules in ("1.21", "1.22")
+    source = "script:set_numactl; ranked within the node" if by_script else "gaudi-serving: a share of the node's cores"
     draft.note("cpu_binding", binding, "cores-by-rank", source, {"cards": inputs_of(chosen)})
     if not binding:
         draft.warn("The node's CPU lists are not known, so that the server is not bound to cores near its cards.")
     return binding
-
-
-def _buckets(draft: Draft, release: ReleaseEntry, lengths: Lengths, wish: Wish) -> dict[str, object] | None:
-    """The buckets as this release generates them from the final environment; None where the length is not known."""
-    environment = dict(draft.environment)
-    if release.rules == "vllm-defaults":
-        if lengths.max_model_len is None:
-            return None
-        defaults = buckets.defaults(lengths.max_num_seqs, lengths.max_model_len, wish.block_size)
-        environment = {**defaults, **environment}
-    limits = bool(release.constants.get("reads_bucket_limits"))
-    ranges = buckets.from_environment(environment, limits=limits)
-    if environment.get("VLLM_EXPONENTIAL_BUCKETING", "false").lower() in ("true", "1"):
-        draft.warn(
-            "Exponential bucketing ignores the bucket variables: the lists of this plan are the linear strategy's, an "
-            "upper bound."
-        )
-    document = buckets.document(ranges, lengths.max_num_batched_tokens, honour_limit=limits)
-    graphs = int(str(document["graphs"]))
-    if graphs > MANY_GRAPHS and not wish.request.skip_warmup:
-        draft.warn(
-            f"The warm-up compiles {graphs} graphs, which takes hours. Narrow input_range and output_range, lower "
-            f"max_num_seqs, or raise padding_limit where the release knows it."
-        )
-    draft.note(
-        "buckets",
-        {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")},
-        "buckets-with-limit" if limits else "buckets-linear",
-        "vllm-hpu-extension, bucketing",
-        {
-            "max_num_batched_tokens": lengths.max_num_batched_tokens,
-            **{name: [entry.minimum, entry.step, entry.maximum, entry.limit] for name, entry in ranges.items()},
-        },
-    )
-    return document

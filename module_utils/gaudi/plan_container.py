@@ -10,6 +10,7 @@ from typing import Any
 from .catalogue import ModelEntry, ReleaseEntry
 from .checks import Refusal
 from .memory import MIB
+from .places import check_place, is_below
 from .plan_weights import Weights
 from .request import RecipeCache, Request
 
@@ -69,6 +70,27 @@ def image(release: ReleaseEntry, registry: str | None) -> str:
     """The image reference, with the digest when the release file has one; ``registry`` is a mirror's name."""
     reference = f"{registry or release.image['registry']}/{release.image['path']}:{release.image['tag']}"
     return f"{reference}@{release.image['digest']}" if release.image["digest"] else reference
+
+
+def check_places(setting: Setting) -> None:
+    """Refuse mounts that would hide the release's own files, and a cache that cannot be written to."""
+    request, fork = setting.request, setting.release.fork_directory
+    if setting.weights_path.startswith("/"):
+        said = "weights" if request.weights is not None else "weights (weights_root and the model's directory)"
+        check_place(setting.weights_path, said, fork)
+    else:
+        check_place(f"{setting.weights_root}/.hub", "weights_root (where a hub's weights are kept)", fork)
+    if request.quantization_config is not None and setting.calibration is not None:
+        check_place(setting.calibration[0], "quantization_config (its directory)", fork)
+    if not isinstance(request.recipe_cache, RecipeCache):
+        return
+    cache = request.recipe_cache.directory
+    check_place(cache, "recipe_cache", fork)
+    if is_below(cache, setting.weights_path) or is_below(setting.weights_path, cache):
+        raise Refusal(
+            f"recipe_cache is {cache} and the weights are {setting.weights_path}: one holds the other, but the weights "
+            f"are read only and the cache is written to. Give the cache a directory beside them."
+        )
 
 
 def container(setting: Setting) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def plan_121(draft: Draft, wish: Wish) -> Lengths:
     _buckets(draft, wish)
     knobs(draft, wish)
     _arguments(draft, wish)
-    return Lengths(length, wish.pick("max_num_batched_tokens").result, wish.pick("max_num_seqs").result)
+    prefill = _prefill(wish).result if wish.request.max_num_prefill_seqs is not None else None
+    return Lengths(length, wish.pick("max_num_batched_tokens").result, wish.pick("max_num_seqs").result, prefill)
 
 
 def _environment(draft: Draft, wish: Wish) -> None:
@@ -117,10 +118,13 @@ def _prefill(wish: Wish) -> rules.Value:
     """The script passes no prefill batch; one that is asked for is passed."""
     asked, seqs = wish.request.max_num_prefill_seqs, wish.pick("max_num_seqs").result
     if asked:
-        return rules.prefill_seqs_within_seqs(max_num_prefill_seqs=asked, max_num_seqs=seqs)
-    tokens = wish.pick("max_num_batched_tokens").result
-    shortest = wish.ranges[0][0]
-    return rules.prefill_seqs_auto(preferred=tokens, input_min=shortest, block_size=wish.block_size, max_num_seqs=seqs)
+        prefill = rules.prefill_seqs_within_seqs(max_num_prefill_seqs=asked, max_num_seqs=seqs)
+    else:
+        tokens, shortest = wish.pick("max_num_batched_tokens").result, wish.ranges[0][0]
+        prefill = rules.prefill_seqs_auto(
+            preferred=tokens, input_min=shortest, block_size=wish.block_size, max_num_seqs=seqs
+        )
+    return rules.borrowed(prefill, "gaudi-serving: the rule of release 1.22, as this one's script has none")
 
 
 def partial_warmup(draft: Draft, wish: Wish) -> None:
@@ -128,8 +132,10 @@ def partial_warmup(draft: Draft, wish: Wish) -> None:
     wanted = wish.request.partial_warmup
     if wanted is None:
         return
-    (_, longest), (_, longest_out) = wish.ranges
+    (shortest, longest), (_, longest_out) = wish.ranges
     seqs, block = wish.pick("max_num_seqs").result, wish.block_size
+    shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block).result
+    fewest_blocks = rules.decode_block_min_121(input_min=shortest, block_size=block).result
     if wanted.max_num_seqs > seqs:
         raise Refusal(
             f"partial_warmup.max_num_seqs is {wanted.max_num_seqs}, above max_num_seqs {seqs}: no batch is that large. "
@@ -140,16 +146,26 @@ def partial_warmup(draft: Draft, wish: Wish) -> None:
             f"partial_warmup.max_seq_len is {wanted.max_seq_len}, above the longest input {longest} of input_range. "
             f"Lower it to {longest} at most."
         )
-    if wanted.max_seq_len % block:
+    if wanted.max_seq_len < shortest:
+        raise Refusal(
+            f"partial_warmup.max_seq_len is {wanted.max_seq_len}, below the shortest input {shortest} of input_range: "
+            f"nothing would be warmed up. Raise it to {shortest_prompt}."
+        )
+    hot = rules.partial_warmup_seq(max_seq_len=wanted.max_seq_len, prompt_seq_min=shortest_prompt)
+    if hot.result % block:
         below, above = wanted.max_seq_len // block * block, ceil_to(wanted.max_seq_len, block)
         draft.warn(
             f"partial_warmup.max_seq_len {wanted.max_seq_len} is no multiple of {block}: the last bucket is {below}, "
             f"and inputs of {below + 1} to {wanted.max_seq_len} tokens compile at run time. Use {above}."
         )
     blocks = rules.partial_warmup_blocks(
-        max_seq_len=wanted.max_seq_len, output_max=longest_out, max_num_seqs=wanted.max_num_seqs, block_size=block
+        max_seq_len=wanted.max_seq_len,
+        output_max=longest_out,
+        max_num_seqs=wanted.max_num_seqs,
+        block_size=block,
+        decode_block_min=fewest_blocks,
     )
     draft.variable("VLLM_SKIP_LAZY_WARMUP", rules.partial_warmup_value(value=True))
-    draft.variable("VLLM_PROMPT_SEQ_BUCKET_MAX", rules.partial_warmup_value(value=wanted.max_seq_len))
+    draft.variable("VLLM_PROMPT_SEQ_BUCKET_MAX", hot)
     draft.variable("VLLM_DECODE_BS_BUCKET_MAX", rules.partial_warmup_value(value=wanted.max_num_seqs))
     draft.variable("VLLM_DECODE_BLOCK_BUCKET_MAX", blocks)

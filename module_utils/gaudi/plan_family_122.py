@@ -20,7 +20,11 @@ from .plan_wish import (
     recipe_cache,
     skip_warmup,
 )
-from .rules import Draft, Value
+from .rules import Draft, Value, borrowed
+
+# Whose rule it is where a release's own script has only the other.
+RANGE_RULE = "gaudi-serving: the range rule of release 1.22; this release's script takes one length"
+LENGTH_RULE = "gaudi-serving: the length rule of release 1.22-2025.11; this release's script takes ranges"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,12 @@ class Sizes:
     seqs: int
     # How the profile's name says the lengths.
     spoken: str
+    # Where the rule comes from when the release's own script has the other one.
+    foreign: str | None
+
+    def told(self, value: Value) -> Value:
+        """A value of the range or the length rule, with where that rule is from."""
+        return value if self.foreign is None else borrowed(value, self.foreign)
 
 
 def plan_122(draft: Draft, wish: Wish) -> Lengths:
@@ -47,12 +57,14 @@ def plan_122(draft: Draft, wish: Wish) -> Lengths:
     limits(draft, wish)
     knobs(draft, wish)
     _arguments(draft, wish, sizes)
-    return Lengths(sizes.length.result, sizes.tokens.result, sizes.seqs)
+    return Lengths(sizes.length.result, sizes.tokens.result, sizes.seqs, sizes.prefill.result)
 
 
 def _sizes(draft: Draft, wish: Wish) -> Sizes:
     request, block = wish.request, wish.block_size
-    by_range = wish.ranged or (request.max_model_len is None and wish.constant("default_rule") == "range")
+    own = wish.constant("default_rule")
+    by_range = wish.ranged or (request.max_model_len is None and own == "range")
+    foreign = None if by_range == (own == "range") else RANGE_RULE if by_range else LENGTH_RULE
     preferred, seqs = wish.constant("preferred_batched_tokens"), wish.pick("max_num_seqs").result
     if by_range:
         inputs, outputs = wish.ranges
@@ -61,7 +73,7 @@ def _sizes(draft: Draft, wish: Wish) -> Sizes:
         length = rules.model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
         if request.max_model_len is not None:
             length = rules.model_len_to_blocks(max_model_len=request.max_model_len, block_size=block)
-            rules.check_ranges(length.result, inputs, outputs, wish.ranged, draft)
+        rules.check_ranges(length.result, inputs, outputs, wish.ranged, draft)
     else:
         shortest, asked = block, wish.pick("max_model_len").result
         spoken = f"len{asked}"
@@ -76,7 +88,8 @@ def _sizes(draft: Draft, wish: Wish) -> Sizes:
             draft.warn(f"max_num_prefill_seqs {prefill_asked} is above max_num_seqs {seqs}: {prefill.result} is used.")
     else:
         prefill = rules.prefill_seqs_auto(preferred=preferred, input_min=shortest, block_size=block, max_num_seqs=seqs)
-    return Sizes(by_range, length, tokens, prefill, seqs, spoken)
+    length = length if foreign is None else borrowed(length, foreign)
+    return Sizes(by_range, length, tokens, prefill, seqs, spoken, foreign)
 
 
 def _environment(draft: Draft, wish: Wish, sizes: Sizes) -> None:
@@ -116,10 +129,11 @@ def _buckets_by_range(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block)
     longest_prompt = rules.prompt_seq_max(input_max=longest, block_size=block)
     fewest_blocks = rules.decode_block_min(input_min=shortest, block_size=block)
+    told = sizes.told
     bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
-    bucket(draft, "PROMPT_SEQ", shortest_prompt, one_block, longest_prompt)
-    bucket(draft, "DECODE_BS", one, step, most)
-    bucket(draft, "DECODE_BLOCK", fewest_blocks, one_block, most_blocks)
+    bucket(draft, "PROMPT_SEQ", told(shortest_prompt), one_block, told(longest_prompt))
+    bucket(draft, "DECODE_BS", one, told(step), told(most))
+    bucket(draft, "DECODE_BLOCK", told(fewest_blocks), one_block, told(most_blocks))
 
 
 def _buckets_by_length(draft: Draft, wish: Wish, sizes: Sizes) -> None:
@@ -129,10 +143,11 @@ def _buckets_by_length(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     step = wish.script(wish.constant("decode_bs_step"))
     most = rules.decode_bs_max_length(max_num_seqs=sizes.seqs, step=step.result)
     most_blocks = rules.decode_block_max_length(max_model_len=length, decode_bs_max=most.result, block_size=block)
+    told = sizes.told
     bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
-    bucket(draft, "PROMPT_SEQ", one_block, one_block, rules.prompt_seq_max_length(max_model_len=length))
-    bucket(draft, "DECODE_BS", one, step, most)
-    bucket(draft, "DECODE_BLOCK", one_block, one_block, most_blocks)
+    bucket(draft, "PROMPT_SEQ", told(one_block), one_block, told(rules.prompt_seq_max_length(max_model_len=length)))
+    bucket(draft, "DECODE_BS", one, told(step), told(most))
+    bucket(draft, "DECODE_BLOCK", told(one_block), one_block, told(most_blocks))
 
 
 def _arguments(draft: Draft, wish: Wish, sizes: Sizes) -> None:

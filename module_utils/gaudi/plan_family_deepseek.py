@@ -30,7 +30,8 @@ def plan_deepseek(draft: Draft, wish: Wish) -> Lengths:
     _buckets(draft, wish, tokens, prefill)
     knobs(draft, wish)
     _arguments(draft, wish, tokens, prefill, memory)
-    return Lengths(length, tokens.result, wish.pick("max_num_seqs").result)
+    most = None if prefill is None else prefill.result
+    return Lengths(length, tokens.result, wish.pick("max_num_seqs").result, most)
 
 
 def _memory(wish: Wish, length: int) -> Value:
@@ -50,9 +51,10 @@ def _prefill(draft: Draft, wish: Wish) -> Value | None:
     if asked is None and wish.release.constants.get("max_num_prefill_seqs") is None:
         return None
     if asked == 0:
-        return rules.prefill_seqs_auto(
+        auto = rules.prefill_seqs_auto(
             preferred=PREFERRED_TOKENS, input_min=1, block_size=wish.block_size, max_num_seqs=seqs
         )
+        return rules.borrowed(auto, "gaudi-serving: the rule of release 1.22, as this one's script has none")
     if asked is not None and asked > seqs:
         draft.warn(
             f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: prompt batches that never occur are warmed "

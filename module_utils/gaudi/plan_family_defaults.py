@@ -39,8 +39,9 @@ def plan_defaults(draft: Draft, wish: Wish) -> Lengths:
     draft.option("--gpu-memory-utilization", wish.said("gpu_memory_utilization"))
 
     length = wish.request.max_model_len
-    if length is None and wish.model.architecture is not None:
-        length = wish.model.architecture.max_position_embeddings
+    if length is None:
+        # What the server itself takes from config.json.
+        length = wish.model.positions.longest
     tokens = wish.request.max_num_batched_tokens
     if tokens is None and length is not None:
         tokens = max(length, int(wish.constant("preferred_batched_tokens")))

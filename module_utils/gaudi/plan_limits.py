@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import memory
-from .catalogue import POOLING_TASKS, CardType, ModelEntry, ReleaseEntry
+from .catalogue import CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, shown
 from .placement import Card
 from .plan_family import WITHOUT_EFFECT
@@ -19,12 +18,8 @@ from .rules import Draft
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
 LARGE_FP8_PARAMETERS = 300 * 10**9
 
-# A card of an idle node uses less than this, in MiB; more is the instance itself, still running.
-IDLE_AT_MOST_MIB = 4096
-
-# vLLM's own default, for releases whose script passes none.
-GPU_MEMORY_UTILIZATION = "0.9"
-GRAPH_RESERVED_MEM = "0.1"
+# What the vendor recommends on these cards; its code calls the smaller sizes suboptimal (README_GAUDI.md).
+RECOMMENDED_BLOCK_SIZE = 128
 
 
 def check_supported(
@@ -76,16 +71,42 @@ def check_supported(
             f"Nothing is known of {shown(model.name)} but its name: rules that look into a model fall back to it. "
             f"Give model_config (the content of its config.json) or add a catalogue file."
         )
+    for gap in model.gaps:
+        draft.warn(gap)
+
+
+def check_block_size(wish: Wish, draft: Draft) -> None:
+    """The release's parser takes a few sizes only; the others end the server before it loads anything."""
+    size, allowed = wish.block_size, wish.constant("block_sizes")
+    if size not in allowed:
+        raise Refusal(
+            f"block_size is {size}, but release {wish.release.name} takes {_or(allowed)}. "
+            f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends."
+        )
+    if size < RECOMMENDED_BLOCK_SIZE:
+        draft.warn(
+            f"block_size {size} is smaller than the {RECOMMENDED_BLOCK_SIZE} tokens that the vendor recommends for "
+            f"these cards; its documentation calls smaller blocks slow."
+        )
+
+
+def check_kv_cache(draft: Draft, wish: Wish) -> None:
+    """Keys and values in FP8 need scales: the quantisation file brings them, nothing else does."""
+    dtype = draft.argument("--kv-cache-dtype") or "auto"
+    if dtype.startswith("fp8") and wish.quantization_config is None:
+        draft.warn(
+            f"The KV cache is {dtype} without a quantization_config: nothing was measured, so that its scales are 1, "
+            f"and answers may get worse. Set quantization_config, or kv_cache_dtype to auto."
+        )
 
 
 def check_heads(model: ModelFacts, count: int, label: str) -> None:
     """Attention heads are divided among the cards, and every card needs key-value heads of its own."""
-    architecture = model.architecture
-    if architecture is None:
+    heads, shared = model.shape.num_attention_heads, model.shape.num_key_value_heads
+    if heads is None or shared is None:
         return
-    heads, shared = architecture.num_attention_heads, architecture.num_key_value_heads
     # Latent attention keeps one compressed vector that is not divided among the cards.
-    most = heads if architecture.kv_lora_rank is not None else shared
+    most = heads if model.shape.kv_lora_rank is not None else shared
     fits = [n for n in range(1, min(most, 16) + 1) if heads % n == 0]
     if heads % count:
         raise Refusal(
@@ -117,21 +138,22 @@ def check_lengths(lengths: Lengths, request: Request, model: ModelFacts, draft: 
             f"max_num_batched_tokens is {tokens}, below max_num_seqs {lengths.max_num_seqs}: every sequence of a batch "
             f"needs a token. Lower max_num_seqs or raise max_num_batched_tokens."
         )
-    architecture = model.architecture
-    stretched = any("rope" in argument or "hf-overrides" in argument for argument in request.extra_args)
-    if architecture is None or length is None or stretched or length <= architecture.max_position_embeddings:
+    positions = model.positions
+    if positions.broken:
+        draft.warn(f"{shown(model.name)} will not start: {positions.broken}.")
+    if positions.longest is None or length is None or length <= positions.longest:
         return
-    positions = architecture.max_position_embeddings
-    if _asked_length(request, length) <= positions:
+    if _asked_length(request, length) <= positions.longest:
         draft.warn(
-            f"max_model_len {length} is rounded to whole blocks beyond the {positions} positions of {model.name}; "
-            f"keep requests below that."
+            f"max_model_len {length} is rounded to whole blocks beyond the {positions.longest} positions of "
+            f"{model.name}; keep requests below that."
         )
         return
-    raise Refusal(
-        f"max_model_len is {length}, but {model.name} was made for {positions} positions (max_position_embeddings). "
-        f"Lower max_model_len or the ranges."
-    )
+    beyond = f"max_model_len is {length}, but {model.name} was made for {positions.longest} positions"
+    if request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
+        draft.warn(f"{beyond} ({positions.because}). VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it: answers may be nonsense.")
+        return
+    raise Refusal(f"{beyond} ({positions.because}). Lower max_model_len or the ranges.")
 
 
 def _asked_length(request: Request, length: int) -> int:
@@ -167,165 +189,21 @@ def check_missing(weights: Weights | None, path: str, label: str) -> None:
         )
 
 
-def warn_about_fabric(draft: Draft, wish: Wish, card_type: CardType | None) -> None:
+def fabric_warning(wish: Wish, card_type: CardType | None) -> str | None:
     """Where cards need host NICs with libfabric between them: a warning here, a refusal at the start."""
     alone = card_type.cards_without_host_nics if card_type else None
-    architecture = wish.model.architecture
-    parameters = architecture.parameters if architecture else None
+    parameters = wish.model.shape.parameters
     if alone is not None and wish.cards > alone:
-        draft.warn(
+        return (
             f"More than {alone} {wish.card_name} cards talk over host NICs: libfabric and hccl_ofi_wrapper must be in "
             f"the image and the NICs verified before {wish.cards} cards start."
         )
-    elif wish.model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
-        draft.warn(
+    if wish.model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
+        return (
             f"{wish.model.name} is an FP8 model above 300 B parameters: host NICs with libfabric must be verified "
             f"before it starts."
         )
-
-
-def needs_host_nics(wish: Wish, card_type: CardType | None) -> bool:
-    """Whether the start has to find verified host NICs."""
-    draft = Draft()
-    warn_about_fabric(draft, wish, card_type)
-    return bool(draft.warnings)
-
-
-def _graph_share(draft: Draft) -> float:
-    """Share of the usable memory that graphs get; raises :class:`Refusal` for one that leaves nothing for the rest."""
-    text = draft.environment.get("VLLM_GRAPH_RESERVED_MEM", str(GRAPH_RESERVED_MEM))
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    # Not-a-number fails both comparisons.
-    if 0.0 <= share < 1.0:
-        return share
-    raise Refusal(
-        f"graph_reserved_mem (VLLM_GRAPH_RESERVED_MEM) is {shown(text)}; a share of the usable memory is needed, "
-        "at least 0 and below 1, since the rest of it is the KV cache. The releases use 0.1 to 0.2."
-    )
-
-
-def memory_part(
-    draft: Draft,
-    wish: Wish,
-    chosen: Sequence[Card],
-    card_type: CardType | None,
-    entry: ModelEntry | None,
-    weights: Weights | None,
-    lengths: Lengths,
-    label: str,
-) -> dict[str, object] | None:
-    """What each card holds, and that it fits; None where the size of the weights or of the cards is not known.
-
-    Raises :class:`Refusal` when weights and reserve do not fit, or when the KV cache cannot hold one longest request.
-    """
-    graph_share = _graph_share(draft)
-    total = chosen[0].memory_total_mib or (card_type.memory_mib if card_type else None)
-    size, size_from = _weights_size(wish, entry, weights)
-    if total is None or size is None:
-        draft.warn("The size of the weights or of the cards is not known: whether they fit is not checked.")
-        return None
-    idle = chosen[0].memory_used_mib
-    if idle is None or idle > IDLE_AT_MOST_MIB:
-        idle = (card_type.idle_memory_mib if card_type else None) or 0
-    count = len(chosen)
-    reserve = memory.BRIDGE_MIB + memory.PROFILE_RUN_MIB
-    # Calibrated FP8 keeps one byte of each bfloat16 weight on the card.
-    halved = wish.dtype == "fp8" and wish.release.rules != "deepseek-r1" and not _stored_fp8(wish, weights)
-    per_card = (size / 2 if halved else size) / count / memory.GIB
-    have = (total - idle - reserve) / 1024
-    utilization = float(_argument(draft, "--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
-    inputs: dict[str, object] = {
-        "weights_bytes": size,
-        "weights_from": size_from,
-        "parameters_by_dtype": dict(weights.parameters) if weights is not None else {},
-        "cards": count,
-        "card_mib": total,
-        "idle_mib": idle,
-        "reserve_mib": reserve,
-        "gpu_memory_utilization": utilization,
-        "graph_reserved_mem": graph_share,
-    }
-    split = memory.split(have - per_card, utilization, graph_share)
-    if split.kv_cache <= 0:
-        raise Refusal(
-            f"{label}: {per_card:.1f} GiB of weights per card do not fit: a {wish.card_name or 'card'} has "
-            f"{have:.1f} GiB beside the driver and the profiling run. "
-            f"{_more_cards(per_card * count, have, count, wish)}"
-        )
-    result: dict[str, object] = {
-        "card_mib": total,
-        "idle_mib": idle,
-        "reserve_mib": reserve,
-        "weights_bytes": size,
-        "weights_gib_per_card": round(per_card, 2),
-        "free_gib": round(have - per_card, 2),
-        "usable_gib": round(split.usable, 2),
-        "graphs_gib": round(split.graphs, 2),
-        "kv_cache_gib": round(split.kv_cache, 2),
-        "kv_cache_blocks": None,
-        "kv_cache_tokens": None,
-        "fits": True,
-    }
-    per_token = _kv_bytes_per_token(draft, wish, count)
-    pooling = entry is not None and entry.task in POOLING_TASKS
-    if per_token is not None and lengths.max_model_len is not None and not pooling:
-        inputs["kv_bytes_per_token"] = per_token
-        blocks = memory.blocks(split.kv_cache, per_token, wish.block_size)
-        tokens = blocks * wish.block_size
-        result.update({"kv_cache_blocks": blocks, "kv_cache_tokens": tokens})
-        if tokens < lengths.max_model_len:
-            raise Refusal(
-                f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
-                f"request may have max_model_len {lengths.max_model_len}. Lower max_model_len, raise "
-                f"gpu_memory_utilization, or use more cards."
-            )
-    draft.note("memory", result, "memory-split", "vLLM documentation, Intel Gaudi, HPU graph capture", inputs)
-    return result
-
-
-def _weights_size(wish: Wish, entry: ModelEntry | None, weights: Weights | None) -> tuple[int | None, str]:
-    if weights is not None and weights.bytes is not None:
-        return weights.bytes, "safetensors headers"
-    if entry is not None and wish.weights.endswith(f"/{entry.directory}"):
-        return entry.weights_bytes, "catalogue, from the model's own index"
-    return None, "not known"
-
-
-def _stored_fp8(wish: Wish, weights: Weights | None) -> bool:
-    """Whether the files hold FP8 already."""
-    read = weights is not None and any(kind.startswith("F8") for kind in weights.parameters)
-    return read or bool(wish.model.stored_fp8)
-
-
-def _argument(draft: Draft, name: str) -> str | None:
-    return next((value for option, value in draft.arguments if option.replace("_", "-") == name), None)
-
-
-def _kv_bytes_per_token(draft: Draft, wish: Wish, count: int) -> int | None:
-    architecture = wish.model.architecture
-    if architecture is None:
-        return None
-    return memory.kv_bytes_per_token(
-        layers=architecture.num_hidden_layers,
-        key_value_heads=architecture.num_key_value_heads,
-        head_dim=architecture.head_dim or architecture.hidden_size // architecture.num_attention_heads,
-        element_bytes=1 if (_argument(draft, "--kv-cache-dtype") or "auto").startswith("fp8") else 2,
-        tensor_parallel_size=count,
-        kv_lora_rank=architecture.kv_lora_rank,
-        rope_head_dim=architecture.qk_rope_head_dim,
-    )
-
-
-def _more_cards(weights_gib: float, have: float, count: int, wish: Wish) -> str:
-    architecture = wish.model.architecture
-    for more in (2, 4, 8):
-        divides = architecture is None or architecture.num_attention_heads % more == 0
-        if more > count and divides and weights_gib / more < have:
-            return f"Use {more} cards."
-    return "It needs more or larger cards than one node has."
+    return None
 
 
 def check_card_names(chosen: Sequence[Card], label: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .catalogue import Architecture, ModelEntry
 from .checks import Refusal, shown
+from .plan_positions import KEYS as POSITION_KEYS
+from .plan_positions import Positions, positions_of
 
 # Models the vendor's scripts treat in a way of their own: (model_type, hidden_size, num_hidden_layers) of their
 # config.json. Fine-tuned and distilled models share the shape of what they came from, whatever they are called.
@@ -55,38 +57,86 @@ NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
 FP8_METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors")
 
 
+# What cannot be decided or checked without a key of config.json.
+GAPS = {
+    "model_type": "its name decides what its type would, such as a softmax in float32",
+    "num_attention_heads": "whether tensor_parallel_size divides the attention heads is not checked",
+    "num_hidden_layers": "the size of its KV cache is not checked, and its name decides what its size would",
+    "hidden_size": "the size of its KV cache is not checked, and its name decides what its size would",
+    "max_position_embeddings": "whether it takes max_model_len is not checked",
+}
+
+SCOUT_EXPERTS = 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is known of a model's architecture. None: not known. Zero experts: a dense model."""
+
+    model_type: str | None = None
+    num_attention_heads: int | None = None
+    num_key_value_heads: int | None = None
+    num_hidden_layers: int | None = None
+    hidden_size: int | None = None
+    head_dim: int | None = None
+    num_experts: int | None = None
+    kv_lora_rank: int | None = None
+    qk_rope_head_dim: int | None = None
+    parameters: int | None = None
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> Shape:
+        """What a catalogue file says."""
+        return cls(**{item.name: getattr(architecture, item.name) for item in fields(cls)})
+
+
 @dataclass(frozen=True)
 class ModelFacts:
-    """What rules may ask about a model. ``architecture`` None: only the name is known."""
+    """What rules may ask about a model. ``gaps`` are keys that its config.json lacks, each with what follows."""
 
     name: str
     known_from: str
-    architecture: Architecture | None
+    shape: Shape
+    positions: Positions
     kind: str | None
     stored_fp8: bool | None
     alibi: bool
-
-    @property
-    def num_experts(self) -> int | None:
-        """Experts of each layer; 0 dense, None not known."""
-        return self.architecture.num_experts if self.architecture else None
+    gaps: tuple[str, ...] = ()
 
 
-def facts(weights: str, entry: ModelEntry | None, config: Mapping[str, object] | None) -> ModelFacts:
-    """Collect what is known, best source first: the given config.json, the catalogue, the name."""
+def facts(
+    weights: str, entry: ModelEntry | None, config: Mapping[str, object] | None, overrides: Mapping[str, object]
+) -> ModelFacts:
+    """Collect what is known, best source first: the given config.json, the catalogue, the name.
+
+    ``overrides`` are keys of config.json that the request's arguments replace (``--rope-scaling``, ``--hf-overrides``).
+    """
     name = weights.rstrip("/").rsplit("/", 1)[-1]
     if config is not None:
-        architecture = architecture_of(config)
+        inner = language_model(config)
+        shape = shape_of(config, inner)
         method = config.get("quantization_config")
         quant = method.get("quant_method") if isinstance(method, Mapping) else None
-        alibi = architecture.model_type in ALIBI_TYPES or bool(config.get("alibi"))
-        return ModelFacts(name, "model_config", architecture, kind_of(architecture), quant in FP8_METHODS, alibi)
+        alibi = shape.model_type in ALIBI_TYPES or bool(config.get("alibi"))
+        lengths = inner if any(inner.get(key) is not None for key in POSITION_KEYS) else config
+        positions = positions_of({**lengths, **overrides})
+        known = shape.model_type and shape.hidden_size and shape.num_hidden_layers
+        kind = kind_of(shape) if known else kind_by_name(name)
+        gaps = tuple(
+            f"model_config has no {key}: {follows}."
+            for key, follows in GAPS.items()
+            if (positions.longest if key == "max_position_embeddings" else getattr(shape, key)) is None
+        )
+        return ModelFacts(name, "model_config", shape, positions, kind, quant in FP8_METHODS, alibi, gaps)
     if entry is not None:
         architecture = entry.architecture
+        shape = Shape.of(architecture)
         stored_fp8 = entry.dtype.startswith("float8")
         alibi = architecture.position_bias_alibi or architecture.model_type in ALIBI_TYPES
-        return ModelFacts(name, "catalogue", architecture, kind_of(architecture), stored_fp8, alibi)
-    return ModelFacts(name, "name", None, kind_by_name(name), None, alibi=False)
+        # The catalogue has the length that config.json comes to, its own scaling included.
+        positions = positions_of({"max_position_embeddings": architecture.max_position_embeddings, **overrides})
+        return ModelFacts(name, "catalogue", shape, positions, kind_of(shape), stored_fp8, alibi)
+    return ModelFacts(name, "name", Shape(), positions_of(overrides), kind_by_name(name), None, alibi=False)
 
 
 def kind_by_name(name: str) -> str | None:
@@ -95,61 +145,58 @@ def kind_by_name(name: str) -> str | None:
     return next((kind for part, kind in NAMES if part in lowered), None)
 
 
-def kind_of(architecture: Architecture) -> str | None:
+def kind_of(shape: Shape) -> str | None:
     """The kind a model's own shape says it is."""
-    if architecture.model_type.startswith("llama4"):
-        return "llama4-scout" if architecture.num_experts == SCOUT_EXPERTS else None
-    shape = (architecture.model_type, architecture.hidden_size, architecture.num_hidden_layers)
-    if shape == ("llama", 4096, 32) and architecture.num_key_value_heads == architecture.num_attention_heads:
+    model_type = shape.model_type or ""
+    if model_type.startswith("llama4"):
+        return "llama4-scout" if shape.num_experts == SCOUT_EXPERTS else None
+    size = (model_type, shape.hidden_size or 0, shape.num_hidden_layers or 0)
+    if size == ("llama", 4096, 32) and shape.num_key_value_heads == shape.num_attention_heads:
         # Llama 1 and 2 have this shape too; the exception is for Llama 3.1 (grouped heads) and its distillate.
         return None
-    return SHAPES.get(shape, "qwen3-other" if architecture.model_type.startswith("qwen3") else None)
+    return SHAPES.get(size, "qwen3-other" if model_type.startswith("qwen3") else None)
 
 
-SCOUT_EXPERTS = 16
-
-
-def architecture_of(config: Mapping[str, object]) -> Architecture:
-    """Read a config.json. Raises :class:`Refusal` with the key that is missing or wrong."""
+def language_model(config: Mapping[str, object]) -> Mapping[str, object]:
+    """The part of a config.json that describes the language model: all of it, or a part of a multimodal model's."""
     inner = config
     for key in NESTED * 2:
         nested = inner.get(key)
         if isinstance(nested, Mapping):
             inner = nested
+    return inner
 
-    def find(*keys: str) -> int | None:
+
+def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape:
+    """Read a config.json as far as it goes. Raises :class:`Refusal` with the key whose value cannot be right."""
+
+    def find(*keys: str, lowest: int = 1) -> int | None:
         for source in (inner, config):
             for key in keys:
                 value = source.get(key)
                 if value is not None:
-                    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1 << 40:
-                        raise Refusal(f"model_config: {key} must be a whole number, not {shown(value)}.")
+                    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= 1 << 40:
+                        raise Refusal(f"model_config: {key} must be a whole number from {lowest}, not {shown(value)}.")
                     return value
         return None
 
-    def need(*keys: str) -> int:
-        value = find(*keys)
-        if not value:
-            raise Refusal(f"model_config has no {keys[0]}. Give the content of the model's own config.json.")
-        return value
-
     model_type = config.get("model_type")
-    if not isinstance(model_type, str) or not model_type or len(model_type) > 64:
-        raise Refusal("model_config has no model_type. Give the content of the model's own config.json.")
-    heads = need("num_attention_heads", "n_head", "n_heads")
-    return Architecture(
+    if model_type is not None and (not isinstance(model_type, str) or not model_type or len(model_type) > 64):
+        raise Refusal(f"model_config: model_type must be a name such as qwen2, not {shown(model_type)}.")
+    heads = find("num_attention_heads", "n_head", "n_heads")
+    experts = find("num_experts", "num_local_experts", "n_routed_experts", lowest=0)
+    return Shape(
         model_type=model_type,
         num_attention_heads=heads,
+        # Where a config.json names none, every head has its own.
         num_key_value_heads=find("num_key_value_heads", "num_kv_heads") or heads,
-        num_hidden_layers=need("num_hidden_layers", "n_layer", "n_layers"),
-        hidden_size=need("hidden_size", "n_embd", "d_model"),
-        max_position_embeddings=need("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
-        vocab_size=need("vocab_size"),
+        num_hidden_layers=find("num_hidden_layers", "n_layer", "n_layers"),
+        hidden_size=find("hidden_size", "n_embd", "d_model"),
         head_dim=find("head_dim"),
-        num_experts=find("num_experts", "num_local_experts", "n_routed_experts") or 0,
+        # A model of a known type that names no experts has none.
+        num_experts=0 if experts is None and model_type is not None else experts,
         kv_lora_rank=find("kv_lora_rank"),
         qk_rope_head_dim=find("qk_rope_head_dim"),
-        position_bias_alibi=bool(config.get("alibi")),
     )
 
 
@@ -158,6 +205,6 @@ def thinking_parser(model: ModelFacts, entry: ModelEntry | None) -> str | None:
     if entry is not None:
         return entry.reasoning_parser
     lowered = model.name.lower()
-    if model.architecture is not None and not model.architecture.model_type.startswith("deepseek"):
+    if model.shape.model_type is not None and not model.shape.model_type.startswith("deepseek"):
         return None
     return None if any(part in lowered for part in NOT_THINKING) else "deepseek_r1"

@@ -69,13 +69,24 @@ def network(
     interface of the first outside address when that is loopback. A wildcard, a name or a bridge never decides.
     """
     by_address = {address: name for name, address in addresses}
+    names = sorted({name for name, _ in addresses})
+    if interface is not None and names and interface not in names:
+        raise Refusal(
+            f"network_interface is {interface}, but this node has {_listed(addresses)}. Choose one of these interfaces."
+        )
     if node_address is not None:
         if addresses and node_address not in by_address and not _is_loopback(node_address):
             raise Refusal(
                 f"node_address is {node_address}, but this node has {_listed(addresses)}. Choose one of these."
             )
-        name = interface or by_address.get(node_address) or ("lo" if _is_loopback(node_address) else None)
-        return Network(node_address, name, "node-address", "the request")
+        carrier = by_address.get(node_address) or ("lo" if _is_loopback(node_address) else None)
+        apart: tuple[str, ...] = ()
+        if interface is not None and carrier is not None and carrier != interface:
+            apart = (
+                f"node_address {node_address} is on {carrier}, but network_interface is {interface}: the server's "
+                f"processes announce one network and talk over the other. Leave network_interface out.",
+            )
+        return Network(node_address, interface or carrier, "node-address", "the request", apart)
     reachable = outside(addresses)
     first = reachable[0] if reachable else ("lo", "127.0.0.1")
     listen = listen_host(host)
@@ -91,7 +102,9 @@ def network(
             first[1],
             interface or first[0],
             "first-outside-address",
-            "vllm-fork 277a33cd9 set_common_env; container bridges left out",
+            "script:set_common_env; container bridges left out"
+            if family == "first"
+            else "gaudi-serving: a wildcard or a name is no address to announce; container bridges left out",
             warnings,
         )
     if not _is_loopback(listen):
@@ -99,9 +112,7 @@ def network(
             raise Refusal(
                 f"host is {host}, but this node has {_listed(addresses)}. Listen on one of these or on 0.0.0.0."
             )
-        return Network(
-            listen, interface or by_address.get(listen), "listen-address", "vllm-fork 4cd8c0613 set_common_env"
-        )
+        return Network(listen, interface or by_address.get(listen), "listen-address", "script:set_common_env")
     if family == "listen-outside":
         if first[0] != "lo" and interface is None:
             warnings = (
@@ -112,10 +123,10 @@ def network(
             listen,
             interface or first[0],
             "listen-address-outside-interface",
-            "vllm-fork 17a7946f4 set_common_env",
+            "script:set_common_env",
             warnings,
         )
-    return Network(listen, interface or "lo", "listen-address", "vllm-fork 4cd8c0613 set_common_env")
+    return Network(listen, interface or "lo", "listen-address", "script:set_common_env")
 
 
 def _listed(addresses: Sequence[tuple[str, str]]) -> str:

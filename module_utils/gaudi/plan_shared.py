@@ -11,9 +11,10 @@ from typing import Any
 
 from .catalogue import POOLING_TASKS, ModelEntry, ReleaseEntry
 from .checks import Refusal, integer, mapping
+from .plan_memory import GPU_MEMORY_UTILIZATION, WIDTHS_ASKED, growth, stored_as
 from .request import LONGEST
 
-SOURCE = "vllm-fork 4cd8c0613 vllm/engine/mm_arg_utils.py, scripts/launch_multi_models.py"
+FILES = "vllm/engine/mm_arg_utils.py, scripts/launch_multi_models.py"
 SERVER = "vllm.entrypoints.openai.api_server"
 # The server names models by their paths, and its models have different tasks: these options have no single value.
 _OWN = {"--model", "--served-model-name", "--task"}
@@ -67,13 +68,19 @@ def share(plan: Mapping[str, Any], others: Sequence[ModelEntry], release: Releas
     arguments = _arguments(plan["arguments"], release.constants["multi_model_server"], paths)
     sizes = [plan["requires"]["weights_bytes"], *(model.weights_bytes for model in others)]
     weights_bytes = sum(size for size in sizes if size)
-    share_of_one = float(plan["arguments"][plan["arguments"].index("--gpu-memory-utilization") + 1])
-    memory = _memory(plan["memory"], weights_bytes, share_of_one, len(paths))
+    if plan["memory"] is None:
+        raise Refusal("share_card_with: the size of the first model is not known. Leave weights out or serve it alone.")
+    share_of_one = float(_said(plan["arguments"], "--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
+    # Without --dtype a model is loaded as it is stored.
+    width = WIDTHS_ASKED.get(_said(plan["arguments"], "--dtype") or "")
+    loaded = [model.weights_bytes * growth(width, stored_as(model, None)) / GIB for model in others]
+    loaded_gib = plan["memory"]["weights_gib_per_card"] + sum(loaded)
+    memory = _memory(plan["memory"], weights_bytes, loaded_gib, share_of_one, len(paths))
     mounts = [{"source": path, "target": path, "read_only": True} for path in beside]
     explained = {"arguments.--model", "arguments.--served-model-name", "arguments.--task", "memory"}
     notes = [
-        _note("arguments.--models", " ".join(paths), "one-server-for-several", {"models": len(paths)}),
-        _note("memory", memory, "memory-of-several", {"weights_bytes": weights_bytes, "models": len(paths)}),
+        _note(release, "arguments.--models", " ".join(paths), "one-server-for-several", {"models": len(paths)}),
+        _note(release, "memory", memory, "memory-of-several", {"weights_bytes": weights_bytes, "models": len(paths)}),
     ]
     warning = (
         "The server of several models has POST /v1/update_models, which exchanges them for whoever asks. Keep it on "
@@ -91,8 +98,16 @@ def share(plan: Mapping[str, Any], others: Sequence[ModelEntry], release: Releas
     }
 
 
-def _note(value: str, result: object, name: str, inputs: Mapping[str, object]) -> dict[str, object]:
-    return {"value": value, "result": result, "rule": name, "source": SOURCE, "inputs": inputs}
+def _said(arguments: Sequence[str], option: str) -> str | None:
+    """The word after an option; None where it is not passed."""
+    return next((word for before, word in zip(arguments, arguments[1:]) if before == option), None)
+
+
+def _note(
+    release: ReleaseEntry, value: str, result: object, name: str, inputs: Mapping[str, object]
+) -> dict[str, object]:
+    source = f"vllm-fork {release.pins['vllm_fork'].commit[:9]} {FILES}"
+    return {"value": value, "result": result, "rule": name, "source": source, "inputs": inputs}
 
 
 def _arguments(arguments: Sequence[str], server: str, paths: Sequence[str]) -> list[str]:
@@ -111,7 +126,9 @@ def _arguments(arguments: Sequence[str], server: str, paths: Sequence[str]) -> l
     return result
 
 
-def _memory(alone: Mapping[str, Any], weights_bytes: int, share_of_one: float, models: int) -> dict[str, Any]:
+def _memory(
+    alone: Mapping[str, Any], weights_bytes: int, loaded_gib: float, share_of_one: float, models: int
+) -> dict[str, Any]:
     """What the models take of the card together. Each takes its share of what is free when it is loaded."""
     if share_of_one * models > 1:
         raise Refusal(
@@ -119,16 +136,17 @@ def _memory(alone: Mapping[str, Any], weights_bytes: int, share_of_one: float, m
             f"card. Lower it to {1 / models:.2f}, or let fewer models share."
         )
     have = (alone["card_mib"] - alone["idle_mib"] - alone["reserve_mib"]) / MIB_PER_GIB
-    free = have - weights_bytes / GIB
+    free = have - loaded_gib
     if free <= 0:
         raise Refusal(
-            f"The {models} models weigh {weights_bytes / GIB:.1f} GiB, but a card has {have:.1f} GiB. Let fewer share."
+            f"The {models} models weigh {loaded_gib:.1f} GiB, but a card has {have:.1f} GiB. Let fewer share."
         )
     return {
         "card_mib": alone["card_mib"],
         "idle_mib": alone["idle_mib"],
         "reserve_mib": alone["reserve_mib"],
         "weights_bytes": weights_bytes,
+        "weights_gib_per_card": round(loaded_gib, 2),
         "free_gib": round(free, 2),
         "share_of_each_model": share_of_one,
         "fits": True,

@@ -57,8 +57,7 @@ class Wish:
 
     def script(self, value: object) -> Value:
         """What the release's start script sets whatever is asked for."""
-        source = f"vllm-fork {self.release.pins['vllm_fork'].commit[:9]} start script"
-        return given("start-script", source)(value=value)
+        return given("start-script", "script:")(value=value)
 
     @property
     def block_size(self) -> int:
@@ -85,6 +84,8 @@ class Lengths:
     max_model_len: int | None
     max_num_batched_tokens: int | None
     max_num_seqs: int
+    # As it is passed to the server; None where it is not: the server then takes max_num_seqs.
+    max_num_prefill_seqs: int | None = None
 
 
 def bucket(draft: Draft, name: str, minimum: Value, step: Value, maximum: Value) -> None:
@@ -175,5 +176,5 @@ def expert_parallel(draft: Draft, wish: Wish) -> None:
     """Experts spread over the cards, for models that have some."""
     scout = wish.model.kind == "llama4-scout"
     draft.option(
-        "--enable-expert-parallel", rules.expert_parallel(num_experts=wish.model.num_experts, llama4_scout=scout)
+        "--enable-expert-parallel", rules.expert_parallel(num_experts=wish.model.shape.num_experts, llama4_scout=scout)
     )

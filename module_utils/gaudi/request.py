@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from .checks import Refusal, choice, integer, mapping, matching, number, only_known, sequence, shown, switch, text
+from .places import check_place, normal
 
 INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,94}")
-# A path that a bind mount can carry on a command line: absolute, no ":" or "," (they separate there), no "..".
-PATH = re.compile(r"/(?!.*(?:^|/)\.\.(?:/|$))[^:,\"\\]*")
+# A path that a bind mount can carry on a command line: absolute, no ":" or "," (they separate there).
+PATH = re.compile(r"/[^:,\"\\]*")
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,254}")
 HOST_NAME = re.compile(
@@ -145,14 +146,28 @@ def _matching(pattern: re.Pattern[str], form: str):  # type: ignore[no-untyped-d
 
 
 def path(value: object, what: str) -> str:
-    """An absolute path that can be mounted at the very same place in the container."""
-    return matching(value, what, PATH, 'an absolute path without "..", ":", ",", quotes and backslashes')
+    """An absolute path in its shortest form, as a bind mount can carry it."""
+    return normal(matching(value, what, PATH, 'an absolute path without ":", ",", quotes and backslashes'))
+
+
+def directory(value: object, what: str) -> str:
+    """A directory that can be mounted at the very same place in the container."""
+    result = path(value, what)
+    check_place(result, what)
+    return result
+
+
+def _file(value: object, what: str) -> str:
+    """A file whose directory can be mounted, or one that is in the image and not mounted at all."""
+    result = path(value, what)
+    check_place(result.rpartition("/")[0] or "/", f"{what} (its directory)")
+    return result
 
 
 def _weights(value: object, what: str) -> str:
     result = text(value, what)
     if result.startswith("/"):
-        return path(result, what)
+        return directory(result, what)
     form = "an absolute path on the node or a hub id such as Qwen/Qwen3-8B"
     return matching(result, what, HUB_ID, form)
 
@@ -223,14 +238,14 @@ def _recipe_cache(value: object, what: str) -> RecipeCache | bool:
     if isinstance(value, Mapping) and value.get("directory") == "":
         return False
     if isinstance(value, str):
-        return RecipeCache(path(value, what))
+        return RecipeCache(directory(value, what))
     given = mapping(value, f"{what} (a directory, or directory and size in MiB, or false)")
     only_known(given, what, ("directory", "size"))
     if "directory" not in given:
         raise Refusal(f"{what} needs a directory.")
     size = given.get("size")
     return RecipeCache(
-        path(given["directory"], f"{what}.directory"),
+        directory(given["directory"], f"{what}.directory"),
         None if size is None else integer(size, f"{what}.size", 1, 1 << 24),
     )
 
@@ -292,7 +307,7 @@ READERS = {
     "tensor_parallel_size": _integer(1, 16),
     "modules": _modules,
     "dtype": _dtype,
-    "quantization_config": path,
+    "quantization_config": _file,
     "kv_cache_dtype": _choice(KV_CACHE_DTYPES),
     "max_model_len": _integer(1, LONGEST),
     "input_range": _pair,

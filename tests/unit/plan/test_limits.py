@@ -171,8 +171,6 @@ def test_a_multimodal_configuration_is_read_where_it_is() -> None:
     assert "--enable-expert-parallel" in plan(model_config=config)["arguments"]
     thinker = {"model_type": "some_omni", "thinker_config": {"text_config": inner}}
     assert "--enable-expert-parallel" in plan(model_config=thinker)["arguments"]
-    sentence("num_attention_heads", model_config={"model_type": "x"})
-    sentence("model_type", model_config={})
 
 
 def test_weights_that_do_not_fit() -> None:
@@ -299,7 +297,7 @@ def test_a_partial_warm_up_stays_within_the_service(partial: dict[str, int], wor
         ({"extra_args": ["--no-such-option"]}, ["--no-such-option", "1.22"]),
         ({"extra_args": ["x"]}, ["extra_args", "no option"]),
         ({"model": "no-such-model"}, ["no-such-model", "catalog/models"]),
-        ({"dtype": "awq", "quantization_config": "/q.json"}, ["quantization_config", "awq"]),
+        ({"dtype": "awq", "quantization_config": "/calib/q.json"}, ["quantization_config", "awq"]),
         ({"lazy_mode": "maybe"}, ["lazy_mode", "true or false"]),
         ({"extra_environment": {"PT_HPU_LAZY_MODE": "2"}}, ["PT_HPU_LAZY_MODE", "0 or 1"]),
         ({"extra_environment": {"VLLM_PROMPT_SEQ_BUCKET_MAX": "x"}}, ["VLLM_PROMPT_SEQ_BUCKET_MAX", "number"]),
@@ -398,8 +396,29 @@ def test_a_host_name_decides_nothing_about_the_network() -> None:
 
 
 def test_an_interface_of_its_own() -> None:
-    plan_ = network([["eth0", "10.1.2.3/24"]], "1.22", network_interface="ens9")
+    plan_ = network([["eth0", "10.1.2.3/24"], ["ens9", "10.9.2.3/24"]], "1.22", network_interface="ens9")
     assert plan_["environment"]["HCCL_SOCKET_IFNAME"] == "ens9"
+    # A node whose addresses are not known may have any.
+    assert network([], "1.22", network_interface="ens9")["environment"]["HCCL_SOCKET_IFNAME"] == "ens9"
+
+
+@pytest.mark.parametrize("release", ["1.18", "1.21", "1.22", "1.22-2025.11", "deepseek-r1"])
+def test_an_interface_that_is_not_there(release: str) -> None:
+    addresses = [["lo", "127.0.0.1/8"], ["eth0", "10.1.2.3/24"]]
+    refused = network(addresses, release, network_interface="ens9")["refused"]
+    assert "network_interface is ens9" in refused
+    assert "10.1.2.3 (eth0)" in refused
+    both = network(addresses, release, network_interface="ens9", node_address="10.1.2.3")
+    assert "network_interface is ens9" in both["refused"]
+
+
+def test_an_address_and_the_interface_it_is_not_on() -> None:
+    addresses = [["eth0", "10.1.2.3/24"], ["eth1", "10.9.2.3/24"]]
+    answer = network(addresses, "1.22", node_address="10.1.2.3", network_interface="eth1")
+    assert warned(answer, "10.1.2.3 is on eth0", "network_interface is eth1")
+    assert answer["environment"]["HCCL_SOCKET_IFNAME"] == "eth1"
+    agreed = network(addresses, "1.22", node_address="10.1.2.3", network_interface="eth0")
+    assert not warned(agreed, "network_interface")
 
 
 @pytest.mark.parametrize("share", ["abc", "nan", "7", "-0.1", "1.0", ""])

@@ -85,6 +85,25 @@ def test_counts_with_and_without_a_limit(minimum: int, step: int, maximum: int, 
     assert len(buckets.limited(minimum, step, maximum, 0.25)) == limited
 
 
+# Printed in pull request 371 of vllm-hpu-extension for a limit of 0.25.
+PRINTED_LIMITED = [
+    ((1, 2, 8), [1, 2, 4, 6, 8]),
+    ((1, 2, 256), [1, 2, 4, 6, 8, 10, 14, 18, 24, 32, 42, 56, 74, 98, 130, 174, 232, 256]),
+    (
+        (128, 128, 32768),
+        [
+            *(128, 256, 384, 512, 640, 768, 1024, 1280, 1664, 2176, 2816, 3712, 4864, 6400),
+            *(8448, 11264, 14976, 19968, 26624, 32768),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("range_", "printed"), PRINTED_LIMITED)
+def test_the_limited_lists_their_author_printed(range_: tuple[int, int, int], printed: list[int]) -> None:
+    assert buckets.limited(*range_, 0.25) == printed
+
+
 def test_shapes_that_cannot_occur_are_not_warmed_up() -> None:
     # A batch of 256 needs 256 blocks at least.
     assert buckets.decode_graphs([1, 2, 256], [128, 256, 384]) == 3 + 3 + 2

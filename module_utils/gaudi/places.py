@@ -1,0 +1,71 @@
+"""Directories of the node that may be mounted at the very same place in the container, and those that may not."""
+
+from __future__ import annotations
+
+import posixpath
+
+from .checks import Refusal, shown
+
+# Everything below belongs to the system, on the node and in the container: mounted, it would show what nobody meant
+# to show, or hide the programs and libraries of the image.
+SYSTEM = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt/amazon",
+    "/opt/habanalabs",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var/lib/containerd",
+    "/var/lib/docker",
+    "/var/lib/gaudi-serving",
+    "/var/log",
+    "/var/run",
+)
+# A directory of one's own below these is fine; these themselves hold what is not meant, or hide what the image needs.
+SHARED = ("/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
+ADVICE = "Use a directory of its own, such as one below /data."
+
+
+def normal(path: str) -> str:
+    """An absolute path without ``//``, ``.`` and ``..``; a slash at its end stays, as it was meant to be a directory.
+
+    >>> normal("//data/./models//../models/x/")
+    '/data/models/x/'
+    """
+    # posixpath keeps two leading slashes, which mean nothing on Linux.
+    shortest = posixpath.normpath("/" + path.lstrip("/"))
+    return f"{shortest}/" if path.endswith("/") and shortest != "/" else shortest
+
+
+def check_place(path: str, what: str, fork_directory: str | None = None) -> None:
+    """Refuse a directory that must not be mounted in a container; ``path`` is normal.
+
+    ``fork_directory`` is where the release's image keeps vLLM itself.
+    """
+    path = path.rstrip("/")
+    if not path:
+        raise Refusal(f"{what} is /, which is the whole node. {ADVICE}")
+    kept = (*SYSTEM, fork_directory) if fork_directory else SYSTEM
+    for place in kept:
+        of = "the release's fork_directory" if place == fork_directory else "a directory of the system"
+        if is_below(path, place):
+            inside = "" if path == place else f", inside {place}"
+            raise Refusal(f"{what} is {shown(path)}{inside}, {of}: it must not be mounted in the container. {ADVICE}")
+        if is_below(place, path):
+            raise Refusal(f"{what} is {shown(path)}, which would hide {place} in the container. {ADVICE}")
+    if path in SHARED:
+        raise Refusal(f"{what} is {path}, which others use as well. {ADVICE}")
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a normal path is a directory, or lies in it."""
+    return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")

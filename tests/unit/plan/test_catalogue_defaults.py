@@ -1,0 +1,115 @@
+"""What the catalogue's own entries come to where a manual is silent or careless."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import vendor
+
+RELEASES_OF = {model: vendor.content("models", model).get("releases") or ["1.22"] for model in sorted(vendor.MODELS)}
+
+
+@pytest.mark.parametrize("model", sorted(vendor.MODELS))
+def test_no_model_listens_to_everybody_unless_asked_to(model: str) -> None:
+    for release in RELEASES_OF[model]:
+        plan = vendor.plan_request(release, {"model": model, "instance": "x"})
+        assert plan["listen"]["host"] == "127.0.0.1"
+        assert vendor.options(plan["arguments"])["--host"] == "127.0.0.1"
+        assert not any("every address" in sentence for sentence in plan["warnings"])
+        asked = vendor.plan_request(release, {"model": model, "instance": "x", "host": "0.0.0.0"})
+        assert asked["listen"]["host"] == "0.0.0.0"
+        assert not any("every address" in sentence for sentence in asked["warnings"])
+
+
+@pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
+def test_a_script_that_listens_to_everybody_is_said_to(release: str) -> None:
+    plan = vendor.plan_request(release, {"weights": "/models/DeepSeek-R1"})
+    assert plan["listen"]["host"] == "0.0.0.0"
+    assert any("0.0.0.0" in sentence and "127.0.0.1" in sentence for sentence in plan["warnings"])
+
+
+POOLING = [
+    model for model in sorted(vendor.MODELS) if vendor.content("models", model).get("task") in ("embed", "score")
+]
+
+
+@pytest.mark.parametrize("model", POOLING)
+def test_prompt_batches_that_are_warmed_up_can_occur(model: str) -> None:
+    plan = vendor.plan_request("1.22", {"model": model, "instance": "x"})
+    assert plan["environment"]["VLLM_PROMPT_BS_BUCKET_MAX"] == "8"
+    assert vendor.options(plan["arguments"])["--max-num-prefill-seqs"] == "8"
+    assert plan["buckets"]["prompt_bs"][-1] == 8
+    assert not any("VLLM_PROMPT_BS_BUCKET_MAX" in sentence for sentence in plan["warnings"])
+
+
+def test_six_of_them() -> None:
+    assert len(POOLING) == 6
+
+
+def test_batches_beyond_the_prefill_limit_are_said() -> None:
+    request = {"weights": "/models/x", "extra_environment": {"VLLM_PROMPT_BS_BUCKET_MAX": "8"}}
+    plan = vendor.plan_request("1.22", request)
+    assert any("VLLM_PROMPT_BS_BUCKET_MAX is 8" in sentence for sentence in plan["warnings"])
+    plan = vendor.plan_request("1.22", {**request, "max_num_prefill_seqs": 8})
+    assert not any("VLLM_PROMPT_BS_BUCKET_MAX" in sentence for sentence in plan["warnings"])
+
+
+RANGES = {"input_range": [800, 4096], "output_range": [800, 2048]}
+
+
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+def test_ranges_that_fill_the_length_they_make_are_said(release: str) -> None:
+    """As in the manual's own command for QwQ-32B: 4096 + 2048 is 48 blocks to the token."""
+    exact = vendor.plan_request(release, {"weights": "/models/QwQ-32B", **RANGES})
+    assert any("chat template" in sentence and "6144" in sentence for sentence in exact["warnings"])
+    loose = vendor.plan_request(release, {"weights": "/models/QwQ-32B", **RANGES, "output_range": [800, 2000]})
+    assert not any("chat template" in sentence for sentence in loose["warnings"])
+
+
+@pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
+def test_a_padding_limit_counts_on_the_deepseek_releases(release: str) -> None:
+    """The extension that goes with the fork's commit reads it (pull request 379)."""
+    graphs = [
+        vendor.plan_request(release, {"weights": "/models/DeepSeek-R1", "padding_limit": limit})["buckets"]["graphs"]
+        for limit in (0, 0.1, 0.25, 0.5)
+    ]
+    assert graphs == sorted(set(graphs), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("length", "seq", "block"),
+    [
+        # Inside the block of the shortest input: that whole block.
+        (100, "128", "128"),
+        (4, "128", "128"),
+        (128, "128", "128"),
+        # As the script has it, with a warning where it is no whole block.
+        (4000, "4000", "128"),
+        (4096, "4096", "128"),
+    ],
+)
+def test_a_partial_warm_up_of_short_requests(length: int, seq: str, block: str) -> None:
+    request = {"weights": "/models/QwQ-32B", "partial_warmup": {"max_num_seqs": 1, "max_seq_len": length}}
+    plan = vendor.plan_request("1.21", request)
+    assert plan["environment"]["VLLM_PROMPT_SEQ_BUCKET_MAX"] == seq
+    assert plan["environment"]["VLLM_DECODE_BLOCK_BUCKET_MAX"] == block
+    assert plan["buckets"]["prompt_seq"][-1] == int(seq) // 128 * 128
+    warned = any("partial_warmup.max_seq_len" in sentence for sentence in plan["warnings"])
+    assert warned == (int(seq) % 128 != 0)
+
+
+def test_a_partial_warm_up_below_the_shortest_input_is_refused_by_its_own_name() -> None:
+    request = {
+        "weights": "/models/QwQ-32B",
+        "input_range": [4096, 16384],
+        "partial_warmup": {"max_num_seqs": 1, "max_seq_len": 2048},
+    }
+    refused = vendor.plan_request("1.21", request)["refused"]
+    assert "partial_warmup.max_seq_len is 2048" in refused
+    assert "4096" in refused
+    assert "VLLM_" not in refused
+    # Blocks never end below the fewest a shortest input takes.
+    tight = {**request, "input_range": [16385, 20480], "output_range": [1, 1], "max_model_len": 20608}
+    tight = {**tight, "max_num_batched_tokens": 20608, "partial_warmup": {"max_num_seqs": 1, "max_seq_len": 16385}}
+    environment = vendor.plan_request("1.21", tight)["environment"]
+    assert environment["VLLM_DECODE_BLOCK_BUCKET_MAX"] == environment["VLLM_DECODE_BLOCK_BUCKET_MIN"] == "256"

@@ -1,0 +1,126 @@
+"""Directories a request names: in their shortest form, and never those of the system or of the image."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.places import SYSTEM, check_place, normal
+from ansible.module_utils.gaudi.plan_many import plan_all
+from hypothesis import given
+from hypothesis import strategies as st
+
+from . import vendor
+
+FORK = "/opt/vllm-fork"
+TMP = "/tmp"  # noqa: S108 - a name to check, nothing is written there
+WRONG = [
+    *("/", "//", "/.", "/..", "/data/..", "/data/../etc", "/etc", "//etc//", "/etc/ssl", "/usr", "/usr/share/models"),
+    *("/proc", "/proc/1/root", "/sys", "/dev", "/dev/mapper", "/run", "/var/run/docker.sock", "/var", "/var/lib"),
+    *("/var/lib/docker", "/var/lib/docker/volumes/x", "/var/lib/containerd", "/var/lib/gaudi-serving", "/boot"),
+    *("/bin", "/sbin", "/lib", "/lib64", "/opt", "/opt/habanalabs", "/home", "/root", TMP, FORK, f"{FORK}/scripts"),
+]
+RIGHT = [
+    *("/data/models/x", "/srv/x", "/mnt/nfs/models/x", "/home/me/models/x", "/opt/models/x", "/etcetera", "/usr2/x"),
+    *("/var/lib/models/x", "/var/cache/recipes", "/opt/vllm-fork-2", f"{TMP}/x", "/models/..hidden", "/root/models"),
+]
+
+
+def plan(release: str, **options: Any) -> dict[str, Any]:
+    return vendor.plan_request(release, {"weights": "/models/QwQ-32B", **options})
+
+
+def named(option: str, path: str) -> dict[str, Any]:
+    """A request option that names a directory, or a file in it."""
+    if option == "recipe_cache as a mapping":
+        return {"recipe_cache": {"directory": path, "size": 5}}
+    return {option: f"{path}/maxabs_quant_g2.json" if option == "quantization_config" else path}
+
+
+OPTIONS = ["weights", "recipe_cache", "recipe_cache as a mapping", "quantization_config"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("path", WRONG)
+def test_a_directory_of_the_system_or_the_image(option: str, path: str) -> None:
+    refused = plan("1.22", **named(option, path))["refused"]
+    assert option.split(" ", maxsplit=1)[0] in refused
+    assert "Use a directory of its own" in refused
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("path", RIGHT)
+def test_a_directory_of_ones_own(option: str, path: str) -> None:
+    answer = plan("1.22", **named(option, path))
+    assert "refused" not in answer, answer
+    mounts = {mount["source"]: mount["target"] for mount in answer["container"]["mounts"]}
+    assert mounts[path] == path
+
+
+def test_a_file_of_the_image_needs_no_mount() -> None:
+    file = f"{FORK}/scripts/quant_configs/inc_quant_per_channel_with_fp8kv_config.json"
+    answer = plan("deepseek-r1", dtype="fp8", quantization_config=file)
+    assert answer["environment"]["QUANT_CONFIG"] == file
+    assert not any(mount["target"].startswith(f"{FORK}/scripts/quant") for mount in answer["container"]["mounts"])
+
+
+@pytest.mark.parametrize("root", ["/", "/etc", "/usr/share", "/data/../proc", FORK, "/var/lib/docker"])
+@pytest.mark.parametrize("request_", [{"model": "qwq-32b"}, {"weights": "Qwen/Qwen3-8B"}])
+def test_the_root_of_all_weights(root: str, request_: dict[str, Any]) -> None:
+    found = vendor.catalogue("1.22", request_.get("model"))
+    (answer,) = plan_all([request_], found, vendor.topology("oam8"), weights_root=root)
+    if root == "/":
+        # A directory right below the root is the site's own business.
+        assert "refused" not in answer
+    else:
+        assert "weights_root" in answer["refused"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "cache"),
+    [("/data/x", "/data/x"), ("/data/x", "/data/x/cache"), ("/data/x", "/data"), ("/data/x/", "/data//x")],
+)
+def test_a_cache_and_weights_that_hold_one_another(weights: str, cache: str) -> None:
+    refused = plan("1.22", weights=weights, recipe_cache=cache)["refused"]
+    assert "recipe_cache" in refused
+    assert "beside" in refused
+    assert "refused" not in plan("1.22", weights="/data/x", recipe_cache="/data/xy")
+
+
+@pytest.mark.parametrize(
+    ("written", "shortest"),
+    [
+        ("/data//models/QwQ-32B", "/data/models/QwQ-32B"),
+        ("//data/models/./QwQ-32B", "/data/models/QwQ-32B"),
+        ("/data/old/../models/QwQ-32B", "/data/models/QwQ-32B"),
+        ("/data/models/QwQ-32B/", "/data/models/QwQ-32B/"),
+    ],
+)
+def test_every_place_sees_the_same_path(written: str, shortest: str) -> None:
+    answer = plan("1.21", weights=written)
+    assert vendor.options(answer["arguments"])["--model"] == shortest
+    assert answer["requires"]["weights_path"] == shortest
+    assert shortest in [mount["source"] for mount in answer["container"]["mounts"]]
+
+
+names = st.lists(
+    st.sampled_from([".", "..", "", "a", "data", "etc", "usr", "opt", "vllm-fork", " ", "proc"]), max_size=6
+)
+
+
+@given(names)
+def test_what_is_accepted_hides_nothing(parts: list[str]) -> None:
+    path = normal("/" + "/".join(parts))
+    try:
+        check_place(path, "x", FORK)
+    except Refusal as refusal:
+        assert str(refusal).endswith("below /data.")
+        return
+    assert ".." not in path.split("/")
+    assert "//" not in path
+    assert path != "/"
+    for place in (*SYSTEM, FORK):
+        # Neither holds the other.
+        assert posixpath.commonpath([path, place]) not in (path.rstrip("/"), place)
