@@ -323,7 +323,7 @@ def whole(folder: Path, measured_cards: int) -> bool:
     """Tell whether a folder is as it was fetched, or is somebody's own model or set of measurements."""
     described = weights_folders.describe(folder) if folder.is_dir() else {"standing": "absent"}
     if described["standing"] != "unknown":
-        return bool(described["standing"] == "whole")
+        return described["standing"] in ("whole", "converted")
     if measured_cards:
         return measurement_files(folder) >= 3 * measured_cards
     return (folder / "config.json").is_file()

@@ -60,7 +60,8 @@ folders:
     standing:
       description:
         - V(whole), V(incomplete) (files are missing, short, or were found damaged), V(damaged) (the record cannot be
-          read), V(unfinished) (a fetch that runs or was interrupted), or V(unknown) (no record of ours).
+          read), V(unfinished) (a fetch that runs or was interrupted), V(converted) (made of another folder, with the
+          converter's record), or V(unknown) (no record of ours).
       type: str
       sample: whole
     bytes:

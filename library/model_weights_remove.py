@@ -100,7 +100,8 @@ def remove(folder: Path) -> None:
     """Remove a folder so that an interruption leaves something that is recognised as unfinished."""
     if not folder.name.endswith(weights.STAGING_SUFFIX):
         staging = folder.with_name(folder.name + weights.STAGING_SUFFIX)
-        (folder / weights.MANIFEST).unlink()
+        # Converted weights have the converter's record instead, which goes with the rest.
+        (folder / weights.MANIFEST).unlink(missing_ok=True)
         folder = folder if staging.exists() else folder.rename(staging)
     shutil.rmtree(folder)
 

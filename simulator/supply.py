@@ -24,6 +24,8 @@ HUB = "simulated-hub"
 HUB_PORT = 8090
 INDEX = "simulated-python-index"
 INDEX_PORT = 8091
+# What an account there would have; repositories are open to those without one.
+HUB_TOKEN = "hf_simulated_token_of_nobody"  # noqa: S105 - a simulated one
 # Bytes a second: slow enough that a person sees the tiny model arrive.
 HUB_RATE = 400_000
 
@@ -50,7 +52,7 @@ def start(client: DockerClient, scope: Scope, say: Say) -> None:
         hub |= context.tree(folder, prefix=f"srv/models/{name}/")
     hub_command = [
         *("python3", "-m", "simulator.hub", "--address", "0.0.0.0", "--name", HUB),  # noqa: S104 - the scope's network
-        *("--port", str(HUB_PORT), "--rate", str(HUB_RATE)),
+        *("--port", str(HUB_PORT), "--rate", str(HUB_RATE), "--token", HUB_TOKEN),
         *(f"{name}=/srv/models/{name}" for name in repositories),
     ]
     with host.lock(f"scope-{scope.name}"):

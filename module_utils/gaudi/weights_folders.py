@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import weights
+from .plan_weights import CONVERTED
 
 PLANS = Path("/etc/gaudi-serving/instances")
 
@@ -33,7 +34,7 @@ def bytes_below(folder: Path) -> int:
 
 
 def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
-    """One folder of weights: whole, incomplete, damaged (its record), unfinished, or unknown (not of our making)."""
+    """One folder of weights: whole, incomplete, damaged (its record), unfinished, converted, or unknown (not ours)."""
     described: dict[str, Any] = {
         "directory": folder.name,
         "standing": "unknown",
@@ -50,7 +51,8 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
         record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         staging = folder.name.endswith(weights.STAGING_SUFFIX) and (folder / weights.FOLDER).is_dir()
-        described.update(standing="unfinished" if staging else "unknown", bytes=bytes_below(folder))
+        standing = "unfinished" if staging else "converted" if (folder / CONVERTED).is_file() else "unknown"
+        described.update(standing=standing, bytes=bytes_below(folder))
         return described
     except ValueError:
         described.update(standing="damaged", bytes=bytes_below(folder))

@@ -53,6 +53,8 @@ def root(tmp_path: Path, plans: Path) -> Path:
     (whole / weights.MANIFEST).write_text(record.render())
     (root / "Part-7B.partial" / weights.FOLDER).mkdir(parents=True)
     (root / "Part-7B.partial/a.safetensors").write_bytes(b"ab")
+    (root / "Made-7B-G2" / weights.FOLDER).mkdir(parents=True)
+    (root / "Made-7B-G2" / weights.FOLDER / "fp8.json").write_text("{}")
     (root / "Mine").mkdir()
     (root / "Mine/precious").write_bytes(b"x" * 7)
     (root / "a-file").write_bytes(b"")
@@ -75,6 +77,7 @@ def use(plans: Path, path: str, name: str = "chat") -> None:
 def test_each_folder_is_called_what_it_is(root: Path) -> None:
     found = look(root)
     assert {name: (folder["standing"], folder["bytes"]) for name, folder in found.items()} == {
+        "Made-7B-G2": ("converted", 2),
         "Mine": ("unknown", 7),
         "Part-7B.partial": ("unfinished", 2),
         "Whole-7B": ("whole", 5),
@@ -137,7 +140,7 @@ class TestRemove:
     def remove(self, root: Path, name: str, check: bool = False) -> dict[str, Any]:
         return run_main("model_weights_remove", {"root": str(root), "directory": name, "_ansible_check_mode": check})
 
-    @pytest.mark.parametrize("name", ["Whole-7B", "Part-7B.partial"])
+    @pytest.mark.parametrize("name", ["Whole-7B", "Part-7B.partial", "Made-7B-G2"])
     def test_what_nothing_uses_goes(self, root: Path, name: str) -> None:
         before = {path.name for path in root.iterdir()}
         assert self.remove(root, name, check=True)["changed"]
