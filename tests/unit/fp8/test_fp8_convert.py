@@ -492,6 +492,68 @@ def test_a_read_only_target_is_said(tmp_path: Path, small_disk: Path) -> None:
     assert "read-only file system" in refused(source, small_disk / "out")
 
 
+# --- memory ------------------------------------------------------------------------------------------------
+
+# Prints the largest resident memory (KiB) of any process of a command. A small process of its own, because the kernel
+# counts the memory of whoever starts a process as that process's.
+MEASURE = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(status)
+"""
+
+
+@pytest.fixture
+def huge(tmp_path: Path) -> Iterator[Path]:
+    """A shard of 10 GB, sparse, nearly all of it one tensor; its conversion is not sparse."""
+    size, needed = 10**10, 11 * 10**9
+    free = shutil.disk_usage(tmp_path).free
+    if free < needed:
+        pytest.fail(
+            f"{tmp_path} has {free / 1e9:.1f} GB free and this test writes {needed / 1e9:.0f} GB. Free some room, or "
+            "name another place with --basetemp."
+        )
+    header: dict[str, Any] = {}
+    position = 0
+    for name, rows in {"huge.weight": size >> 10, **{f"small.{n}.weight": 16 for n in range(200)}}.items():
+        for leaf, dtype, shape, length in (
+            (name, "F8_E4M3", [rows, 1024], rows * 1024),
+            (name + "_scale_inv", "F32", [1, 8], 32),
+        ):
+            header[leaf] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + length]}
+            position += length
+    raw = json.dumps(header).encode()
+    folder = tmp_path / "in"
+    folder.mkdir()
+    with (folder / "model.safetensors").open("wb") as shard:
+        shard.write(struct.pack("<Q", len(raw)) + raw + b"\x7e")
+        shard.truncate(8 + len(raw) + position)
+    yield folder
+    shutil.rmtree(tmp_path)
+
+
+def test_memory_does_not_grow_with_the_shard(huge: Path) -> None:
+    target = huge.with_name("out")
+    command = [sys.executable, "-I", "-S", "-c", MEASURE, sys.executable, str(PROGRAM), str(huge), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    resident = int(done.stdout) * 1024
+    print(f"largest process: {resident / 1e6:.0f} MB")
+    assert resident < 150 * 10**6
+    with (target / "model.safetensors").open("rb") as shard:
+        header = fp8.parse_header(shard, (target / "model.safetensors").stat().st_size)
+        shard.seek(header.data_start)
+        # 448 has become 240, and the rest is zeros still.
+        assert shard.read(3) == bytes([fp8.CODE_OF_240, 0, 0])
+    assert header.data_start + header.tensors[-1].end > 10**10
+
+
+def test_a_checkpoint_of_many_tensors_is_named_once(tmp_path: Path) -> None:
+    # Once for 90 000 tensors, not once a tensor: that took hours.
+    source = fp8.examine(checkpoints.write(tmp_path / "in"), False, False, fp8.GAUDI2)
+    assert source.fingerprint is source.fingerprint
+
+
 # --- interruption ------------------------------------------------------------------------------------------
 
 
