@@ -767,6 +767,11 @@ class Journal:
         self.done[name] = result
         write_json(self.done_path, self.done)
 
+    def give_up(self, wish: Wish, name: str) -> None:
+        """Delete a source shard, if that is wished and every byte of its recorded twin was verified."""
+        if wish.in_place_space and self.done[name]["whole"]:
+            (wish.source / name).unlink(missing_ok=True)
+
     def remove_from(self, folder: Path) -> None:
         """Everything is done and said in the provenance; a run that was killed here leaves them, and nobody minds."""
         for path in (self.done_path, self.path, self.path.with_name("lock")):
@@ -959,6 +964,7 @@ def worker_main() -> int:
                     target.unlink()
                     raise Refusal(f"{source} changed while it was converted; remove {target.parent} to start over")
             chosen = task["only"]
+            result["whole"] = chosen is None
             result["compared"] = verify_shard(
                 source, target, task["actions"], factor, None if chosen is None else chosen.__contains__
             )
@@ -1037,6 +1043,9 @@ def open_journal(wish: Wish) -> Journal:
                 "use the same, or remove it to start over"
             )
         journal = Journal.load(content, wish)
+        if wish.in_place_space and not journal.in_place_space:  # as the sentence about a full disk advises
+            journal.in_place_space = True
+            journal.begin(wish)
         check_room(wish, journal.source, [name for name in journal.source.shards if name not in journal.done])
         return journal
     source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
@@ -1099,7 +1108,7 @@ def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
         "source_fingerprint": journal.source.fingerprint,
         "source_manifest_sha256": manifest_hash(wish.source),
         "in_place_space": journal.in_place_space,
-        "verified": EVERY_BYTE if wish.verify or journal.in_place_space else "a sample",
+        "verified": EVERY_BYTE if all(done["whole"] for done in journal.done.values()) else "a sample",
         "shards": {name: {k: done[k] for k in ("bytes", "crc32")} for name, done in sorted(journal.done.items())},
     }
 
@@ -1230,6 +1239,8 @@ def work(wish: Wish, journal: Journal) -> int:
         )
     for left_over in wish.staging.glob("*.writing"):
         left_over.unlink()
+    for name in journal.done:
+        journal.give_up(wish, name)
     progress = Progress(wish.progress)
     progress.begin("convert", sum(journal.source.shards[name].size for name in missing))
     compared = 0
@@ -1238,8 +1249,7 @@ def work(wish: Wish, journal: Journal) -> int:
         nonlocal compared
         compared += result["compared"]
         journal.record(name, result)
-        if wish.in_place_space:
-            (wish.source / name).unlink()
+        journal.give_up(wish, name)
 
     with Crew(max(1, min(wish.jobs, len(missing)))) as crew:
         crew.run(tasks_for(wish, journal.source, missing, wish.staging, convert=True), progress.advance, finished)

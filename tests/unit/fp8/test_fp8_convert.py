@@ -245,6 +245,18 @@ def test_vendor_compatible_turns_a_bf16_projection_into_fp8(tmp_path: Path) -> N
     assert new_data["model.layers.0.eh_proj.weight"] == bytes(table[p] for p in struct.unpack("<4H", weights))
 
 
+def test_scales_of_activations_move_with_their_weight_and_nothing_else_does(tmp_path: Path) -> None:
+    names = ["a.weight_scale_inv", "a.input_scale_inv", "b.weight_scale", "b.input_scale", "q_scale"]
+    entries = {"a.weight": WEIGHT, "b.weight": WEIGHT, "q": WEIGHT, "q_input_scale": SCALE}
+    entries |= dict.fromkeys(names, SCALE) | {"lonely.input_scale": SCALE, "lonely_scale_inv": SCALE}
+    source = one_shard(tmp_path / "in", entries)
+    assert run(source, tmp_path / "out").returncode == 0
+    made = checkpoints.read(tmp_path / "out" / "model.safetensors")[1]
+    moved = fp8.scaled(array.array("f", SCALE[2]), fp8.GAUDI2).tobytes()
+    assert {name for name in entries if made[name] == moved} == {*names, "q_input_scale"}
+    assert made["lonely.input_scale"] == made["lonely_scale_inv"] == SCALE[2]
+
+
 def test_in_place_space_gives_up_each_verified_source_shard(tmp_path: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
     run(source, tmp_path / "reference")
@@ -377,6 +389,13 @@ def test_a_tensor_that_is_not_where_the_index_says_is_named(tmp_path: Path) -> N
     assert "'ghost'" in refused(source, tmp_path / "out")
 
 
+def test_a_tensor_that_stands_in_two_shards_is_named(tmp_path: Path) -> None:
+    source = one_shard(tmp_path / "in", {"a.weight": WEIGHT, "a.weight_scale_inv": SCALE})
+    (source / "more.safetensors").write_bytes(checkpoints.shard_bytes({"a.weight_scale_inv": SCALE}))
+    assert "'a.weight_scale_inv' stands in model.safetensors and again in more" in refused(source, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
 @pytest.mark.parametrize("target", ["in", "in/below", "."])
 def test_source_and_target_must_be_apart(tmp_path: Path, target: str) -> None:
     source = checkpoints.write(tmp_path / "in")
@@ -408,6 +427,59 @@ def test_a_source_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch:
         fp8.convert(wish)
     os.utime(shard, ns=(1, 1))
     assert "changed since the conversion began" in refused(source, tmp_path / "out")
+
+
+def test_a_source_that_shrinks_under_the_reader_is_no_zeros(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=1, rows=65536) / "model-00001-of-00001.safetensors"
+    target = tmp_path / "out.safetensors"
+    actions = fp8.examine(source.parent, False, False, fp8.GAUDI2).actions[source.name]
+    with pytest.raises(fp8.Refusal, match=r"changed while it was read: '.*' ends too early"):
+        fp8.convert_shard(source, target, actions, fp8.GAUDI2, lambda _done: os.truncate(source, 20_000_000))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def work_of(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, after: Any) -> dict[str, Any]:
+    """The last answer of a worker for the first shard, where something happens after the conversion."""
+    convert, said = fp8.convert_shard, io.StringIO()
+
+    def convert_then(source: Path, target: Path, *rest: Any) -> Any:
+        result = convert(source, target, *rest)
+        after(source, target)
+        return result
+
+    wish = fp8.parse_arguments([str(source), str(target), "--in-place-space"])
+    examined = fp8.examine(source, False, False, fp8.GAUDI2)
+    target.mkdir()
+    task = fp8.tasks_for(wish, examined, ["model-00001-of-00003.safetensors"], target, convert=True)[0]
+    monkeypatch.setattr(fp8, "convert_shard", convert_then)
+    monkeypatch.setattr(fp8.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(task)))
+    monkeypatch.setattr(sys, "stdout", said)
+    fp8.worker_main()
+    return dict(json.loads(said.getvalue().splitlines()[-1]))
+
+
+def test_a_source_that_changes_while_its_shard_is_converted_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = checkpoints.write(tmp_path / "in")
+    answer = work_of(source, tmp_path / "out", monkeypatch, lambda source, _target: os.utime(source, ns=(1, 1)))
+    assert "changed while it was converted" in answer["error"]
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_twin_that_is_wrong_never_costs_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = checkpoints.write(tmp_path / "in")
+
+    def spoil(_source: Path, target: Path) -> None:
+        content = bytearray(target.read_bytes())
+        content[-600] ^= 1
+        target.write_bytes(content)
+
+    answer = work_of(source, tmp_path / "out", monkeypatch, spoil)
+    assert "is not the conversion of its source" in answer["error"]
+    # Only a result is recorded, and only what is recorded is deleted.
+    assert "result" not in answer
 
 
 def test_other_options_do_not_continue_begun_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,6 +555,22 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(
     result = run(source, small_disk / "out", "--verify")
     assert f"continuing: {len(done)} of 3 shards" in result.stderr
     assert result.returncode == 0
+
+
+def test_work_begun_with_room_goes_on_in_place(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=6, rows=32768)
+    assert run(source, tmp_path / "reference").returncode == 0
+    while kill_in("some shards done", 0.0, source, tmp_path / "out") != "some shards done":
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)
+    done = json.loads((tmp_path / "out.partial" / ".gaudi-serving" / "done.json").read_text())
+    assert run(source, tmp_path / "out", "--in-place-space").returncode == 0
+    assert result_of(tmp_path / "out") == result_of(tmp_path / "reference")
+    # What was only compared by a sample keeps its source.
+    assert {path.name for path in source.glob("*.safetensors")} == set(done)
+    made = json.loads((tmp_path / "out" / ".gaudi-serving" / "fp8.json").read_text())
+    assert (made["in_place_space"], made["verified"]) == (True, "a sample")
+    assert "nothing to do" in run(source, tmp_path / "out").stdout
 
 
 def test_a_read_only_target_is_said(tmp_path: Path, small_disk: Path) -> None:
@@ -574,13 +662,13 @@ def phase_of(target: Path, shards: int) -> str:
     return PHASES[1] if done == 0 else PHASES[2] if done < shards else PHASES[3]
 
 
-def kill_in(wanted: str, pause: float, source: Path, target: Path) -> str | None:
+def kill_in(wanted: str, pause: float, source: Path, target: Path, *options: str) -> str | None:
     """Start or continue a conversion and kill it a pause after it reached a phase; returns where that was.
 
     None when it had ended by itself.
     """
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "2"],
+        [sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "2", *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -637,6 +725,40 @@ def test_killed_at_random_points_it_continues_to_the_same_bytes(tmp_path: Path) 
     print(f"killed: {dict(hit)}")
     assert hit.total() >= rounds
     assert set(PHASES) <= set(hit)
+
+
+def test_killed_while_it_gives_up_the_source_no_shard_is_lost(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=6, rows=32768)
+    assert run(source, tmp_path / "reference").returncode == 0
+    copy, target = tmp_path / "copy", tmp_path / "out"
+    for wanted in ("no shard done", "some shards done", "all shards done"):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, copy, copy_function=shutil.copy2)
+        kill_in(wanted, 0.0, copy, target, "--in-place-space")
+        result = run(copy, target, "--in-place-space")
+        assert result.returncode == 0, result.stderr
+        assert result_of(target) == result_of(tmp_path / "reference")
+        assert not list(copy.glob("*.safetensors"))
+
+
+def test_a_killed_worker_is_said_and_what_is_finished_stays(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=6, rows=32768)
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "1"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while phase_of(tmp_path / "out", 6) != "some shards done":
+        assert process.poll() is None
+    (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(worker), signal.SIGKILL)
+    said = process.communicate()[1]
+    assert process.returncode == 1
+    assert "a worker ended unexpectedly (status -9); run the same command again" in said
+    continued = run(source, tmp_path / "out")
+    assert continued.returncode == 0
+    assert "of 6 shards are done" in continued.stderr
 
 
 def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
