@@ -38,7 +38,7 @@ options:
         type: str
       model_config:
         description: Content of the model's C(config.json), for O(requests[].weights). Without it, rules that need the
-          model's type go by its name, with a warning.
+          model's type go by its name, with a warning; of a part of it, each missing key that a rule needs is named.
         type: dict
       served_model_name:
         description: Name clients ask for. Where not given, the catalogue's name, or the path.
@@ -61,7 +61,8 @@ options:
         description: Absolute path of an INC configuration on the node; means FP8.
         type: str
       kv_cache_dtype:
-        description: How the KV cache is stored.
+        description: How the KV cache is stored. FP8 without O(requests[].quantization_config) has no measured scales,
+          which is a warning.
         type: str
         choices: [auto, fp8, fp8_inc, fp8_e4m3, fp8_e5m2]
       max_model_len:
@@ -91,7 +92,7 @@ options:
         description: Share of the memory that is free after loading, 0.05 to 1.0.
         type: float
       padding_limit:
-        description: Largest share of padding in a bucket, 0.0 (linear) to 0.5 (exponential).
+        description: Largest share of padding in a bucket, 0.0 (every step) to 0.5 (doubling). Not before release 1.22.
         type: float
       scheduler_steps:
         description: Steps of the scheduler between two updates, 1 to 64.
@@ -105,7 +106,7 @@ options:
             type: int
             required: true
           max_seq_len:
-            description: Longest input that is common, in tokens.
+            description: Longest input that is common, in tokens; from the shortest input of O(requests[].input_range).
             type: int
             required: true
       skip_warmup:
@@ -124,13 +125,14 @@ options:
         description: Compute softmax in float32; by the model's type and size where not given.
         type: bool
       enforce_eager:
-        description: Run without graphs.
+        description: Run without graphs; no memory is kept for them.
         type: bool
       lazy_mode:
         description: PyTorch lazy mode (C(PT_HPU_LAZY_MODE)).
         type: bool
       block_size:
-        description: Tokens of a KV cache block.
+        description: Tokens of a KV cache block, 128 as the vendor recommends. The release file lists what its server
+          takes.
         type: int
       graph_reserved_mem:
         description: Share of the usable memory kept for graphs, 0.0 to 1.0.
@@ -147,7 +149,8 @@ options:
         type: str
         choices: [min_tokens, max_bs]
       exponential_bucketing:
-        description: Space buckets exponentially.
+        description: Space buckets exponentially, by O(requests[].max_num_seqs), O(requests[].max_num_prefill_seqs),
+          O(requests[].max_model_len) and the KV cache; the bucket variables are not read then. Releases 1.21 and 1.22.
         type: bool
       log_step_graph_compilation:
         description: Log steps that compile a graph.
@@ -188,7 +191,7 @@ options:
         description: Address of the node that its processes talk over.
         type: str
       network_interface:
-        description: Interface of that address.
+        description: Interface of that address, one that the node has.
         type: str
   release:
     description: Name of a file in C(catalog/releases), without C(.yml), as text; V("1.22"), not V(1.22).
@@ -346,7 +349,13 @@ plans:
     buckets:
       description: The shapes that are warmed up, as the release's own bucketing makes them, and the number of graphs.
       type: dict
-      sample: {prompt_bs: [1], prompt_seq: [896, 1152], decode_bs: [1, 2, 4], decode_block: [128, 256], graphs: 14}
+      sample:
+        strategy: linear
+        prompt_bs: [1]
+        prompt_seq: [896, 1152]
+        decode_bs: [1, 2, 4]
+        decode_block: [128, 256]
+        graphs: 14
     memory:
       description: What weights, graphs and KV cache take of a card, and whether it fits. GiB unless the name says
         otherwise.
