@@ -7,11 +7,13 @@ module once for all requests. It decides nothing about the plans themselves.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import importlib
 import json
 import re
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -39,21 +41,66 @@ class CatalogueError(ValueError):
     """What is wrong, in one or more sentences for a person, with file and key."""
 
 
+def _twice(key: object, mark: yaml.Mark | None = None) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, f"the key {key} stands there twice", mark)
+
+
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice: the second would silently win.
+    """Safe YAML without what surprises: the second of two equal keys, aliases that grow without end, dates.
 
     The loader in Python, because the one in C ends the whole process on deeply nested input.
     """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
+            problem = f"the alias *{event.anchor} is not read here, write its value out"
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
             key = str(getattr(key_node, "value", key_node))
             if key in seen:
-                problem = f"the key {key} stands there twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+                raise _twice(key, key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, each of its keys written once."""
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in content:
+            raise _twice(key)
+        content[key] = value
+    return content
+
+
+def parse(text: str, shown: str) -> Any:
+    """Value of a text in YAML or JSON; ``shown`` is what messages call it.
+
+    Raises:
+        CatalogueError: it is neither; with the line where known.
+    """
+    try:
+        # What looks like JSON is read as such first: YAML knows neither its tabs nor all of its escapes.
+        if text.lstrip()[:1] in ("{", "["):
+            with contextlib.suppress(json.JSONDecodeError):
+                return json.loads(text, object_pairs_hook=_once)
+        return _Loader(text).get_single_data()
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        raise CatalogueError(f"{shown}{line} is not valid YAML: {problem[:200]}.") from error
 
 
 def load_yaml(path: Path, shown: str) -> Any:
@@ -63,18 +110,18 @@ def load_yaml(path: Path, shown: str) -> Any:
         CatalogueError: the file is missing, unreadable, too large, or not YAML; with the line where known.
     """
     try:
-        data = path.read_bytes()
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            # A pipe or a device may have no end.
+            raise CatalogueError(f"{shown} is {'a directory' if path.is_dir() else 'a pipe or a device'}, not a file.")
+        if found.st_size > MAX_FILE:
+            raise CatalogueError(f"{shown} has {found.st_size} bytes, the limit is {MAX_FILE}. Is it the right file?")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise CatalogueError(f"{shown} cannot be read: {error.strerror}.") from error
-    if len(data) > MAX_FILE:
-        raise CatalogueError(f"{shown} has {len(data)} bytes, the limit is {MAX_FILE}. Is it the right file?")
-    try:
-        return _Loader(data).get_single_data()
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        problem = getattr(error, "problem", None) or type(error).__name__
-        raise CatalogueError(f"{shown}{line} is not valid YAML: {problem}.") from error
+    except UnicodeError as error:
+        raise CatalogueError(f"{shown} is not valid YAML: it is not text in UTF-8.") from error
+    return parse(text, shown)
 
 
 def close_matches(name: str, known: Iterable[str]) -> str:
@@ -92,7 +139,7 @@ def _place(path: Iterable[str | int]) -> str:
 
 
 def _cut(value: object, limit: int = 60) -> str:
-    text = json.dumps(value, ensure_ascii=True, default=str)
+    text = json.dumps(value, ensure_ascii=True, default=str, skipkeys=True)
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
@@ -188,8 +235,8 @@ def request_list(value: object) -> list[Any]:
     """
     if isinstance(value, str):
         try:
-            value = yaml.safe_load(value)
-        except (yaml.YAMLError, RecursionError) as error:
+            value = parse(value, "requests")
+        except CatalogueError as error:
             raise CatalogueError(
                 f"requests is text that is neither JSON nor YAML: {_cut(value)}. "
                 f"""On the command line blanks end a value; write -e '{{"plan_requests": [...]}}'."""
@@ -202,21 +249,31 @@ def request_list(value: object) -> list[Any]:
 
 
 def read_topology(name: str) -> dict[str, Any]:
-    """A topology from a file: the result of gaudi_topology_info, its topology alone, or recorded hl-smi output.
+    """A topology from a file: the result of gaudi_topology_info, its topology alone, or what hl-smi printed.
 
     Raises:
-        CatalogueError: no such file, or not a mapping.
+        CatalogueError: no such file, or something else in it; with the file, the key and what would be right.
     """
-    path = Path(name).expanduser()
-    document = load_yaml(path, f"The topology file {name}")
-    if isinstance(document, Mapping) and isinstance(document.get("topology"), Mapping):
-        document = document["topology"]
-    if not isinstance(document, Mapping):
-        raise CatalogueError(
-            f"The topology file {name} must be a mapping: the result of gaudi_topology_info, or hl_smi_name_csv, "
-            f"hl_smi_index_module_csv, hl_smi_topo, modules_in_use and addresses. It is {_cut(document)}."
-        )
-    return dict(document)
+    shown = f"The topology file {_cut(name, 200)[1:-1]}"
+    if not name or "\0" in name:
+        raise CatalogueError("topology_file is not the name of a file. Name one, or leave it out to read the node.")
+    path = Path(name)
+    with contextlib.suppress(RuntimeError):  # ~somebody, who is not there
+        path = path.expanduser()
+    return given_topology(load_yaml(path, shown), shown)
+
+
+def given_topology(content: object, shown: str) -> dict[str, Any]:
+    """The topology document of what was given; ``shown`` is what messages call it.
+
+    Raises:
+        CatalogueError: it is no topology; with the key and what would be right.
+    """
+    try:
+        document: dict[str, Any] = shared("topology_given").given_topology(content)
+    except ValueError as error:
+        raise CatalogueError(f"{shown}: {error}") from error
+    return document
 
 
 def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
@@ -275,32 +332,36 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         super().run(tmp, task_vars)
         _, options = self.validate_argument_spec(self.SPEC, mutually_exclusive=[("topology", "topology_file")])
         try:
-            result = self._plan(options, task_vars or {})
+            result, models = self._plan(options, task_vars or {})
         except CatalogueError as error:
             # The sentence says it all; with its cause Ansible would print it twice.
             raise AnsibleActionFail(str(error)) from None
         if options["page"] and not result.get("failed"):
-            page = shared("plan_text").page(result["plans"], result["topology"], result.get("reserved"))
+            notes = {name: entry.get("notes", []) for name, entry in models.items()}
+            page = shared("plan_text").page(result["plans"], result["topology"], result.get("reserved"), notes)
             result["page"] = str(page)
         return result
 
-    def _plan(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _plan(self, options: dict[str, Any], task_vars: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the task answers, and the catalogue entries of the models it is about."""
         requests = request_list(options["requests"])
-        topology = read_topology(options["topology_file"]) if options["topology_file"] else options["topology"]
+        topology = None
+        if options["topology_file"] is not None:
+            topology = read_topology(options["topology_file"])
+        elif options["topology"] is not None:
+            topology = given_topology(options["topology"], "topology")
         models, refused = self._models(requests)
-        release, cards = {}, {}
         try:
             release = load_checked("release", resolve("releases", "release", options["release"]))
             cards = load_checked("cards", CATALOG / "cards.yml")
         except CatalogueError as error:
-            # Nothing can be planned; whoever asked for a report gets it for every request.
-            refused = {position: str(error) for position in range(len(requests))}
+            if options["on_refusal"] == "fail" or not requests:
+                raise
+            # Nothing can be planned, so the node is not asked; whoever asked for a report gets it for every request.
+            plans = [self._refusal(request, str(error)) for request in requests]
+            return {"changed": False, "plans": plans, "topology": topology, "how_to_get": {}, "supplies": {}}, models
         if refused and options["on_refusal"] == "fail":
             raise CatalogueError(" ".join(dict.fromkeys(refused.values())))
-        if len(refused) == len(requests):
-            plans = [self._refusal(request, refused[position]) for position, request in enumerate(requests)]
-            known = topology if topology and "cards" in topology else None
-            return {"changed": False, "plans": plans, "topology": known, "how_to_get": {}, "supplies": {}}
         arguments = {
             "requests": [request for position, request in enumerate(requests) if position not in refused],
             "models": models,
@@ -308,7 +369,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             "cards": cards,
             "on_refusal": options["on_refusal"],
             **{key: options[key] for key in ("weights_root", "image_registry") if options[key]},
-            **({"topology": topology} if topology else {}),
+            **({} if topology is None else {"topology": topology}),
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
         if not result.get("failed"):
@@ -328,7 +389,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 for plan in result["plans"]
                 if plan.get("instance") and "refused" not in plan
             }
-        return result
+        return result, models
 
     @staticmethod
     def _models(requests: list[Any]) -> tuple[dict[str, Any], dict[int, str]]:

@@ -416,7 +416,7 @@ from ansible.module_utils.gaudi.checks import Refusal
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.plan_weights import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.reservations import holders, parse_reservations
-from ansible.module_utils.gaudi.topology import topology_from_case
+from ansible.module_utils.gaudi.topology_given import given_topology
 from ansible.module_utils.gaudi_reader import read_topology
 
 # What the action plugin hands over: the catalogue's contents instead of names. What a task says is the action's SPEC,
@@ -473,9 +473,7 @@ def main() -> None:
     given = module.params["topology"]
     try:
         catalogue = Catalogue.from_mappings(module.params["release"], module.params["models"], module.params["cards"])
-        topology = read_topology(module) if given is None else given
-        if "hl_smi_topo" in topology:
-            topology = topology_from_case(topology)
+        topology = read_topology(module) if given is None else given_topology(given)
         # A topology that was given says nothing about the files of the machine this runs on.
         reservations = read_reservations(module.params["reservations_file"]) if given is None else ""
         plans = plan_all(

@@ -18,12 +18,29 @@ class Refusal(ValueError):
     """A wish that cannot be granted, in one sentence for a person: what was seen, the limit, what to do."""
 
 
+# How deep a value is shown; what is nested deeper helps nobody who reads a sentence.
+_DEEPEST = 4
+# What YAML and JSON call it.
+_WORDS = {None: "null", True: "true", False: "false"}
+
+
 def shown(value: object, limit: int = 80) -> str:
-    """``repr`` of a value, cut so that a megabyte of text does not become a megabyte of message."""
+    """A value as a file would spell it, cut so that a megabyte of text does not become a megabyte of message."""
     if isinstance(value, str) and len(value) > limit:
         return f"{value[:limit]!r}... ({len(value)} characters)"
-    text = repr(value)
+    text = _spelled(value, _DEEPEST)
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def _spelled(value: object, depth: int) -> str:
+    if value is None or isinstance(value, bool):
+        return _WORDS[value]
+    if isinstance(value, Mapping):
+        pairs = (f"{_spelled(key, depth - 1)}: {_spelled(item, depth - 1)}" for key, item in value.items())
+        return f"{{{', '.join(pairs) if depth else '...'}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_spelled(item, depth - 1) for item in value) if depth else '...'}]"
+    return repr(value)
 
 
 def text(value: object, what: str, *, longest: int = MAX_TEXT, empty: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import textwrap
@@ -12,8 +11,6 @@ from typing import Any
 from .topology_text import WIDTH, describe_node
 from .topology_users import printable
 
-# Bytes as shops count them, for files; device memory is counted in GiB everywhere else.
-GB = 10**9
 # Longest value shown of one input of a rule; a list of buckets would fill the page.
 _LONGEST_INPUT = 60
 # A run of equal steps with more steps than this is shown by its ends.
@@ -24,25 +21,37 @@ def page(
     plans: Sequence[Mapping[str, Any]],
     topology: Mapping[str, Any] | None,
     reserved: Mapping[str, str] | None = None,
+    notes: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the page for all requests of one node, at most WIDTH columns, without a newline at the end.
 
     ``plans`` holds plan documents and refusals (``{"instance": ..., "refused": sentence}``), a request each;
     ``topology`` is the topology document they were made for, or None where it is not known; ``reserved`` names the
-    instances that hold cards already, by module id as text.
+    instances that hold cards already, by module id as text; ``notes`` are those of the catalogue, by model. Only what
+    cannot be broken (a path, an image, a variable) is wider than WIDTH.
     """
+    titles = [_title(plan, number if len(plans) > 1 else 0) for number, plan in enumerate(plans, 1)]
     parts = [_node(topology, plans, reserved or {})] if topology else []
-    for number, plan in enumerate(plans, 1):
-        parts.append(_refusal(plan, number) if "refused" in plan else describe_plan(plan))
-    return "\n\n".join(parts)
+    parts += [_overview(plans, titles)] if len(plans) > 1 else []
+    for plan, title in zip(plans, titles):
+        known = (notes or {}).get(str(plan.get("model")), [])
+        parts.append(_refusal(plan, title) if "refused" in plan else describe_plan(plan, title, known))
+    return "\n\n".join(parts if plans else [*parts, _NOTHING])
 
 
-def describe_plan(plan: Mapping[str, Any]) -> str:
-    """Return one plan: what it starts and why."""
+_NOTHING = """\
+Nothing was asked for. Name requests: -e '{"plan_requests": [{"model": "qwen3-8b"}]}'; docs/models.md
+lists the models."""
+
+
+def describe_plan(plan: Mapping[str, Any], title: str = "", notes: Sequence[str] = ()) -> str:
+    """Return one plan: what it starts and why, below a title, and what a person should know of its model."""
     sections = [
-        _heading(_title(plan)),
+        _heading(f"{title or _title(plan)}: {_address(plan)}"),
         _summary(plan),
         *_section("Warnings", [line for text in plan["warnings"] for line in _bullet(text)]),
+        *_section("Notes", [line for text in notes for line in _bullet(text)]),
+        *_section("What must be there", _aligned(_requirements(plan["requires"]))),
         *_section("Command line", _command(plan)),
         *_section("Environment", [f"{name}={value}" for name, value in sorted(plan["environment"].items())]),
         *_section("Container", _container(plan)),
@@ -53,23 +62,52 @@ def describe_plan(plan: Mapping[str, Any]) -> str:
     return "\n\n".join(sections)
 
 
-def _node(topology: Mapping[str, Any], plans: Iterable[Mapping[str, Any]], reserved: Mapping[str, str]) -> str:
-    """Return the picture of the node, each card marked with the instance that holds it or would get it."""
-    holders = {int(module_id): instance for module_id, instance in reserved.items()}
+def _node(topology: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], reserved: Mapping[str, str]) -> str:
+    """Return the picture of the node, each card marked with who holds it or would get it.
+
+    Questions take nothing from each other: one card may be the answer to several.
+    """
+    planned: dict[int, list[str]] = {}
     for plan in plans:
         for module in plan.get("modules", []):
-            holders[module["module_id"]] = plan["instance"] or plan["served_model_name"]
+            names = planned.setdefault(module["module_id"], [])
+            names += [_title(plan)] * (_title(plan) not in names)
+    holders = {int(module_id): instance for module_id, instance in reserved.items()}
+    holders.update({module_id: " or ".join(names) for module_id, names in planned.items()})
     return f"{_heading('The node')}\n\n{describe_node(topology, holders)}"
 
 
-def _refusal(plan: Mapping[str, Any], number: int) -> str:
+def _overview(plans: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> str:
+    """Return what becomes of each request, a line each."""
+    rows = [
+        (title, "refused" if "refused" in plan else f"{_cards(plan)}, {_address(plan)}")
+        for title, plan in zip(titles, plans)
+    ]
+    return f"{_heading('The requests')}\n\n{_indented(_aligned(rows))}"
+
+
+def _refusal(plan: Mapping[str, Any], title: str) -> str:
     lines = textwrap.wrap(printable(plan["refused"]), WIDTH - 2, break_on_hyphens=False)
-    return "\n\n".join([_heading(f"{plan['instance'] or f'request {number}'}: refused"), _indented(lines)])
+    return "\n\n".join([_heading(f"{title}: refused"), _indented(lines)])
 
 
-def _title(plan: Mapping[str, Any]) -> str:
-    listen = plan["listen"]
-    return f"{plan['instance'] or plan['served_model_name']}: http://{listen['host']}:{listen['port']}"
+def _title(plan: Mapping[str, Any], number: int = 0) -> str:
+    """Return what a request goes by: its instance, or its place among several and what it asks for."""
+    name = plan["instance"] or plan.get("served_model_name")
+    place = f"request {number}" if number and not plan["instance"] else ""
+    return ", ".join(part for part in (place, name) if part) or "the request"
+
+
+def _address(plan: Mapping[str, Any]) -> str:
+    host = plan["listen"]["host"]
+    return f"http://{f'[{host}]' if ':' in host else host}:{plan['listen']['port']}"
+
+
+def _cards(plan: Mapping[str, Any]) -> str:
+    """Return the modules in words; without any, the number of cards."""
+    modules = ", ".join(str(module["module_id"]) for module in plan["modules"])
+    count = plan["requires"]["cards"]
+    return f"module{'s' * (len(plan['modules']) > 1)} {modules}" if modules else f"{count} cards"
 
 
 def _heading(text: str) -> str:
@@ -93,38 +131,62 @@ def _bullet(text: str) -> list[str]:
 
 
 def _summary(plan: Mapping[str, Any]) -> str:
-    """Return what a person asks first: what, on which cards, from which release, what must be there."""
-    requires = plan["requires"]
-    modules = ", ".join(str(module["module_id"]) for module in plan["modules"])
-    cards = f"{len(plan['modules'])} (module {modules})" if plan["modules"] else str(requires["cards"])
-    weights = str(requires["weights_path"])
-    if requires.get("weights_bytes"):
-        weights += f", {requires['weights_bytes'] / GB:.1f} GB"
+    """Return what a person asks first: what, on which cards and cores, from which release."""
     binding = shlex.join(plan["cpu_binding"]) if plan["cpu_binding"] else "none"
-    facts = {
-        "model": plan["model"] or "not in the catalogue",
-        "served as": plan["served_model_name"],
-        "release": plan["release"],
-        "cards": cards,
-        "CPU binding": binding,
-        "weights": weights,
-    }
+    facts = [
+        ("model", plan["model"] or "not in the catalogue"),
+        ("served as", plan["served_model_name"]),
+        ("release", plan["release"]),
+        ("cards", f"{len(plan['modules'])}: {_cards(plan)}" if plan["modules"] else _cards(plan)),
+        ("CPU binding", binding),
+    ]
     return _indented(_aligned(facts))
 
 
-def _aligned(facts: Mapping[str, str]) -> list[str]:
+def _requirements(requires: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what has to be on the node before it is started."""
+    facts: list[tuple[str, str]] = []
+    weights, size = requires.get("weights_path"), requires.get("weights_bytes")
+    if weights or size:
+        facts.append(("weights", ", ".join([str(weights)] * bool(weights) + [_size(size or 0)] * bool(size))))
+    facts += [("beside them", path) for path in requires.get("weights_beside", [])]
+    if requires.get("weights_missing"):
+        facts.append(("missing", ", ".join(requires["weights_missing"])))
+    if requires.get("conversion"):
+        conversion = requires["conversion"]
+        facts.append(("made from", f"{conversion['from_directory']}, converted ({conversion['tool']})"))
+    if requires.get("measurements"):
+        measured = requires["measurements"]
+        facts.append(("measurements", f"{measured['path']}, {measured['files']} files"))
+    facts += [("file", path) for path in requires.get("files", [])]
+    if requires.get("disk_bytes"):
+        facts.append(("recipe cache", f"room for {_size(requires['disk_bytes'])}"))
+    if requires.get("host_nics"):
+        facts.append(("host NICs", "verified, with libfabric"))
+    return facts
+
+
+def _size(count: int) -> str:
+    """Return the size of files as shops count it: powers of 1000."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB")):
+        if count >= unit // 10:
+            return f"{count / unit:.1f} {name}"
+    return f"{count / 1000:.1f} kB"
+
+
+def _aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
     """Return names and values in two columns; a value too long for the second stands below its name."""
-    width = max(len(name) for name in facts) + 2
+    width = max((len(printable(name)) for name, _ in facts), default=0) + 2
     lines: list[str] = []
-    for name, value in facts.items():
+    for name, value in facts:
         text = printable(value)
         longest = max((len(word) for word in text.split()), default=0)
         below = longest > WIDTH - 2 - width
-        lines += [name] if below else []
+        lines += [printable(name)] if below else []
         lines += textwrap.wrap(
             text,
             WIDTH - 2,
-            initial_indent="  " if below else name.ljust(width),
+            initial_indent="  " if below else printable(name).ljust(width),
             subsequent_indent="  " if below else " " * width,
             break_on_hyphens=False,
             # A path or an image is copied from here: in one piece or not at all.
@@ -162,45 +224,67 @@ def _filled(groups: Iterable[str], end: str, indent: str) -> list[str]:
 def _container(plan: Mapping[str, Any]) -> list[str]:
     box = plan["container"]
     mounts = [
-        f"{mount['source']} -> {mount['target']}{' (read only)' if mount['read_only'] else ''}"
+        mount["source"]
+        + (f" -> {mount['target']}" if mount["target"] != mount["source"] else "")
+        + (" (read only)" if mount["read_only"] else "")
         for mount in box["mounts"]
     ]
-    facts = {
-        "image": plan["image"],
-        "name": box["name"] or "none, as the request names no instance",
-        "runtime": f"{box['runtime']}, network {box['network']}, ipc {box['ipc']}",
-        "root": "read only" if box["read_only"] else "writable",
-        "capabilities": ", ".join(box["capabilities"]) or "none added",
-        "limits": ", ".join(f"{name} {value}" for name, value in box["ulimits"].items()) or "the engine's",
-        "tmpfs": ", ".join(box["tmpfs"]) or "none",
-        "mounts": "; ".join(mounts) or "none",
-        "environment": ", ".join(f"{name}={value}" for name, value in box["environment"].items()) or "none of its own",
-    }
+    facts = [
+        ("image", plan["image"]),
+        ("name", box["name"] or "none, as the request names no instance"),
+        ("runtime", f"{box['runtime']}, network {box['network']}, ipc {box['ipc']}"),
+        ("root", "read only" if box["read_only"] else "writable"),
+        ("capabilities", ", ".join(box["capabilities"]) or "none added"),
+        ("limits", ", ".join(f"{name} {value}" for name, value in box["ulimits"].items()) or "the engine's"),
+        ("tmpfs", ", ".join(box["tmpfs"]) or "none"),
+        *((name, mount) for name, mount in zip(["mounts", *[""] * len(mounts)], mounts or ["none"])),
+        (
+            "environment",
+            ", ".join(f"{name}={value}" for name, value in box["environment"].items()) or "none of its own",
+        ),
+    ]
     return _aligned(facts)
 
 
 def _buckets(buckets: Mapping[str, Any]) -> list[str]:
     """Return the lists of shapes, and how many graphs they make."""
-    return _aligned({_words(name): _value(value) for name, value in buckets.items()}) if buckets else []
+    return _aligned([(_words(name), _value(value)) for name, value in buckets.items()])
+
+
+# What a name alone does not say.
+_MEMORY = {
+    "idle_mib": "used when idle",
+    "reserve_mib": "bridge, profiling run",
+    "weights_gib_per_card": "weights",
+    "free_gib": "free after loading",
+    "graphs_gib": "for graphs",
+    "kv_cache_gib": "for the KV cache",
+}
 
 
 def _memory(memory: Mapping[str, Any]) -> list[str]:
-    """Return the memory of a card from what it has to what is left for requests, in GiB."""
-    if not memory:
-        return []
-    names = {"weights_bytes": "weights, all cards"}
-    return _aligned({names.get(name, _words(_UNIT.sub("", name))): _amount(name, memory[name]) for name in memory})
+    """Return the memory of a card from what it has to what is left for requests, in GiB below each other."""
+    rows = []
+    everywhere = memory.get("weights_bytes") if "weights_gib_per_card" in memory else None
+    for name, value in memory.items():
+        gib = _gib(name, value)
+        shown = _value(value) if gib is None else f"{gib:6.2f} GiB"
+        if name == "weights_gib_per_card" and everywhere and everywhere / (1 << 30) > value + 0.01:
+            shown += f" of {everywhere / (1 << 30):.2f} on all cards"
+        if name != "weights_bytes" or not everywhere:
+            rows.append((_MEMORY.get(name, _words(_UNIT.sub("", name))), shown))
+    return _aligned(rows)
 
 
 _UNIT = re.compile(r"_(mib|gib|bytes)(?=_|$)")
 
 
-def _amount(name: str, value: object) -> str:
-    """Return an amount of memory in GiB, whatever unit its name says; anything else as it is."""
+def _gib(name: str, value: object) -> float | None:
+    """Return an amount of memory in GiB, whatever unit its name says; None for anything else."""
     unit = _UNIT.search(name)
     if unit is None or isinstance(value, bool) or not isinstance(value, (int, float)):
-        return _value(value)
-    return f"{value / {'mib': 1 << 10, 'gib': 1, 'bytes': 1 << 30}[unit.group(1)]:.2f} GiB"
+        return None
+    return value / {"mib": 1 << 10, "gib": 1, "bytes": 1 << 30}[unit.group(1)]
 
 
 def _words(name: str) -> str:
@@ -214,6 +298,8 @@ def _value(value: object) -> str:
         return _steps([str(item) for item in value], value)
     if isinstance(value, Mapping):
         return ", ".join(f"{_words(str(name))} {_value(inner)}" for name, inner in value.items())
+    if isinstance(value, int):
+        return f"{value:,}"
     return "not known" if value is None else str(value)
 
 
@@ -241,19 +327,18 @@ def _even(first: int | None, second: int | None, third: int | None) -> bool:
 
 def _explanation(explain: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return every value with its rule and the numbers that went in, gathered by rule and source."""
-    by_rule: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    by_rule: dict[tuple[str, str], dict[str, list[str]]] = {}
     for item in explain:
-        by_rule.setdefault((item["rule"], item["source"]), []).append(item)
+        # Values that the same numbers make stand side by side.
+        by_inputs = by_rule.setdefault((item["rule"], item["source"]), {})
+        by_inputs.setdefault(_inputs(item), []).append(_named(item))
     lines: list[str] = []
-    for (rule, source), items in by_rule.items():
+    for (rule, source), by_inputs in by_rule.items():
         lines += textwrap.wrap(
-            printable(f"{rule}: {source}"), WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False
+            printable(f"{rule} ({source})"), WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False
         )
-        plain = [_named(item) for item in items if not _inputs(item)]
-        lines += _wrapped(", ".join(plain)) if plain else []
-        for item in items:
-            inputs = _inputs(item)
-            lines += _wrapped(f"{_named(item)}  <-  {', '.join(inputs)}") if inputs else []
+        for inputs, names in by_inputs.items():
+            lines += _wrapped(f"{', '.join(names)}  <-  {inputs}" if inputs else ", ".join(names))
     return lines
 
 
@@ -271,16 +356,33 @@ def _named(item: Mapping[str, Any]) -> str:
         return name if result is None else f"{name} {_short(result)}"
     if isinstance(result, Mapping):
         return str(item["value"])
+    if isinstance(result, list) and all(isinstance(word, str) for word in result):
+        return f"{_words(kind)}: {shlex.join(result)}"
     return f"{name or kind}={_short(result)}"
 
 
-def _inputs(item: Mapping[str, Any]) -> list[str]:
-    """Return the numbers that went in; a rule that hands its only input on has none worth telling."""
+def _inputs(item: Mapping[str, Any]) -> str:
+    """Return the numbers that went in; a rule that hands its only input on has none worth telling.
+
+    What was not given went into nothing.
+    """
     if set(item["inputs"]) == {"value"}:
-        return []
-    return [f"{name} {_short(value)}" for name, value in item["inputs"].items()]
+        return ""
+    return ", ".join(f"{name}={_short(value)}" for name, value in item["inputs"].items() if value not in (None, [], {}))
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = _plain(value)
     return text if len(text) <= _LONGEST_INPUT else f"{text[: _LONGEST_INPUT - 3]}..."
+
+
+def _plain(value: object) -> str:
+    """Return a value without the brackets, quotes and blanks of a program."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}:{_plain(inner)}" for name, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        nested = any(isinstance(inner, (list, tuple, Mapping)) for inner in value)
+        return (" " if nested else ",").join(_plain(inner) for inner in value if inner is not None)
+    return str(value)

@@ -11,6 +11,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.gaudi import request as request_options
 from ansible.module_utils.gaudi.request import OPTIONS
+from ansible.module_utils.gaudi.topology_given import given_topology
 
 from action_plugins import serving_plan
 from action_plugins.serving_plan import ActionModule
@@ -66,6 +67,9 @@ def test_the_action_passes_only_what_the_module_takes() -> None:
     assert set(ActionModule.SPEC) - own <= set(module.ARGUMENT_SPEC)
 
 
+NODE: dict[str, Any] = given_topology({"cards": []})
+
+
 class Planner:
     """Stands in for the node: answers each request with a small plan, and remembers what it was called with."""
 
@@ -82,7 +86,7 @@ class Planner:
             }
             for request in arguments["requests"]
         ]
-        return {"changed": False, "plans": plans, "topology": {"schema": 1, "cards": []}}
+        return {"changed": False, "plans": plans, "topology": NODE}
 
 
 def run(options: dict[str, Any], *, transport: str = "ssh") -> tuple[dict[str, Any], Planner]:
@@ -139,6 +143,28 @@ def test_an_unknown_release_is_reported_for_every_request(requests: list[Any]) -
     assert all("There is no release" in plan["refused"] for plan in result["plans"])
     with pytest.raises(AnsibleActionFail, match="There is no release"):
         run({"requests": requests, "release": "1.23"})
+
+
+def test_a_topology_is_checked_before_the_node_is_asked() -> None:
+    given = {"cards": [{"module_id": 1}]}
+    _, planner = run({"requests": [{"model": "qwen3-8b"}], "topology": given})
+    assert planner.calls[0][1]["topology"]["cards"][0]["users"] == []
+    for topology, words in (({}, "topology: It is empty"), ({"cards": 5}, "topology: cards must be a list, not 5")):
+        with pytest.raises(AnsibleActionFail, match=words):
+            run({"requests": [{"model": "qwen3-8b"}], "topology": topology, "on_refusal": "report"})
+
+
+def test_no_requests_or_none_that_can_be_planned_still_show_the_node() -> None:
+    for requests in ([], "[]", [{"model": "nope"}]):
+        result, planner = run({"requests": requests, "on_refusal": "report", "page": True})
+        assert planner.calls[0][1]["requests"] == []
+        assert result["topology"] == NODE
+        assert "no card" in result["page"]
+
+
+def test_without_a_release_and_without_requests_the_task_fails() -> None:
+    with pytest.raises(AnsibleActionFail, match="There is no release"):
+        run({"requests": [], "release": "1.23", "on_refusal": "report"})
 
 
 def test_a_module_that_fails_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

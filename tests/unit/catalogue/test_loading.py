@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -226,16 +227,63 @@ def test_requests_from_the_command_line_are_text() -> None:
 
 
 def test_a_topology_file_may_be_a_modules_result(tmp_path: Path) -> None:
-    document = {"schema": 1, "cards": []}
-    for content in (document, {"changed": False, "topology": document}):
+    document = {"schema": 1, "cards": [{"module_id": 3, "name": "HL-225"}]}
+    # Tabs, as some tools indent JSON with, are no YAML.
+    for content in (json.dumps(document, indent="\t"), json.dumps({"changed": False, "topology": document})):
         path = tmp_path / "node.json"
-        path.write_text(json.dumps(content), encoding="utf-8")
-        assert serving_plan.read_topology(str(path)) == document
-    path.write_text("[1]", encoding="utf-8")
-    with pytest.raises(CatalogueError, match=r"must be a mapping.*It is \[1\]"):
+        path.write_text(content, encoding="utf-8")
+        assert [card["module_id"] for card in serving_plan.read_topology(str(path))["cards"]] == [3]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[1]", "must be a mapping of names to values, not [1]."),
+        ("", "must be a mapping of names to values, not null."),
+        ("{}", "It is empty, but what hl-smi prints was expected"),
+        ('{"cards": [], "cards": []}', "is not valid YAML: the key cards stands there twice."),
+        ("cards: []\ncards: []", " (line 2) is not valid YAML: the key cards stands there twice."),
+        ("cards: [&a {module_id: 1}, *a]", " (line 1) is not valid YAML: the alias *a is not read here"),
+        ("cards: [{module_id: 1, colour: red}]", "cards[0] does not know 'colour'."),
+        ("cards: [{module_id: 1, name: null, index: none}]", "cards[0].index must be a whole number"),
+        (
+            "cards: [{module_id: 1, name: 2024-99-99, index: " + "9" * 5000 + "}]",
+            "is not valid YAML: Exceeds the limit",
+        ),
+        ("\x00\x01", "is not valid YAML: special characters are not allowed."),
+    ],
+)
+def test_what_is_wrong_with_a_topology_file_is_said_with_its_name(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "node.yml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(CatalogueError) as caught:
         serving_plan.read_topology(str(path))
-    with pytest.raises(CatalogueError, match="cannot be read"):
-        serving_plan.read_topology(str(tmp_path / "absent.yml"))
+    assert str(caught.value).startswith(f"The topology file {path}")
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_what_is_no_file_to_read(tmp_path: Path) -> None:
+    def refused(name: object) -> str:
+        with pytest.raises(CatalogueError) as caught:
+            serving_plan.read_topology(str(name))
+        return str(caught.value)
+
+    assert refused(tmp_path / "absent.yml").endswith("absent.yml cannot be read: No such file or directory.")
+    assert refused(tmp_path).endswith(" is a directory, not a file.")
+    assert refused("/dev/zero") == "The topology file /dev/zero is a pipe or a device, not a file."
+    os.mkfifo(tmp_path / "pipe")
+    assert refused(tmp_path / "pipe").endswith("pipe is a pipe or a device, not a file.")
+    large = tmp_path / "large.yml"
+    with large.open("wb") as stream:
+        stream.truncate(100 << 20)
+    assert refused(large).endswith("has 104857600 bytes, the limit is 1048576. Is it the right file?")
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    assert refused(tmp_path / "binary").endswith("is not valid YAML: it is not text in UTF-8.")
+    for name in ("", "a\0b"):
+        assert "topology_file is not the name of a file" in refused(name)
+    assert "cannot be read" in refused("~nobody-of-that-name/x.yml")
+    assert len(refused("x" * 1_000_000)) < 300
 
 
 def test_missing_weights_come_with_the_command_that_gets_them() -> None:

@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGY = ROOT / "docs" / "examples" / "topologies" / "hl-288e-mixed-slots.yml"
 
 
-def plan(folder: Path, **extra: Any) -> subprocess.CompletedProcess[str]:
+def plan(folder: Path, inventory: str = "localhost,", **extra: Any) -> subprocess.CompletedProcess[str]:
     """Run the playbook in a directory of its own, where relative names belong."""
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PWD": str(folder)}
     command = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / "playbooks" / "plan.yml")]
     return subprocess.run(
-        [*command, "-i", "localhost,", "-e", json.dumps(extra)],
+        [*command, "-i", inventory, "-e", json.dumps(extra)],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -48,6 +48,37 @@ def test_a_page_for_people(tmp_path: Path) -> None:
     for words in ("NUMA node 0, CPUs 0-47, 96-143", "for mine", "mine: http://127.0.0.1:30001", "Why"):
         assert words in run.stdout
     assert "changed=0" in run.stdout
+
+
+def test_without_requests_the_node_is_shown_with_what_the_inventory_wants(tmp_path: Path) -> None:
+    run = plan(tmp_path, topology_file=str(TOPOLOGY))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "8 x HL-288E" in run.stdout
+    assert "Nothing was asked for." in run.stdout
+    inventory = tmp_path / "inventory.yml"
+    wanted = {"gaudi_release": "1.21", "gaudi_weights_root": "/w", "gaudi_serving_instances": [{"model": "qwen3-8b"}]}
+    inventory.write_text(json.dumps({"gaudi_nodes": {"hosts": {"node-1": wanted}}}), encoding="utf-8")
+    run = plan(tmp_path, str(inventory), topology_file=str(TOPOLOGY))
+    assert run.returncode == 0, run.stdout + run.stderr
+    for words in ("release      1.21", "/w/Qwen3-8B", "for qwen3-8b"):
+        assert words in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("requests", "words"),
+    [
+        ("qwen3-8b", 'requests must be a list of mappings such as [{model: qwen3-8b}], not "qwen3-8b".'),
+        (5, "requests must be a list of mappings such as [{model: qwen3-8b}], not 5."),
+        ("[{", "requests is text that is neither JSON nor YAML"),
+        (["qwen3-8b"], "A request must be a mapping such as {model: qwen3-8b}"),
+        ({"model": "qwen3-8b"}, "for qwen3-8b"),
+        ('{"model": "qwen3-8b"}', "for qwen3-8b"),
+    ],
+)
+def test_requests_of_any_kind_are_planned_or_refused_in_a_sentence(tmp_path: Path, requests: Any, words: str) -> None:
+    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests=requests)
+    assert words in " ".join(run.stdout.replace("''", "'").split())
+    assert "Traceback" not in run.stdout + run.stderr
 
 
 @pytest.mark.parametrize(

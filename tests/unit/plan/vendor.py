@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-from ansible.module_utils.gaudi.topology import topology_from_case
+from ansible.module_utils.gaudi.topology_given import topology_from_case
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent

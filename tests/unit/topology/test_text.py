@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.gaudi.topology import build_topology, topology_from_case
+from ansible.module_utils.gaudi.topology import build_topology
+from ansible.module_utils.gaudi.topology_given import topology_from_case
 from ansible.module_utils.gaudi.topology_text import WIDTH, describe_node
 
 from tests.unit.topology.nodes import answers, holder, ok, recorded, sources
