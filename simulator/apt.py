@@ -26,7 +26,8 @@ _TRANSPORT = re.compile(
     r"Acquire::((http|https)::(Proxy(::[^ ]*)?|Timeout|Pipeline-Depth|No-Cache)"
     r'|Check-Valid-Until|Check-Date|Retries|ForceIPv[46]) "[^"]+";'
 )
-_ONE_LINE = re.compile(r"deb\s+(?:\[[^]]*\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)")
+_ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)")
+_SIGNED_BY = re.compile(r"signed-by=(\S+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -38,21 +39,32 @@ class Mirrors:
 
 
 def parse_sources(text: str) -> list[tuple[str, str]]:
-    """Give (URI, suite) of every binary package source in an apt sources file of either format."""
+    """Give (URI, suite) of every source of Debian's binary packages in an apt sources file of either format.
+
+    Others call their suites bookworm, too (Docker's, HashiCorp's). Debian's have a component main, and where they
+    name a key it is the archive's: the node accepts no other.
+    """
     found: list[tuple[str, str]] = []
     for stanza in re.split(r"\n\s*\n", text):
         lines = [line.strip() for line in stanza.splitlines() if line.strip() and line.lstrip()[0] != "#"]
         for line in lines:
-            if match := _ONE_LINE.fullmatch(line):
+            match = _ONE_LINE.fullmatch(line)
+            if match and _is_debians(match["components"].split(), _SIGNED_BY.findall(match["options"] or "") or None):
                 found.append((match["uri"], match["suite"]))
         fields = {
             name.strip().lower(): value.split()
             for name, separator, value in (line.partition(":") for line in lines)
             if separator
         }
-        if "deb" in fields.get("types", []) and fields.get("enabled", ["yes"])[0].lower() != "no":
+        enabled = "deb" in fields.get("types", []) and fields.get("enabled", ["yes"])[0].lower() != "no"
+        if enabled and _is_debians(fields.get("components", []), fields.get("signed-by")):
             found += [(uri, suite) for uri in fields.get("uris", []) for suite in fields.get("suites", [])]
     return found
+
+
+def _is_debians(components: list[str], keys: list[str] | None) -> bool:
+    """Tell whether a source can be Debian's. ``keys`` are files; none when the key is in the sources file itself."""
+    return "main" in components and (keys is None or any("debian-archive" in key for key in keys))
 
 
 def choose_mirrors(sources: Iterable[tuple[str, str]]) -> Mirrors:

@@ -19,7 +19,7 @@ Components: main
 """
 ONE_LINE = """\
 # deb http://old.example/debian bookworm main
-deb [signed-by=/usr/share/keyrings/a.gpg arch=amd64] https://mirror.example/debian bookworm main contrib
+deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg arch=amd64] https://mirror.example/debian bookworm main
 deb-src https://mirror.example/debian bookworm main
 deb https://mirror.example/security bookworm-security main
 """
@@ -41,12 +41,27 @@ def test_both_formats_are_read() -> None:
     "stanza",
     [
         "Types: deb-src\nURIs: http://mirror.example/debian\nSuites: bookworm\n",
-        "Types: deb\nEnabled: no\nURIs: http://mirror.example/debian\nSuites: bookworm\n",
+        "Types: deb\nEnabled: no\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\n",
         "",
     ],
 )
 def test_sources_without_packages_are_left_out(stanza: str) -> None:
     assert apt.parse_sources(stanza) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "deb [arch=amd64 signed-by=/etc/apt/keyrings/docker.asc] https://download.example/linux/debian bookworm stable",
+        "deb [signed-by=/usr/share/keyrings/vendor.gpg] https://apt.vendor.example bookworm main",
+        "deb https://download.example/linux/debian bookworm stable",
+        "Types: deb\nURIs: https://vendor.example\nSuites: bookworm\nComponents: main\nSigned-By: /etc/keys/v.asc\n",
+        "Types: deb\nURIs: https://apt.vendor.example\nSuites: bookworm\nComponents: main\nSigned-By:\n"
+        " -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mQINBF\n -----END PGP PUBLIC KEY BLOCK-----\n",
+    ],
+)
+def test_a_vendors_source_for_the_same_suite_is_no_mirror_of_debians(source: str) -> None:
+    assert apt.choose_mirrors(apt.parse_sources(f"{source}\n\n{DEB822}")).main == "http://mirror.example/debian"
 
 
 def test_the_machines_own_mirrors_are_taken() -> None:
