@@ -24,6 +24,7 @@ RECORD = CACHE / "engine.json"
 LOG = CACHE / "dockerd.log"
 PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "debootstrap": "debootstrap"}
 
+_APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
 _SOCKET = Path("/var/run/docker.sock")
 _PIDFILE = Path("/var/run/docker.pid")
 _START_SECONDS = 60
@@ -80,11 +81,11 @@ def existing() -> DockerClient | None:
 def ensure(say: Callable[[str], None] = print) -> DockerClient:
     """Give a client of a Docker engine that answers, after installing and starting one if needed."""
     if client := connect():
-        return client
+        return _suitable(client)
     with host.lock("engine"):
         # Somebody else may have started it while this process waited for the lock.
         if client := connect():
-            return client
+            return _suitable(client)
         if os.environ.get("DOCKER_HOST"):
             raise SimulatorError(
                 f"No Docker engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}. "
@@ -92,7 +93,7 @@ def ensure(say: Callable[[str], None] = print) -> DockerClient:
             )
         if _refused_by_permissions():
             _again_with_the_group_of_the_socket()
-        host.install_packages(PACKAGES, say)
+        host.install_packages(packages(), say)
         say("Start the Docker engine")
         started = _start_service() if host.systemd_runs() else _start_process()
         RECORD.write_text(json.dumps(asdict(started)) + "\n")
@@ -101,7 +102,42 @@ def ensure(say: Callable[[str], None] = print) -> DockerClient:
         client = connect()
         if client is None:
             raise SimulatorError("The Docker engine was started but does not answer. See its log.")
-        return client
+        return _suitable(client)
+
+
+def refusal(security_options: list[str]) -> str | None:
+    """Say why nodes cannot run on an engine with these SecurityOptions (of ``docker info``), None if they can.
+
+    A node sets kernel settings, makes device nodes and runs an engine of its own: its root must be the machine's.
+    """
+    names = {option.split(",")[0].removeprefix("name=") for option in security_options}
+    if "rootless" in names:
+        return (
+            "The Docker engine that answers is rootless, and simulated nodes need one that runs as root. "
+            "Unset DOCKER_HOST: the simulator then uses the machine's engine, or installs docker.io."
+        )
+    if "userns" in names:
+        return (
+            "The Docker engine that answers maps root in containers to another user (userns-remap), and simulated "
+            "nodes need the real one. Take userns-remap out of /etc/docker/daemon.json, or use another machine."
+        )
+    return None
+
+
+def _suitable(client: DockerClient) -> DockerClient:
+    if reason := refusal(client.info().get("SecurityOptions") or []):
+        raise SimulatorError(reason)
+    return client
+
+
+def packages(apparmor: Path = _APPARMOR) -> dict[str, str]:
+    """Give what an engine needs here: programs, and the packages they come in.
+
+    docker.io only recommends the package apparmor, but where the kernel's AppArmor is on (``apparmor`` reads Y),
+    dockerd starts no container without its parser.
+    """
+    confined = apparmor.exists() and apparmor.read_text().strip() == "Y"
+    return {**PACKAGES, **({"apparmor_parser": "apparmor"} if confined else {})}
 
 
 def _refused_by_permissions() -> bool:
@@ -116,6 +152,11 @@ def _again_with_the_group_of_the_socket() -> None:
     group = _SOCKET.stat().st_gid
     if group in os.getgroups():
         raise SimulatorError(f"{_SOCKET} refuses this user, though it is in the socket's group.")
+    if host.find("sudo") is None:
+        raise SimulatorError(
+            f"{_SOCKET} refuses this user. Put the user into the group {grp.getgrgid(group).gr_name} and log in "
+            "again, or run this command as root."
+        )
     groups = ",".join(str(number) for number in sorted({*os.getgroups(), group}))
     same_user = ["setpriv", f"--reuid={os.getuid()}", f"--regid={os.getgid()}", f"--groups={groups}"]
     # sudo replaces PATH and HOME even when it preserves the rest.
