@@ -64,6 +64,7 @@ test: lint unit molecule readme ## what CI runs
 .PHONY: test-all
 test-all: test ## test, and the long fault loops
 	GAUDI_FP8_KILLS=50 $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
+	GAUDI_WEIGHTS_KILLS=20 $(BIN)/python -m pytest -q -s tests/unit/weights -k killed
 
 .PHONY: bench
 bench: venv ## measurements, printed as tables

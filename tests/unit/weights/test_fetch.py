@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -190,6 +191,27 @@ def test_wrong_bytes_twice_are_refused_with_the_name(
     assert not asked.target.exists()
 
 
+@pytest.mark.parametrize("longer", [0, 5, -5])
+def test_a_file_that_changes_on_its_way_is_not_taken_for_either(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, longer: int
+) -> None:
+    """Half of it comes before the change and half after, as nobody should see it."""
+    hub.faults = [Fault(name=SECOND, cut_after=300_000)]
+    asked = wish(tmp_path, source(hub, revision="main"))
+    old = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]
+    changed = tmp_path / "changed"
+    changed.write_bytes(safetensors(SHARD + 1000 + longer, 9))
+    swapped = Leap(lambda now: old.update({SECOND: replace(old[SECOND], path=changed, size=changed.stat().st_size)}))
+    with pytest.raises(Refusal, match=f"{SECOND} came twice with wrong content"):
+        fetch.fetch(asked, progress, swapped)
+    assert not asked.target.exists()
+    # The next list says what it is now.
+    shutil.copy(changed, tmp_path / "hub" / SECOND)
+    hub.repository(MODEL, tmp_path / "hub")
+    fetch.fetch(asked, Progress(None), stop)
+    same(asked.target, tmp_path / "hub")
+
+
 def test_the_next_source_continues_where_the_first_failed(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
@@ -309,6 +331,18 @@ def test_a_folder_of_somebody_else_is_never_touched(hub: Hub, tmp_path: Path, pr
         fetch.fetch(asked, progress, stop)
     assert [path.name for path in asked.target.iterdir()] == ["mine"]
     assert hub.seen == []
+
+
+def test_a_target_on_another_file_system_is_published_there(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    """Staging lies beside the target, so a rename publishes wherever that is."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        assert Path(elsewhere).stat().st_dev != tmp_path.stat().st_dev
+        asked = replace(wish(tmp_path, source(hub)), target=Path(elsewhere) / "Small-Model")
+        assert asked.staging.parent == asked.target.parent
+        fetch.fetch(asked, progress, stop)
+        same(asked.target, tmp_path / "hub")
 
 
 def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:

@@ -245,7 +245,8 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
         if done is not None:
             look = damaged(wish, done, progress, stop) if wish.recheck else manifest.known_wrong(wish.target, done)
             if not look:
-                shutil.rmtree(wish.staging)
+                # Another fetch may have taken it along when it ended just now.
+                shutil.rmtree(wish.staging, ignore_errors=True)
                 return summary(wish, done, progress)
             wrong = look
         progress.received = 0
