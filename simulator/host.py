@@ -15,6 +15,7 @@ from simulator.settings import CACHE, SimulatorError
 # Daemons and debootstrap live in directories that are not on every user's PATH.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 _INSTALLED = CACHE / "installed-packages.txt"
+_LOCK_SECONDS = 300
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -87,7 +88,10 @@ def install_packages(programs: dict[str, str], say: Callable[[str], None]) -> No
         say(f"Install {', '.join(missing)}")
         noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive"]
         run(as_root([*noninteractive, "apt-get", "update"]))
-        run(as_root([*noninteractive, "apt-get", "install", "-y", "--no-install-recommends", *missing]))
+        # A fresh machine upgrades itself in the background, and holds dpkg's lock while it does.
+        patient = ["-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}"]
+        run(as_root([*noninteractive, "apt-get", *patient, "install", "-y", "--no-install-recommends", *missing]))
+        _INSTALLED.parent.mkdir(parents=True, exist_ok=True)
         with _INSTALLED.open("a") as record:
             record.writelines(f"{package}\n" for package in missing)
 
