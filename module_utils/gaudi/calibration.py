@@ -157,7 +157,8 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
     own = f"{place.container}/{OWN}"
     files = {f"{OWN}/measure.json": quant_config.rendered(quant_config.measurement(f"{container}/{place.prefix}"))}
     for name in quant_config.SCHEMES:
-        config = quant_config.quantisation(name, f"{container}/{place.prefix}")
+        # Relative, as the vendor's are: the server joins it to INC_MEASUREMENT_DUMP_PATH_PREFIX.
+        config = quant_config.quantisation(name, f".{container[len(fork) :]}/{place.prefix}")
         files[f"{OWN}/{name}.json"] = quant_config.rendered(config)
     return {
         "tool": "run_example_tp.py",

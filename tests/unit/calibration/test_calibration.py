@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,9 @@ def test_measurements_are_written_beside_their_place_and_where_the_server_will_s
     measure = json.loads(document["files"][".gaudi-serving/measure.json"])
     assert (measure["mode"], measure["dump_stats_path"]) == ("MEASURE", f"{MEASUREMENTS}/inc_measure_output")
     bf16 = json.loads(document["files"][".gaudi-serving/per_channel_bf16_kv.json"])
-    assert bf16["dump_stats_path"] == measure["dump_stats_path"]
+    # A server joins it to the prefix its plan gives it.
+    prefix = plan(CODER, "deepseek-r1")["environment"]["INC_MEASUREMENT_DUMP_PATH_PREFIX"]
+    assert os.path.normpath(f"{prefix}/{bf16['dump_stats_path']}") == measure["dump_stats_path"]
     assert "/data/warmup_cache" not in mounts(document)
 
 
