@@ -146,6 +146,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi import jobs
+from ansible.module_utils.gaudi_state import read_json, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "key": {"type": "str", "required": True, "no_log": False},
@@ -169,22 +170,6 @@ JOBS = Path("/var/lib/gaudi-serving/jobs")
 UNITS = Path("/run/systemd/system")
 # Seconds between two looks while waiting; progress is written twice a second.
 LOOK_AGAIN = 0.5
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} if it is not there."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
-
-
-def systemctl(module: AnsibleModule, *arguments: str) -> str:
-    """Run systemctl and return what it printed; fails the module with its words."""
-    status, output, errors = module.run_command([module.get_bin_path("systemctl", required=True), *arguments])
-    if status != 0:
-        module.fail_json(msg=f"systemctl {' '.join(arguments)} failed with status {status}: {errors.strip()}")
-    return str(output)
 
 
 def look(module: AnsibleModule, key: str) -> dict[str, Any]:

@@ -53,24 +53,16 @@ table:
   sample: ["fetch.qwen3-8b    succeeded    2026-01-31T08:00:00Z  fetch: 16.4 GB of 16.4 GB (100 %)"]
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi import jobs
+from ansible.module_utils.gaudi_state import read_json, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
 JOBS = Path("/var/lib/gaudi-serving/jobs")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} if it is not there."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
 
 
 def main() -> None:
@@ -79,11 +71,8 @@ def main() -> None:
     keys = sorted(path.parent.name for path in JOBS.glob("*/job.json"))
     active: dict[str, str] = {}
     if keys:
-        command = [module.get_bin_path("systemctl", required=True), "show", "--property=Id,ActiveState"]
-        status, output, errors = module.run_command([*command, *(f"gaudi-job@{key}.service" for key in keys)])
-        if status != 0:
-            module.fail_json(msg=f"systemctl show failed with status {status}: {errors.strip()}")
-        active = jobs.active_states(output)
+        units = [f"gaudi-job@{key}.service" for key in keys]
+        active = jobs.active_states(systemctl(module, "show", "--property=Id,ActiveState", *units))
     found = []
     for key in keys:
         state = read_json(JOBS / key / "state.json")

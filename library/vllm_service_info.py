@@ -105,6 +105,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi_state import read_json, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -143,27 +144,16 @@ def digest(instances: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(instances, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """Read what a supervisor wrote; {} if it never did. Raises ValueError for a damaged file."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
-
-
 def read(module: AnsibleModule, names: list[str]) -> list[dict[str, Any]]:
     """Ask systemd and read the supervisors' files."""
     found = []
     for name in names:
-        command = [module.get_bin_path("systemctl", required=True), "show", f"vllm-{name}.service"]
-        status, output, errors = module.run_command([*command, *(f"--property={name}" for name in PROPERTIES)])
-        if status != 0:
-            module.fail_json(msg=f"systemctl show vllm-{name}.service failed with status {status}: {errors.strip()}")
+        shown = systemctl(module, "show", f"vllm-{name}.service", f"--property={','.join(PROPERTIES)}")
         try:
-            state = read_state(STATES / name / "state.json")
+            state = read_json(STATES / name / "state.json")
         except ValueError as damaged:
             module.fail_json(msg=f"{STATES / name / 'state.json'} is damaged: {damaged}. Restart vllm-{name}.service.")
-        found.append(describe(name, parse_properties(output), state))
+        found.append(describe(name, parse_properties(shown), state))
     return found
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .units import human_bytes, human_seconds
+
 # A unit's and a folder's name take 255 characters, a directory of the catalogue 128.
 KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,158}[a-z0-9])?")
 
@@ -69,25 +71,6 @@ def mounts_dropin(paths: Sequence[str]) -> str:
     quoted = [path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"') for path in paths]
     lines = "".join(f'RequiresMountsFor="{path}"\n' for path in quoted)
     return f"[Unit]\n{lines}" if lines else ""
-
-
-def human_bytes(size: float) -> str:
-    """Bytes for people, in the decimal units disks and links are sold in."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} TB"
-
-
-def human_seconds(seconds: float) -> str:
-    """A duration for people."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 7200:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:

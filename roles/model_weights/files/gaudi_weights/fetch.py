@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 from . import contents, manifest, record
 from .hubs import connect, pool_for
-from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose, human
+from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose
 from .progress import Progress
 from .record import Entry, Manifest
 from .request import Request, Source
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
+from .units import human_bytes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -88,9 +89,10 @@ def check_room(wish: Request, missing: int) -> None:
     needed = missing + wish.extra_room + wish.reserve
     if needed > free:
         raise Refusal(
-            f"{wish.target} needs {human(missing)} for what is still missing, {human(wish.extra_room)} for a "
-            f"conversion's copy and {human(wish.reserve)} in reserve, {human(needed)} in all; {human(free)} are free "
-            f"on its file system. Make room for {human(needed - free)} more, or set another gaudi_weights_root"
+            f"{wish.target} needs {human_bytes(missing)} for what is still missing, {human_bytes(wish.extra_room)} for "
+            f"a conversion's copy and {human_bytes(wish.reserve)} in reserve, {human_bytes(needed)} in all; "
+            f"{human_bytes(free)} are free on its file system. Make room for {human_bytes(needed - free)} more, or set "
+            "another gaudi_weights_root"
         )
 
 

@@ -108,12 +108,3 @@ def choose(files: list[RemoteFile], include: Iterable[str], exclude: Iterable[st
     if not chosen:
         raise Refusal(f"none of the source's {len(files)} files is wanted; look at the include and exclude patterns")
     return sorted(chosen, key=lambda file: file.name)
-
-
-def human(size: float) -> str:
-    """Bytes for people, in the decimal units disks and links are sold in."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} TB"

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from .model import human
+from .units import human_bytes
 
 WRITE_EVERY = 0.5  # seconds
 WINDOW = 20.0  # seconds over which the rate is taken: long enough to be calm, short enough to be current
@@ -59,7 +59,7 @@ class Progress:
             "unit": "bytes",
             "rate": round(rate),
             "eta": round((self.total - self.done) / rate, 1) if rate > 0 else None,
-            "message": f"{self.phase}: {human(self.done)} of {human(self.total)}",
+            "message": f"{self.phase}: {human_bytes(self.done)} of {human_bytes(self.total)}",
         }
 
     def _write(self, now: float) -> None:

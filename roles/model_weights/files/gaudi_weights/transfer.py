@@ -15,7 +15,8 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from .model import RemoteFile, SourceFailure, Stop, Stopped, human
+from .model import RemoteFile, SourceFailure, Stop, Stopped
+from .units import human_bytes
 
 BLOCK = 512 * 1024  # bytes
 CONNECT_SECONDS = 15.0
@@ -146,7 +147,7 @@ class Transfer:
                 checksums.add(block)
                 have += len(block)
             if have > file.size:
-                raise Wrong(f"{human(have)} are there, the source states {human(file.size)}")
+                raise Wrong(f"{human_bytes(have)} are there, the source states {human_bytes(file.size)}")
             if have < file.size:
                 for block in self._receive(file, place(file), have):
                     checksums.add(block)
@@ -169,11 +170,13 @@ class Transfer:
                 skip, block = skip - skipped, block[skipped:]
                 have += len(block)
                 if have > file.size:
-                    raise Wrong(f"more came than the {human(file.size)} the source states")
+                    raise Wrong(f"more came than the {human_bytes(file.size)} the source states")
                 if block:
                     yield block
         if have < file.size:
-            raise SourceFailure(f"the connection ended after {human(have)} of {human(file.size)}", passing=True)
+            raise SourceFailure(
+                f"the connection ended after {human_bytes(have)} of {human_bytes(file.size)}", passing=True
+            )
 
     @contextlib.contextmanager
     def _open(self, file: RemoteFile, place: Place, start: int) -> Iterator[urllib3.BaseHTTPResponse]:
