@@ -29,6 +29,7 @@ from .plan_limits import (
     check_supported,
     fabric_warning,
     inputs_of,
+    scale_once,
 )
 from .plan_memory import memory_part
 from .plan_model import ModelFacts, facts, thinking_parser
@@ -112,6 +113,7 @@ def plan(
     _module_variables(draft, chosen, all_cards, release)
     _network(draft, wanted, release, listen["host"], node)
     surface = Surface(release)
+    scale_once(draft, weights, card_type, surface)
     _extra_environment(draft, wanted, release, surface)
     if release.rules == "1.21":
         partial_warmup(draft, wish)

@@ -8,12 +8,13 @@ from typing import Any
 from .catalogue import CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, shown
 from .placement import Card
+from .plan_arguments import Surface
 from .plan_family import WITHOUT_EFFECT
 from .plan_model import ModelFacts
 from .plan_weights import Weights
 from .plan_wish import Lengths, Wish
 from .request import Request
-from .rules import Draft
+from .rules import Draft, given
 
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
 LARGE_FP8_PARAMETERS = 300 * 10**9
@@ -177,6 +178,19 @@ def check_fp8(
             f"{label}: {wish.weights} holds FP8 weights without .gaudi-serving/fp8.json, so that nothing proves they "
             f"were converted for {card_type.name}. Convert them with the role fp8_weights."
         )
+
+
+def scale_once(draft: Draft, weights: Weights | None, card_type: CardType | None, surface: Surface) -> None:
+    """Weights that were converted beforehand are not scaled a second time while they are loaded.
+
+    On Gaudi2 the server scales FP8 weights unless it is told not to (config.py of vllm-fork 17a7946f).
+    """
+    variable = "VLLM_HPU_CONVERT_TO_FP8UZ"
+    if weights is None or not weights.converted or card_type is None or card_type.fp8_max != 240:
+        return
+    if surface.reads(variable):
+        once = given("converted-weights", ".gaudi-serving/fp8.json beside the weights")
+        draft.variable(variable, once(value="false"))
 
 
 def check_missing(weights: Weights | None, path: str, label: str) -> None:

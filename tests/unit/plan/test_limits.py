@@ -206,6 +206,23 @@ def test_unconverted_fp8_is_not_served_on_gaudi2() -> None:
     assert "refused" not in plan("deepseek-r1", model="deepseek-r1-0528", files=done)
 
 
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+def test_converted_weights_are_not_scaled_twice(release: str) -> None:
+    variable = "VLLM_HPU_CONVERT_TO_FP8UZ"
+    parameters = {"F8_E4M3": GIB, "BF16": 100}
+    raw, done = (Weights(bytes=GIB, parameters=parameters, converted=converted) for converted in (False, True))
+    assert plan(release, weights="/m/x", files=done)["environment"][variable] == "false"
+    # The server has to scale these itself.
+    assert variable not in plan(release, weights="/m/x", files=raw)["environment"]
+    said = plan(release, weights="/m/x", files=done, extra_environment={variable: "true"})
+    assert said["environment"][variable] == "true"
+
+
+def test_a_release_that_scales_nothing_is_told_nothing() -> None:
+    done = Weights(bytes=600 * GIB, parameters={"F8_E4M3": 600 * GIB}, converted=True)
+    assert "VLLM_HPU_CONVERT_TO_FP8UZ" not in plan("deepseek-r1", model="deepseek-r1-0528", files=done)["environment"]
+
+
 def test_more_than_four_pcie_cards_need_host_nics() -> None:
     assert warned(plan(where="pcie8", tensor_parallel_size=8), "libfabric")
     assert plan(where="pcie8", tensor_parallel_size=8)["requires"]["host_nics"] is True
