@@ -262,8 +262,13 @@ _MEMORY = {
 }
 
 
-def _memory(memory: Mapping[str, Any]) -> list[str]:
-    """Return the memory of a card from what it has to what is left for requests, in GiB below each other."""
+def _memory(memory: Mapping[str, Any] | None) -> list[str]:
+    """Return the memory of a card from what it has to what is left for requests, in GiB below each other.
+
+    Nothing where the model is only a path and its weights are not there to be asked.
+    """
+    if not memory:
+        return []
     rows = []
     everywhere = memory.get("weights_bytes") if "weights_gib_per_card" in memory else None
     for name, value in memory.items():

@@ -80,6 +80,13 @@ def test_cards_are_marked_with_who_gets_them() -> None:
     assert text.count("for one") == text.count("for two") == 2
 
 
+def test_weights_that_are_only_a_path_have_no_memory_to_show() -> None:
+    node = topology("hl-225-two-sockets")
+    text = page(plans("1.22", [{"weights": "/data/models/x"}], node), node)
+    assert "/data/models/x" in text
+    assert "Memory of each card" not in text
+
+
 def test_cards_that_are_reserved_are_marked_with_who_holds_them() -> None:
     node = topology("hl-225-two-sockets")
     text = page(plans("1.22", [{"model": "qwen3-8b"}], node), node, {"7": "stopped-one", "0": "other"})
