@@ -26,7 +26,7 @@ def plans(release: str, requests: list[dict[str, Any]], node: dict[str, Any]) ->
         {
             name: serving_plan.load_checked("model", serving_plan.resolve("models", "model", name))
             for request in requests
-            for name in [request["model"], *request.get("share_card_with", [])]
+            for name in [request.get("model"), *request.get("share_card_with", [])]
             if name in serving_plan.names("models")
         },
         serving_plan.load_checked("cards", serving_plan.CATALOG / "cards.yml"),

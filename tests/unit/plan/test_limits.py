@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -221,6 +222,17 @@ def test_converted_weights_are_not_scaled_twice(release: str) -> None:
 def test_a_release_that_scales_nothing_is_told_nothing() -> None:
     done = Weights(bytes=600 * GIB, parameters={"F8_E4M3": 600 * GIB}, converted=True)
     assert "VLLM_HPU_CONVERT_TO_FP8UZ" not in plan("deepseek-r1", model="deepseek-r1-0528", files=done)["environment"]
+
+
+def test_published_fp8_is_refused_on_gaudi2_and_served_on_gaudi3() -> None:
+    raw = Weights(bytes=30 * GIB, parameters={"F8_E4M3": 30 * GIB})
+    name = "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic"
+    gaudi2 = vendor.topology("oam8")
+    gaudi3 = json.loads(json.dumps(gaudi2).replace("HL-225", "HL-325L"))
+    found = vendor.catalogue("1.22-2025.11", name)
+    for topology, refused in ((gaudi2, True), (gaudi3, False)):
+        (answer,) = plan_all([{"model": name}], found, topology, weights_root="/w", read_weights=lambda _path: raw)
+        assert ("holds FP8 weights without .gaudi-serving/fp8.json" in answer.get("refused", "")) == refused, answer
 
 
 def test_more_than_four_pcie_cards_need_host_nics() -> None:
