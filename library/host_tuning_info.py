@@ -181,6 +181,11 @@ document:
   type: dict
   returned: always
   sample: {"schema": 1, "serving_refused": null}
+report:
+  description: What verify_host.yml leaves for programs; reboot_needed and serving_refused are sentences.
+  type: dict
+  returned: always
+  sample: {"server": "Supermicro SYS-821GV-TNR, firmware 1.4", "in_effect": true, "items": [], "serving_refused": null}
 server:
   description: Maker, model and firmware version, as the firmware names them.
   type: str
@@ -403,6 +408,9 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     if not container:
         findings += host_state.restarts(limits, {unit: units[unit] for unit in started})
     reboot = host_state.reboot_reasons(waiting)
+    in_effect = all(item.state in (host_state.OK, host_state.ABSENT) for item in items)
+    names = ("sys_vendor", "product_name", "bios_version")
+    server = host_state.server(_text(Path("/sys/class/dmi/id") / name) for name in names)
 
     record = json.loads(_text(Path(paths["former"])) or "{}")
     # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
@@ -410,7 +418,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     boot_arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
     return {
         "refusals": [sentence for sentence in refusals if sentence],
-        "in_effect": all(item.state in (host_state.OK, host_state.ABSENT) for item in items),
+        "in_effect": in_effect,
         "items": [asdict(item) for item in items],
         "table": host_state.items_table(items),
         "checklist": checklist,
@@ -424,9 +432,16 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "container": container,
         "loader": boot.loader,
         "former": host_state.remember(record, {"sysctl": running, "kernel_arguments": boot_arguments}),
-        "server": host_state.server(
-            _text(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")
-        ),
+        "server": server,
+        "report": {
+            "server": server,
+            "in_effect": in_effect,
+            "items": [asdict(item) for item in items],
+            "firmware": checklist,
+            "findings": findings,
+            "reboot_needed": reboot,
+            "serving_refused": refused,
+        },
         "document": {
             "schema": 1,
             "serving_refused": refused,

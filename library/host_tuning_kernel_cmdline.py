@@ -134,6 +134,8 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
                 _write(module, path, old)
             if CONFIG.read_text() != before:
                 _write(module, str(CONFIG), before)
+            # What grub-mkconfig writes to, and leaves behind when it fails.
+            CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
             module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
     return {
         "changed": changed,

@@ -5,6 +5,7 @@ apply [--cpu]  sets governor and idle states, keeping what was there in /run, an
                /var/lib/gaudi-serving/host_tuning.json, up to date with the kernel that runs now.
 restore        puts governor and idle states back.
 allow          status 1, with the reason, where nothing may be served on the running kernel; every instance asks.
+waits          says what waits for a reboot, and whether serving is refused until then; nothing when nothing waits.
 """
 
 from __future__ import annotations
@@ -107,6 +108,13 @@ def refresh(document: dict[str, object], kernel: str, command_line: list[str]) -
     }
 
 
+def waits(document: dict[str, object]) -> list[str]:
+    """Return what the state document says for people, in sentences."""
+    needed, refused = document.get("reboot_needed"), document.get("serving_refused")
+    sentences = [f"Reboot needed, because of {reason}" for reason in needed] if isinstance(needed, list) else []
+    return [*sentences, f"Serving is refused. {refused}"] if refused else sentences
+
+
 def holds(argument: str, command_line: list[str]) -> bool:
     """Tell whether the last argument of this name is this one; the kernel reads "-" and "_" as the same letter."""
 
@@ -119,7 +127,7 @@ def holds(argument: str, command_line: list[str]) -> bool:
 def main() -> int:
     """Do what the unit asks for, and say it in one line of the journal."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=["apply", "restore", "allow"])
+    parser.add_argument("action", choices=["apply", "restore", "allow", "waits"])
     parser.add_argument("--cpu", action="store_true", help="set governor and idle states")
     chosen = parser.parse_args()
     if chosen.action == "restore":
@@ -131,6 +139,9 @@ def main() -> int:
         return 0
     document = json.loads(STATE.read_text())
     current = refresh(document, platform.release(), Path("/proc/cmdline").read_text().split())
+    if chosen.action == "waits":
+        print("\n".join(waits(current)))
+        return 0
     if chosen.action == "allow":
         if current["serving_refused"]:
             print(current["serving_refused"], file=sys.stderr)

@@ -97,6 +97,7 @@ def test_taken_away(debian: Grub) -> None:
 def half_written(debian: Grub) -> Answer:
     def answer(_command: list[str]) -> tuple[int, str, str]:
         debian.config.write_text("half")
+        debian.config.with_name("grub.cfg.new").write_text("half")
         return 1, "", "no space left on device"
 
     return answer
@@ -117,6 +118,7 @@ def test_a_failing_first_update_leaves_no_drop_in(debian: Grub) -> None:
     assert debian.run()["failed"] is True
     assert debian.config.read_text() == debian.original
     assert not debian.drop_in.exists()
+    assert not debian.config.with_name("grub.cfg.new").exists()
 
 
 def test_an_update_without_effect_is_a_failure(debian: Grub) -> None:

@@ -96,3 +96,11 @@ def test_a_reboot_that_happened_is_no_longer_needed(program: ModuleType) -> None
     document = {"kernel_arguments": [asdict(Needed("iommu=pt", "speed", "x"))], "reboot_needed": ["iommu=pt (...)"]}
     assert program.refresh(document, "6.1", ["iommu=pt"])["reboot_needed"] == []
     assert program.refresh(document, "6.1", ["ro"])["reboot_needed"] == ["iommu=pt (...)"]
+
+
+def test_what_waits_is_said_in_sentences(program: ModuleType) -> None:
+    assert program.waits({"reboot_needed": [], "serving_refused": None}) == []
+    assert program.waits({"reboot_needed": ["iommu=pt (speed: x)"], "serving_refused": "No IOMMU. Reboot."}) == [
+        "Reboot needed, because of iommu=pt (speed: x)",
+        "Serving is refused. No IOMMU. Reboot.",
+    ]
