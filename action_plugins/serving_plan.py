@@ -299,8 +299,7 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     begin = wish if shared("weights_supply").supply(entry, name) else "Get them with: "
     converted = ""
     if conversion:
-        how = " with playbooks/convert_weights.yml" if conversion["tool"] == "fp8_block" else " (docs/models.md)"
-        converted = f" Then convert {target} to {directory}{how}."
+        converted = f" Then convert {target} to {directory} with playbooks/convert_weights.yml."
     return f"{begin}{fetch}{', or '.join(commands)}.{converted}"
 
 
