@@ -118,14 +118,102 @@ def test_every_instance_name_a_playbook_makes_is_one(name: str) -> None:
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?", instance)
 
 
-def test_multimodal_models_carry_what_the_document_says() -> None:
-    for name in ("qwen2-vl-7b-instruct", "qwen2.5-vl-7b-instruct", "qwen2.5-omni-7b", "qwen3-vl-30b-a3b-instruct"):
-        entry = MODELS[name]
-        assert entry["limit_mm_per_prompt"]["image"] == entry["limit_mm_per_prompt"]["video"] == 5
-        assert entry["mm_processor_kwargs"]["max_pixels"] == 1003520
-        assert entry["defaults"]["graph_reserved_mem"] == 0.5
-        assert entry["defaults"]["extra_environment"]["VLLM_IMAGE_FETCH_TIMEOUT"] == "5"
-        assert any("gpu_memory_utilization" in note for note in entry["notes"])
+# The manuals' own commands, read once more and typed here again: what a start takes beside the cards.
+SHORT = {"dtype": "bfloat16", "input_range": [800, 4096], "output_range": [800, 2048]}
+DEEPSEEK = {"dtype": "fp8", "max_num_seqs": 128, "max_model_len": 16384, "host": "127.0.0.1", "port": 8688}
+PICTURES = {"dtype": "bfloat16", "host": "127.0.0.1", "port": 8000}
+FROM_1_16 = {"dtype": "bfloat16", "block_size": 128}
+COMMANDS = {
+    # Manual v1.22 and v1.21, 2.2: -b 128 -i 800,1024 -o 400,512.
+    "qwen2-72b-instruct": {
+        "dtype": "bfloat16",
+        "max_num_seqs": 128,
+        "input_range": [800, 1024],
+        "output_range": [400, 512],
+    },
+    # Manual v1.21, 2.2: -b 24 -i 4,38912 -o 4,2048 -l 40960 -t 40960 -r 8,24000.
+    "qwq-32b-long-context": {
+        "dtype": "bfloat16",
+        "max_num_seqs": 24,
+        "input_range": [4, 38912],
+        "output_range": [4, 2048],
+        "max_model_len": 40960,
+        "max_num_batched_tokens": 40960,
+        "partial_warmup": {"max_num_seqs": 8, "max_seq_len": 24000},
+    },
+    # Manual v1.22, 3.1.2: -q -u 127.0.0.1 -p 8688 -b 128 -l 16384; 3.3.2: -q alone, which is the same.
+    "deepseek-r1-0528": DEEPSEEK,
+    "deepseek-r1-671b": DEEPSEEK,
+    "qwen3-coder-480b-a35b-instruct-fp8": DEEPSEEK,
+    # Manual v1.22, 3.2.2 and 3.3.2: -i 800,4096 -o 800,2048, -b 128 for the largest and 32 for the others.
+    "deepseek-r1-distill-llama-70b": {**SHORT, "max_num_seqs": 128},
+    "deepseek-r1-distill-qwen-32b": {**SHORT, "max_num_seqs": 32},
+    "deepseek-r1-distill-llama-8b": {**SHORT, "max_num_seqs": 32},
+    "qwen2.5-7b-instruct": {**SHORT, "max_num_seqs": 32},
+    "qwq-32b": {**SHORT, "max_num_seqs": 32},
+    "qwen3-8b": {**SHORT, "max_num_seqs": 32},
+    # Manual v1.22, 3.4.1 and 3.4.3; the dynamic FP8 form has no --dtype.
+    "qwen2-vl-7b-instruct": PICTURES,
+    "qwen2.5-vl-7b-instruct": PICTURES,
+    "qwen2.5-omni-7b": PICTURES,
+    "qwen2-audio-7b-instruct": PICTURES,
+    "qwen3-vl-30b-a3b-instruct": PICTURES,
+    "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic": {"host": "127.0.0.1", "port": 8000},
+    # Manual v1.16: BF16, and its tip on blocks.
+    "llama-2-7b": FROM_1_16,
+    "llama-2-7b-chat": FROM_1_16,
+    "llama-2-70b": FROM_1_16,
+    "llama-2-70b-chat": FROM_1_16,
+    "mistral-7b-instruct-v0.3": FROM_1_16,
+    "mixtral-8x7b-instruct-v0.1": FROM_1_16,
+}
+# What the catalogue adds where a manual leaves it to the model or to a later document; each entry says why.
+ADDED = {"tensor_parallel_size", "graph_reserved_mem", "extra_environment"}
+# Models the v1.21 manual, or the document of that branch, starts with -l 8192 -t 8192.
+ON_1_21 = [name for name in COMMANDS if "1.21" in MODELS[name]["releases"] and name != "qwq-32b-long-context"]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_options_are_those_of_the_manuals_own_commands(name: str) -> None:
+    defaults = MODELS[name]["defaults"]
+    added = ADDED | ({"max_model_len"} if "limit_mm_per_prompt" in MODELS[name] else set())
+    assert {option: value for option, value in defaults.items() if option not in added} == COMMANDS[name]
+
+
+@pytest.mark.parametrize("name", ON_1_21)
+def test_release_1_21_has_the_lengths_of_its_own_manual(name: str) -> None:
+    assert MODELS[name]["release_defaults"] == {"1.21": {"max_model_len": 8192, "max_num_batched_tokens": 8192}}
+
+
+# Manual v1.22, 3.4.1: --limit-mm-per-prompt, and 3.4.4: the server's own time-outs in seconds.
+LIMITS = {
+    "qwen2-vl-7b-instruct": {"image": 5, "video": 5},
+    "qwen2.5-vl-7b-instruct": {"image": 5, "video": 5},
+    "qwen2.5-omni-7b": {"audio": 5, "image": 5, "video": 5},
+    "qwen2-audio-7b-instruct": {"audio": 5},
+    "qwen3-vl-30b-a3b-instruct": {"image": 5, "video": 5},
+    "qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic": {"image": 5, "video": 5},
+}
+TIMEOUTS = {"image": "5", "video": "30", "audio": "10"}
+
+
+@pytest.mark.parametrize("name", sorted(LIMITS))
+def test_multimodal_models_carry_what_the_document_says(name: str) -> None:
+    entry = MODELS[name]
+    assert entry["limit_mm_per_prompt"] == LIMITS[name]
+    pixels = {"max_pixels": 1003520, **({"min_pixels": 3136} if name.startswith("qwen3-vl") else {})}
+    assert entry["mm_processor_kwargs"] == pixels
+    assert entry["defaults"]["graph_reserved_mem"] == 0.5
+    for kind in LIMITS[name]:
+        assert entry["defaults"]["extra_environment"][f"VLLM_{kind.upper()}_FETCH_TIMEOUT"] == TIMEOUTS[kind]
+    notes = " ".join(entry["notes"])
+    assert "FETCH_TIMEOUT" in notes
+    assert ("gpu_memory_utilization" in notes) == ("image" in LIMITS[name])
+    assert ("vllm[audio]" in notes) == ("audio" in LIMITS[name])
+
+
+def test_every_multimodal_model_of_the_manuals_is_held() -> None:
+    assert {name for name in CARDS if "limit_mm_per_prompt" in MODELS[name]} == set(LIMITS)
 
 
 def test_a_coder_model_has_no_reasoning_parser() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,23 @@ def plan(folder: Path, inventory: str = "localhost,", **extra: Any) -> subproces
         text=True,
         check=False,
     )
+
+
+def test_the_first_command_of_the_documentation_runs_from_a_fresh_checkout() -> None:
+    document = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    command = re.search(r"^    (ansible-playbook .*\\\n.*)$", document, re.MULTILINE)
+    assert command
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    run = subprocess.run(
+        ["bash", "-euc", command.group(1)],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "GAUDI_SIMULATOR_SCOPE": "none-of-that-name"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "for qwen3-8b" in run.stdout
 
 
 def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: Path) -> None:
