@@ -14,6 +14,8 @@ description:
     address, NUMA node, local CPUs, memory, temperature, versions, internal links, state and users.
   - Asks C(hl-smi) (releases 1.12 to 1.24), the kernel (C(/sys), C(/proc)), C(lspci), C(ip) and, for the names
     of containers, C(docker). Nothing is changed and no card is opened.
+  - The output of hl-smi 1.12 to 1.23 was recorded on real cards, and is read in tests; of 1.24 no recording was to
+    be had.
   - Fields every release knows are asked for first. An unknown field fails a whole C(hl-smi -Q) call, so the
     others are asked for in calls of their own, and what is still open is taken from C(hl-smi -L), from the
     summary table and from the kernel.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,66 @@ def test_the_table_alone_is_enough_for_a_topology(driver: str) -> None:
     assert topology["driver_version"] == table[1]
     # Module ids are in no table: without another source a card cannot be named.
     assert found(topology).count("module_id_unknown") == table[3]
+
+
+# Every release from 1.12 to 1.24, each with the layout of the table that the recordings around it have, and with the
+# version of its network driver from 1.20 on. Of 1.13 to 1.15, 1.19 and 1.24 there is no recording of hl-smi itself.
+RELEASES = [f"1.{minor}.0" for minor in range(12, 25)]
+CARD_TYPES = {
+    "HL-205": 32768,
+    "HL-225": 98304,
+    "HL-288": 98304,
+    "HL-288E": 98304,
+    "HL-325": 131072,
+    "HL-325L": 131072,
+    "HL-338": 131072,
+}
+
+
+def answers_of(release: str, name: str, memory_mib: int) -> dict[str, Answer]:
+    """The recorded node, as hl-smi of a release would show it with cards of a type."""
+    new = int(release.split(".")[1]) >= 20
+    table = recorded("1.22.1/hl-smi.txt" if new else "1.12.1/hl-smi.txt")
+    # The old layout's recording is of another node; its addresses do not matter, its words do.
+    for old, bus_id in zip(re.findall(r"0000:[0-9a-f]{2}:00\.0", table), BUS_IDS, strict=True):
+        table = table.replace(old, f"@{bus_id[5:]}", 1)
+    table = table.replace("@", "0000:").replace("HL-225 ", f"{name} ").replace("98304MiB", f"{memory_mib}MiB")
+    table = table.replace("1.22.1" if new else "1.12.1", release)
+    return {
+        call: replace(
+            answer,
+            stdout=answer.stdout.replace("HL-225", name).replace("98304", str(memory_mib)).replace("1.22.1", release),
+        )
+        for call, answer in {**answers(), "": ok(table)}.items()
+    }
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(("name", "memory_mib"), CARD_TYPES.items())
+def test_every_release_with_every_card_type(release: str, name: str, memory_mib: int) -> None:
+    given = answers_of(release, name, memory_mib)
+    # A field this release does not know fails the whole call; what identifies a card is answered all the same.
+    del given[DETAILS]
+    given.update(
+        {f"-Q index,{field} -f csv": failed(f"unknown field {field}") for field in ("serial", "uuid", "driver_version")}
+    )
+    topology = build_topology(sources(given))
+    assert topology["hl_smi_version"] == release
+    assert topology["driver_version"].startswith(release)
+    assert {finding["severity"] for finding in topology["findings"]} <= {"warning"}
+    assert [card["module_id"] for card in topology["cards"]] == list(range(8))
+    for card in topology["cards"]:
+        assert (card["name"], card["memory_total_mib"], card["state"]) == (name, memory_mib, "operational")
+        assert card["serial"] == f"AM5001613{card['index']}"
+        assert card["nic_driver_version"] is None or int(release.split(".")[1]) >= 20
+    # Another release of the driver than of hl-smi, as in a container, is said and changes nothing else.
+    older = {
+        call: replace(answer, stdout=answer.stdout.replace(f" {release}-", " 1.11.0-"))
+        for call, answer in given.items()
+    }
+    seen = build_topology(sources(older))
+    assert "hl_smi_mismatch" in found(seen)
+    assert [card["serial"] for card in seen["cards"]] == [card["serial"] for card in topology["cards"]]
 
 
 def test_a_gaudi2e_node_of_release_1_23() -> None:
