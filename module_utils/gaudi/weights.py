@@ -15,6 +15,8 @@ FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
 LOCK = FOLDER + "/lock"
+# Which files have arrived and were checked, a line each, until the record says so.
+ARRIVED = FOLDER + "/arrived"
 # What a source has to put somewhere while it is asked.
 SCRATCH = FOLDER + "/scratch"
 # Where files are until all of them are right; beside the target, so that a rename publishes them.

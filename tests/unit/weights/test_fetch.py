@@ -122,6 +122,69 @@ def test_a_server_may_say_how_long_to_wait(
     assert 1 <= time.monotonic() - began < 20
 
 
+class TestContinuing:
+    """What an interrupted fetch knows of the files it has."""
+
+    @pytest.fixture
+    def asked(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> Request:
+        """A fetch that failed with all shards but one there."""
+        hub.faults = [Fault(name="config.json", status=404, where="resolve")]
+        asked = wish(tmp_path, source(hub), jobs=1)
+        with pytest.raises(Refusal):
+            fetch.fetch(asked, progress, stop)
+        hub.sent = 0
+        return asked
+
+    def read(self, monkeypatch: pytest.MonkeyPatch, asked: Request) -> int:
+        """Bytes the next run puts through a checksum."""
+        added: list[int] = []
+        add = transfer.Checksums.add
+
+        def count(self: transfer.Checksums, block: bytes) -> None:
+            added.append(len(block))
+            add(self, block)
+
+        monkeypatch.setattr(transfer.Checksums, "add", count)
+        fetch.fetch(asked, Progress(None), Stop())
+        return sum(added)
+
+    def test_files_that_were_checked_are_not_read_again(
+        self, asked: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.read(monkeypatch, asked) < 10_000
+        same(asked.target, tmp_path / "hub")
+        assert [path.name for path in (asked.target / ".gaudi-serving").iterdir()] == ["manifest.json"]
+
+    def test_a_file_that_was_touched_since_is_read_and_mended(
+        self, asked: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        content = bytearray((asked.staging / SECOND).read_bytes())
+        content[-1] ^= 1
+        (asked.staging / SECOND).write_bytes(content)
+        # Read, found wrong, and fetched.
+        assert 2 * len(content) <= self.read(monkeypatch, asked) < 2 * len(content) + 10_000
+        same(asked.target, tmp_path / "hub")
+
+    @pytest.mark.parametrize("torn", ["[", '["a"]\n', "", '["model-00002-of-00003.safetensors", 1', "\0\0\0"])
+    def test_a_torn_note_costs_a_reading_and_no_more(
+        self, asked: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
+    ) -> None:
+        note = asked.staging / ".gaudi-serving/arrived"
+        lines = note.read_text().splitlines(keepends=True)
+        note.write_text("".join(line for line in lines if SECOND not in line) + torn)
+        assert SHARD <= self.read(monkeypatch, asked) < SHARD + 20_000
+        same(asked.target, tmp_path / "hub")
+
+    def test_another_checksum_is_another_file(self, asked: Request) -> None:
+        arrived = manifest.Arrived(asked.staging)
+        known = arrived.known[SECOND][2]
+        assert arrived.has(SECOND, known)
+        assert not arrived.has(SECOND, "0" * 64)
+        assert not arrived.has(SECOND, None)
+        (asked.staging / SECOND).unlink()
+        assert not arrived.has(SECOND, known)
+
+
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [(None, None), ("7", 7.0), ("1e9", 60.0), ("-3", 0.0), ("soon", None), ("Thu, 01 Jan 1970 00:00:42 GMT", 12.0)],

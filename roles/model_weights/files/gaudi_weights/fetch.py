@@ -118,6 +118,7 @@ class Fetch:
         self.source = source
         self.progress = progress
         self.stop = stop
+        self.arrived = manifest.Arrived(wish.staging)
         self.hub = connect(source, wish.staging / record.SCRATCH)
         patience = PATIENCE_SECONDS if len(wish.sources) == 1 else HASTE_SECONDS
         self.transfer = Transfer(pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience)
@@ -132,6 +133,8 @@ class Fetch:
     def one(self, file: RemoteFile) -> Entry:
         """Bring one file into the staging folder, checked."""
         target = self.wish.staging / file.name
+        if file.sha256 is not None and self.arrived.has(file.name, file.sha256):
+            return Entry(file.name, file.size, file.sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
         content = self.hub.content(file)
         if content is not None:
@@ -140,6 +143,7 @@ class Fetch:
         sha256 = self.transfer.fetch(file, self.hub.place, target, self.progress.advance)
         if file.name.endswith(".safetensors"):
             contents.check_safetensors(target, file.name)
+        self.arrived.add(file.name, sha256)
         return Entry(file.name, file.size, sha256)
 
     def all(self, files: list[RemoteFile]) -> Manifest:
@@ -169,6 +173,7 @@ def publish(wish: Request, made: Manifest) -> None:
         if not path.is_dir() and name not in wanted and not name.startswith(record.FOLDER + "/"):
             path.unlink()  # of an earlier listing, such as a branch that has moved
     manifest.write(wish.staging / record.MANIFEST, made.render())
+    (wish.staging / record.ARRIVED).unlink(missing_ok=True)
     for folder in [wish.staging, *(path for path in wish.staging.rglob("*") if path.is_dir())]:
         manifest.fsync_folder(folder)
     wish.staging.rename(wish.target)

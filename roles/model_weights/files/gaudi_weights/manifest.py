@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +65,41 @@ def known_wrong(folder: Path, manifest: record.Manifest) -> list[str]:
     except FileNotFoundError:
         found = []
     return sorted({*wrong_sizes(folder, manifest), *found})
+
+
+class Arrived:
+    """Files of a staging folder that were checked when they arrived; whoever continues need not read them again.
+
+    An entry counts as long as the file has the size and the time of its last change it had then.
+    """
+
+    def __init__(self, staging: Path) -> None:
+        self.staging = staging
+        self.lock = threading.Lock()
+        self.known: dict[str, tuple[int, int, str]] = {}
+        try:
+            lines = (staging / record.ARRIVED).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            lines = []
+        for line in lines:
+            # The last one may have been cut off in its middle; its file is read again.
+            with contextlib.suppress(ValueError):
+                name, size, changed, sha256 = json.loads(line)
+                self.known[name] = (size, changed, sha256)
+
+    def has(self, name: str, sha256: str | None) -> bool:
+        """Whether a file is there whole, with the checksum a source states."""
+        if sha256 is None or name not in self.known or size_of(self.staging / name) is None:
+            return False
+        stat = (self.staging / name).stat()
+        return self.known[name] == (stat.st_size, stat.st_mtime_ns, sha256)
+
+    def add(self, name: str, sha256: str) -> None:
+        """Note a file that has been written out to the disk and checked."""
+        stat = (self.staging / name).stat()
+        with self.lock, (self.staging / record.ARRIVED).open("a", encoding="utf-8") as out:
+            # What a cut-off line left behind must not take this one with it.
+            out.write("\n" + json.dumps([name, stat.st_size, stat.st_mtime_ns, sha256]) + "\n")
 
 
 def sha256_of(path: Path, advance: Callable[[int], None]) -> str:

@@ -155,7 +155,8 @@ class Transfer:
                     while view:
                         view = view[out.write(view) :]
                     advance(len(block))
-                os.fsync(out.fileno())
+            # Also of what an earlier run has written and did not get to the disk: it is noted as arrived next.
+            os.fsync(out.fileno())
         return checksums.check()
 
     def _receive(self, file: RemoteFile, place: Place, have: int) -> Iterator[bytes]:
