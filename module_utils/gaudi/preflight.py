@@ -342,7 +342,9 @@ def check_start(plan: Mapping[str, Any], host_nics_verified: bool, absent: Seque
             Problem(
                 "measurements",
                 f"{name}: {measurements['path']} holds {found} measurement files, {measurements['files']} are needed "
-                f"(three a card). Fetch the set made for this number of cards.",
+                f"(three a card). Fetch the set that is published for this number of cards (ansible-playbook "
+                f"playbooks/fetch_weights.yml -e model={plan['model']}), or measure on this node "
+                f"(playbooks/calibrate.yml -e model={plan['model']}).",
             )
         )
     return problems
