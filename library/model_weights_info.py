@@ -98,6 +98,11 @@ folders:
       type: list
       elements: str
       sample: [qwen3-8b]
+storage:
+  description: Type and source of the file system the weights root is, or would be, on.
+  returned: always
+  type: dict
+  sample: {fstype: nfs4, source: "filer:/models"}
 table:
   description: The same for people, a line each.
   returned: always
@@ -110,7 +115,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import weights, weights_folders
+from ansible.module_utils.gaudi import weights, weights_folders, weights_rounds
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "root": {"type": "path", "required": True},
@@ -121,8 +126,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def main() -> None:
     """Look, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    folders = weights_folders.look(Path(module.params["root"]), module.params["directories"])
-    module.exit_json(changed=False, folders=folders, table=weights.table(folders))
+    root = Path(module.params["root"])
+    folders = weights_folders.look(root, module.params["directories"])
+    fstype, source = weights_rounds.mounted(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), str(root))
+    storage = {"fstype": fstype, "source": source}
+    module.exit_json(changed=False, folders=folders, storage=storage, table=weights.table(folders))
 
 
 if __name__ == "__main__":

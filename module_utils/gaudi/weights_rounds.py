@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Types of file systems that nodes share (as findmnt names them).
@@ -56,14 +56,18 @@ def seeds(places: Iterable[Place]) -> list[str]:
     return sorted(chosen.values())
 
 
-def pairs(places: Iterable[Place]) -> dict[str, str]:
-    """One round: taker -> giver, each giver serving one, so that those who have the folder double every round."""
+def pairs(places: Iterable[Place], turn: int = 0) -> dict[str, str]:
+    """One round: taker -> giver, each giver serving one, so that those who have the folder double every round.
+
+    With every ``turn`` the givers move on by one, so that nobody asks a broken one twice in a row.
+    """
     places = list(places)
     taken: dict[str, str] = {}
     for site in sorted({place.site for place in places}):
         givers = sorted(_one_a_storage(place for place in places if place.has and place.site == site))
         takers = sorted(place.name for place in writers(places) if place.site == site)
-        taken.update(zip(takers, givers))
+        moved = turn % len(givers) if givers else 0
+        taken.update(zip(takers, givers[moved:] + givers[:moved]))
     return taken
 
 
@@ -75,9 +79,26 @@ def _one_a_storage(places: Iterable[Place]) -> list[str]:
     return list(found.values())
 
 
-def places_from(nodes: Sequence[Mapping[str, object]]) -> list[Place]:
-    """Places from mappings with the keys of :class:`Place`."""
-    return [
-        Place(str(n["name"]), str(n["site"]), str(n["storage"]), has=bool(n["has"]), needs=bool(n["needs"]))
-        for n in nodes
-    ]
+def todo(places: Iterable[Place], turn: int, name: str) -> tuple[str, str | None, bool]:
+    """What a node does in this round (fetch, take, nothing), from whom it takes, and whether anybody does a thing."""
+    places = list(places)
+    fetching, taking = seeds(places), pairs(places, turn)
+    busy = bool(fetching or taking)
+    if name in fetching:
+        return "fetch", None, busy
+    return ("take", taking[name], busy) if name in taking else ("nothing", None, busy)
+
+
+def mounted(mountinfo: str, path: str) -> tuple[str, str]:
+    """Type and source of the file system a path is on, from the text of /proc/self/mountinfo; path is absolute."""
+    best = ("", "", "")
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) > 4 and len(rest) > 1:
+            point = fields[4].replace("\\040", " ")
+            inside = path == point or path.startswith(point.rstrip("/") + "/")
+            # The last mount over a point is the one that is seen.
+            if inside and len(point) >= len(best[0]):
+                best = (point, rest[0], rest[1])
+    return best[1], best[2]

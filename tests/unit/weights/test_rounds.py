@@ -74,6 +74,32 @@ def test_storage_is_the_nodes_own_unless_it_is_known_to_be_shared() -> None:
     assert identify("a", "ext4", "/dev/sda1", True, "one") == identify("b", "xfs", "/dev/sdb", True, "one")
 
 
+def test_what_one_node_does() -> None:
+    places = [node("a"), node("b"), node("c", needs=False)]
+    assert weights_rounds.todo(places, 0, "a") == ("fetch", None, True)
+    assert weights_rounds.todo(places, 0, "b") == ("nothing", None, True)
+    places[0] = replace(places[0], has=True)
+    assert weights_rounds.todo(places, 0, "b") == ("take", "a", True)
+    places[1] = replace(places[1], has=True)
+    assert weights_rounds.todo(places, 0, "c") == ("nothing", None, False)
+
+
+def test_a_broken_giver_is_not_asked_twice_in_a_row() -> None:
+    places = [node("a", has=True), node("b", has=True), node("c")]
+    assert [weights_rounds.pairs(places, turn)["c"] for turn in range(3)] == ["a", "b", "a"]
+
+
+def test_the_file_system_of_a_path() -> None:
+    text = (
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "40 22 0:40 / /data rw shared:1 - nfs4 filer:/data rw\n"
+        "41 22 0:41 / /data\\040two rw - xfs /dev/sdb rw\n"
+    )
+    assert weights_rounds.mounted(text, "/data/models") == ("nfs4", "filer:/data")
+    assert weights_rounds.mounted(text, "/data two/models") == ("xfs", "/dev/sdb")
+    assert weights_rounds.mounted(text, "/database") == ("ext4", "/dev/sda1")
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from("xy"), st.sampled_from(["", "s", "t"]), st.booleans(), st.booleans()), max_size=12
