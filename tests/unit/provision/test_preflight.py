@@ -312,8 +312,10 @@ def test_files_a_plan_names_must_be_there() -> None:
 
 @pytest.mark.parametrize(("found", "refused"), [(0, True), (23, True), (24, False), (25, False)])
 def test_measurements_are_three_files_a_card(found: int, refused: bool) -> None:
-    measured = plan(requires={"measurements": {"path": "/data/models/m", "files": 24}})
+    measured = plan(model="deepseek-r1-0528", requires={"measurements": {"path": "/data/models/m", "files": 24}})
     problems = preflight.check_start(measured, True, [], found)
     assert bool(problems) is refused
     if refused:
         assert f"holds {found} measurement files, 24 are needed" in only(problems)
+        for playbook in ("fetch_weights", "calibrate"):
+            assert f"playbooks/{playbook}.yml -e model=deepseek-r1-0528" in only(problems)
