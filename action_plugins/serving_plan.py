@@ -276,31 +276,42 @@ def given_topology(content: object, shown: str) -> dict[str, Any]:
     return document
 
 
+_HUBS = {
+    "huggingface": "hf download {repository}{revision} --local-dir {target}",
+    "modelscope": "modelscope download {repository}{revision} --local_dir {target}",
+    "git": "git clone {repository} {target}",
+}
+
+
+def _commands(repositories: Mapping[str, Any], target: str) -> str:
+    """The commands that get a repository by hand, one a hub."""
+    commands = []
+    for hub, source in repositories.items():
+        revision = f" --revision {source['revision']}" if "revision" in source else ""
+        commands.append(_HUBS[hub].format(repository=source["repository"], revision=revision, target=target))
+    return ", or ".join(commands)
+
+
 def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     """Say how to get a model's weights; ``directory`` is where the plan expects them on the node."""
-    hubs = {
-        "huggingface": "hf download {repository}{revision} --local-dir {target}",
-        "modelscope": "modelscope download {repository}{revision} --local_dir {target}",
-        "git": "git clone {repository} {target}",
-    }
+    root, _, name = directory.rpartition("/")
     # A card that takes the weights as they are published is served from that folder.
-    conversion = entry.get("conversion") if directory.endswith(f"/{entry['directory']}") else None
-    target = f"{directory.rpartition('/')[0]}/{conversion['from_directory']}" if conversion else directory
-    commands = []
-    for hub, source in entry["repositories"].items():
-        revision = f" --revision {source['revision']}" if "revision" in source else ""
-        commands.append(hubs[hub].format(repository=source["repository"], revision=revision, target=target))
+    conversion = entry.get("conversion") if name == entry["directory"] else None
+    target = f"{root}/{conversion['from_directory']}" if conversion else directory
+    commands = _commands(entry["repositories"], target)
     if not commands:
         return f"They are published nowhere; catalog/models/{entry['name']}.yml says where they come from."
     ours = f"ansible-playbook playbooks/fetch_weights.yml -e model={entry['name']}; by hand: "
     fetch = ours if "huggingface" in entry["repositories"] else ""
-    name = directory.rpartition("/")[2]
     wish = "Set gaudi_weights_fetch: true to have them brought in the same run, or get them with: "
     begin = wish if shared("weights_supply").supply(entry, name) else "Get them with: "
-    converted = ""
-    if conversion:
-        converted = f" Then convert {target} to {directory} with playbooks/convert_weights.yml."
-    return f"{begin}{fetch}{', or '.join(commands)}.{converted}"
+    more = f" Then convert {target} to {directory} with playbooks/convert_weights.yml." if conversion else ""
+    measured = entry.get("measurements")
+    if measured:
+        by_hand = _commands(measured["repositories"], f"{root}/{measured['directory']}")
+        ours = f"playbooks/calibrate.yml -e model={entry['name']} makes them"
+        more += f" Its measurement files: {by_hand}." if by_hand else f" Its measurement files: {ours}."
+    return f"{begin}{fetch}{commands}.{more}"
 
 
 def shared(name: str) -> ModuleType:

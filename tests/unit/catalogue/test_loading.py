@@ -303,6 +303,16 @@ def test_converted_weights_are_fetched_under_their_published_name() -> None:
     assert f"{converted} with playbooks/convert_weights.yml" in text
 
 
+def test_measurement_files_are_fetched_or_made() -> None:
+    entry = load_checked("model", resolve("models", "model", "deepseek-r1-0528"))
+    text = how_to_get(entry, "/data/models/DeepSeek-R1-0528-G2")
+    directory = "/data/models/ds-r1-0528-default-pile-g2-0529"
+    assert f"hf download Yi30/ds-r1-0528-default-pile-g2-0529 --local-dir {directory}." in text
+    entry = load_checked("model", resolve("models", "model", "qwen3-coder-480b-a35b-instruct-fp8"))
+    text = how_to_get(entry, f"/data/models/{entry['directory']}")
+    assert text.endswith("playbooks/calibrate.yml -e model=qwen3-coder-480b-a35b-instruct-fp8 makes them.")
+
+
 def test_weights_that_are_published_nowhere() -> None:
     assert "published nowhere" in how_to_get({**QWEN, "repositories": {}}, "/data/models/x")
 
