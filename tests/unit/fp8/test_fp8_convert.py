@@ -708,7 +708,7 @@ def interrupt_and_continue(tmp_path: Path, rounds: int, seed: int) -> Counter[st
         if phase is None or phase == "in place":
             assert result_of(target) == expected
             shutil.rmtree(target)
-        elif rng.random() < 0.2:
+        elif rng.random() < 0.5:
             shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)  # so that the early phases come again
     result = run(source, target, "--jobs", 2, "--verify")
     assert result.returncode == 0, result.stderr
