@@ -37,9 +37,14 @@ options:
     description: Room the serving image takes in the engine's storage, in bytes.
     type: int
     default: 0
-  expected_cards:
-    description: Number of cards the inventory promises.
-    type: int
+  inventory:
+    description:
+      - The site's variables as they stand in the inventory, null for one that is not set. Each is checked, and a wrong
+        one is a problem that names it and says what would be right.
+      - Known are C(gaudi_release), C(gaudi_expected_cards), C(gaudi_image_registry), C(gaudi_weights_root),
+        C(gaudi_weights_fetch), C(gaudi_serving_instances), and where the host is tuned C(host_tuning_hugepages) and
+        C(host_tuning_max_memory_share). Those that are left out are not checked.
+    type: dict
     required: true
   topology:
     description: The C(topology) that M(gaudi_topology_info) returned.
@@ -107,7 +112,7 @@ EXAMPLES = r"""
     release: "1.22"
     known_releases: ["1.21", "1.22"]
     software: {systems: [ubuntu22.04], kernel_minimum: {ubuntu22.04: "5.15"}, driver: 1.22.2-32}
-    expected_cards: 8
+    inventory: {gaudi_release: "1.22", gaudi_expected_cards: 8, gaudi_serving_instances: "{{ instances }}"}
     topology: "{{ read.topology }}"
     plans: "{{ serving.plans }}"
     controller_time: "{{ now().timestamp() }}"
@@ -158,7 +163,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import docker_daemon, preflight, weights, weights_folders, weights_supply
+from ansible.module_utils.gaudi import (
+    docker_daemon,
+    inventory,
+    preflight,
+    topology_users,
+    weights,
+    weights_folders,
+    weights_supply,
+)
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -166,7 +179,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "known_releases": {"type": "list", "elements": "str", "required": True},
     "software": {"type": "dict", "default": {}},
     "image_bytes": {"type": "int", "default": 0},
-    "expected_cards": {"type": "int", "required": True},
+    "inventory": {"type": "dict", "required": True},
     "topology": {"type": "dict", "required": True},
     "plans": {"type": "list", "elements": "dict", "default": []},
     "how_to_get": {"type": "dict", "default": {}},
@@ -233,33 +246,41 @@ def holder_of(inode: int) -> int | None:
     return None
 
 
-def container_id(module: AnsibleModule, name: str) -> str | None:
-    """Return the id of a container of this node, or None when there is no engine or no such container."""
+def container_names(module: AnsibleModule) -> dict[str, str]:
+    """Return the names of the running containers by short id; none when there is no engine, or it does not answer."""
     docker = module.get_bin_path("docker")
     if docker is None:
-        return None
-    code, out, _err = module.run_command([docker, "container", "inspect", "--format", "{{.Id}}", name])
-    return out.strip() if code == 0 else None
+        return {}
+    code, out, _err = module.run_command([docker, "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"])
+    names: dict[str, str] = topology_users.parse_container_names(out) if code == 0 else {}
+    return names
 
 
-def port_holder(module: AnsibleModule, plan: Mapping[str, Any]) -> str | None:
-    """Say who keeps a plan's port from being bound, or None when nobody but the instance itself does.
+def user_of(module: AnsibleModule, pid: int | None) -> dict[str, Any]:
+    """Return who a process is: its name, its unit, its container."""
+    user: dict[str, Any] = topology_users.new_user()
+    if pid is None:
+        return user
+    unit, container = topology_users.owner_of(read_text(f"/proc/{pid}/cgroup"), read_text("/proc/1/cgroup"))
+    name = container_names(module).get(container) if container else None
+    comm = topology_users.printable(read_text(f"/proc/{pid}/comm").strip())
+    return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
+
+
+def port_user(
+    module: AnsibleModule, plan: Mapping[str, Any], listeners: Sequence[preflight.Listener]
+) -> dict[str, Any] | None:
+    """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
 
     Raises socket.gaierror when the node does not know the host the instance is to listen on.
     """
-    listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
-    listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
     host, port = plan["listen"]["host"], int(plan["listen"]["port"])
     addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    blocking = [each for address in addresses for each in preflight.blocking_listeners(listeners, address, port)]
-    own = container_id(module, plan["container"]["name"]) if blocking else None
-    for listener in blocking:
-        pid = holder_of(listener.inode)
-        if pid is None:
-            return "a socket whose process cannot be seen"
-        if own and own in read_text(f"/proc/{pid}/cgroup"):
-            continue
-        return f"pid {pid} {read_text(f'/proc/{pid}/comm').strip()}".rstrip()
+    for address in addresses:
+        for listener in preflight.blocking_listeners(listeners, address, port):
+            user = user_of(module, holder_of(listener.inode))
+            if not topology_users.is_own(user, plan["instance"]):
+                return user
     return None
 
 
@@ -274,8 +295,11 @@ def image_present(module: AnsibleModule, image: str) -> bool:
 
 def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
     """Refuse a port that is taken, and a host name that is none of this node's."""
+    listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
+    listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
     try:
-        found: list[preflight.Problem] = preflight.check_port(plan, port_holder(module, plan))
+        free = preflight.free_port(listeners, int(plan["listen"]["port"]))
+        found: list[preflight.Problem] = preflight.check_port(plan, port_user(module, plan, listeners), free)
     except socket.gaierror as error:
         found = [preflight.unknown_host(plan, str(error.strerror))]
     return found
@@ -425,12 +449,15 @@ def main() -> None:
     params, topology = module.params, module.params["topology"]
     os_release, kernel = preflight.parse_os_release(read_text("/etc/os-release")), platform.release()
     clock = time.time()
-    problems = preflight.check_release(params["release"], params["known_releases"], params["plans"])
-    problems += preflight.check_requests(params["plans"], cards_seen=bool(topology.get("cards")))
+    site, problems = inventory.read(params["inventory"])
+    if site.release is not None:
+        problems += preflight.check_release(site.release, params["known_releases"])
+    problems += preflight.check_requests(params["plans"], bool(topology.get("cards")), site.positions)
+    problems += inventory.check_hugepages(site, read_text("/proc/meminfo"))
     problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
     problems += preflight.check_system(os_release)
     problems += preflight.check_kernel(os_release, kernel, params["release"], params["software"])
-    problems += preflight.check_cards(topology, params["expected_cards"])
+    problems += preflight.check_cards(topology, site.expected_cards)
     problems += preflight.check_driver(topology.get("driver_version"), params["release"], params["software"])
     habana = params["habana_path"]
     problems += preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))

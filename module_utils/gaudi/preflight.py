@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .topology_users import describe_user
+
 GIB = 1024**3
 # Names listed in a sentence; more are counted.
 SHOWN = 5
@@ -28,6 +30,8 @@ SYSTEMS = (
 OLDEST_DOWNLOADER = (3, 10)
 _NUMBERS = re.compile(r"\d+")
 _OS_LINE = re.compile(r"^([A-Z_]+)=(.*)$")
+# What an instance is called: its container, and its unit.
+_INSTANCE = re.compile(r"vllm-([a-z0-9][a-z0-9-]*?)(?:\.service)?")
 # The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
 _LISTEN = "0A"
 
@@ -164,8 +168,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def check_cards(topology: Mapping[str, Any], expected: int) -> list[Problem]:
-    """Compare the cards seen with the number the inventory promises, and pass on what the reading found wrong."""
+def check_cards(topology: Mapping[str, Any], expected: int | None) -> list[Problem]:
+    """Compare the cards seen with the number the inventory promises, and pass on what the reading found wrong.
+
+    ``expected`` is None where the inventory promises no number that is one.
+    """
     problems = [
         Problem(str(finding["id"]), str(finding["message"]))
         for finding in topology.get("findings", [])
@@ -173,7 +180,7 @@ def check_cards(topology: Mapping[str, Any], expected: int) -> list[Problem]:
     ]
     cards = topology.get("cards", [])
     # Without a driver no card can be seen; saying so twice would hide the cause.
-    if len(cards) != expected and not problems:
+    if expected is not None and len(cards) != expected and not problems:
         modules = ", ".join(str(card["module_id"]) for card in cards) or "none"
         problems.append(
             Problem(
@@ -398,16 +405,37 @@ def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> l
     ]
 
 
-def check_port(plan: Mapping[str, Any], holder: str | None) -> list[Problem]:
-    """Refuse a port somebody else listens on; ``holder`` is None when it is free or the instance's own."""
-    if holder is None:
+def instance_of(user: Mapping[str, Any]) -> str | None:
+    """The instance a process belongs to, by its container or its unit; None for anybody else's."""
+    for name in (user["container_name"], user["unit"]):
+        match = _INSTANCE.fullmatch(name or "")
+        if match:
+            return match.group(1)
+    return None
+
+
+def free_port(listeners: Sequence[Listener], port: int) -> int:
+    """The next port above one that nobody listens on."""
+    taken = {listener.port for listener in listeners}
+    return next((free for free in range(port + 1, 65536) if free not in taken), port)
+
+
+def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: int) -> list[Problem]:
+    """Refuse a port somebody else listens on; ``user`` is None when it is free or the instance's own.
+
+    ``free`` is a port to take instead.
+    """
+    if user is None:
         return []
-    listen = plan["listen"]
+    listen, other = plan["listen"], instance_of(user)
+    holder = f"the instance {other} (vllm-{other}.service)" if other else describe_user(user)
+    way_out = "Give one of the two another port" if other else "Stop that program, or give the instance another port"
     return [
         Problem(
             "port",
             f"{plan['instance']}: port {listen['port']} on {listen['host']} is in use by {holder}. "
-            "Stop that program, or give the instance another port.",
+            f"{way_out}, such as {free}: the option port in gaudi_serving_instances, or with a serve playbook "
+            f"""-e '{{"serve_options": {{"port": {free}}}}}'.""",
         )
     ]
 
@@ -421,9 +449,9 @@ def unknown_host(plan: Mapping[str, Any], why: str) -> Problem:
     )
 
 
-def check_release(release: str, known: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Refuse a release the catalogue does not have, unless the planner has already said so of an instance."""
-    if release in known or any(plan.get("refused") for plan in plans):
+def check_release(release: str, known: Sequence[str]) -> list[Problem]:
+    """Refuse a release the catalogue does not have."""
+    if release in known:
         return []
     return [
         Problem(
@@ -433,10 +461,24 @@ def check_release(release: str, known: Sequence[str], plans: Sequence[Mapping[st
     ]
 
 
-def check_requests(plans: Sequence[Mapping[str, Any]], cards_seen: bool) -> list[Problem]:
-    """Pass on the planner's refusals, once each; on a node without cards not those that only follow from it."""
-    sentences = dict.fromkeys(str(plan["refused"]) for plan in plans if plan.get("refused"))
-    return [Problem("request", sentence) for sentence in sentences if cards_seen or NO_CARDS not in sentence]
+def check_requests(
+    plans: Sequence[Mapping[str, Any]], cards_seen: bool, positions: Sequence[int] = ()
+) -> list[Problem]:
+    """Pass on the planner's refusals, once each; on a node without cards not those that only follow from it.
+
+    ``positions`` says where the request of each plan stands in gaudi_serving_instances; it is named where a sentence
+    is about one of them only.
+    """
+    places: dict[str, list[int]] = {}
+    for number, plan in enumerate(plans):
+        if plan.get("refused") and (cards_seen or NO_CARDS not in plan["refused"]):
+            places.setdefault(str(plan["refused"]), []).append(number)
+    problems = []
+    for sentence, numbers in places.items():
+        one = len(numbers) == 1 and numbers[0] < len(positions)
+        where = f"gaudi_serving_instances[{positions[numbers[0]]}]: " if one else ""
+        problems.append(Problem("request", f"{where}{sentence}"))
+    return problems
 
 
 def report(host: str, problems: Sequence[Problem]) -> str:

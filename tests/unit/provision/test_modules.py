@@ -277,12 +277,25 @@ def _debian(monkeypatch: pytest.MonkeyPatch) -> None:
 CARDS = [{"module_id": module} for module in range(8)]
 
 
+def site(**changes: Any) -> dict[str, Any]:
+    """An inventory's variables, all of them right."""
+    return {
+        "gaudi_release": "1.22",
+        "gaudi_expected_cards": 8,
+        "gaudi_image_registry": "vault.habana.ai",
+        "gaudi_weights_root": "/data/models",
+        "gaudi_weights_fetch": False,
+        "gaudi_serving_instances": [],
+        **changes,
+    }
+
+
 def preflight(**changes: Any) -> dict[str, Any]:
     return {
         "host": "gaudi-01",
         "release": "1.22",
         "known_releases": ["1.22"],
-        "expected_cards": 8,
+        "inventory": site(),
         "topology": {"cards": CARDS, "findings": [], "driver_version": "1.22.1-x"},
         "controller_time": time.time(),
         "daemon_json": "/nonexistent/daemon.json",
@@ -310,7 +323,7 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
     broken = tmp_path / "daemon.json"
     broken.write_text("{")
     arguments = preflight(
-        expected_cards=9,
+        inventory=site(gaudi_expected_cards=9, gaudi_serving_instances=[{}]),
         software={"driver": "1.21.0-555"},
         controller_time=time.time() - 1e6,
         daemon_json=str(broken),
@@ -324,7 +337,9 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
         "driver",
         "daemon_json",
     ]
-    assert ran["report"].startswith("gaudi-01: 5 problems, nothing was changed.\n  1. two: no such model.\n  2. ")
+    assert ran["report"].startswith(
+        "gaudi-01: 5 problems, nothing was changed.\n  1. gaudi_serving_instances[0]: two: "
+    )
 
 
 def bringing(root: Path, **changes: Any) -> dict[str, Any]:
@@ -415,7 +430,7 @@ def test_a_port_somebody_listens_on_is_found_with_its_holder(run: Run, tmp_path:
     (tmp_path / "config.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
-        answers: dict[str, Answer] = {"docker container inspect": (1, "", "No such container"), "docker image": ABSENT}
+        answers: dict[str, Answer] = {"docker ps": (0, "", ""), "docker image": ABSENT}
         ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
     assert [problem["id"] for problem in ran["problems"]] == ["port"]
     assert f"port {port} on 127.0.0.1 is in use by pid {os.getpid()} " in ran["problems"][0]["message"]
@@ -429,17 +444,66 @@ def test_an_instances_own_port_is_not_in_use(run: Run, tmp_path: Path, monkeypat
 
     def in_a_container(path: str) -> str:
         scope = f"0::/system.slice/docker-{'c0' * 32}.scope\n"
-        return scope if path.endswith("/cgroup") else before(path)
+        return scope if path == f"/proc/{os.getpid()}/cgroup" else before(path)
 
     monkeypatch.setattr(gaudi_preflight, "read_text", in_a_container)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
         answers: dict[str, Answer] = {
-            "docker container inspect": (0, "c0" * 32 + "\n", ""),
+            "docker ps": (0, f"{'c0' * 32} vllm-one\n", ""),
             "docker image": (0, "sha256:x\n", ""),
         }
         ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
-    assert ran["problems"] == []
+        assert ran["problems"] == []
+        answers["docker ps"] = (0, f"{'c0' * 32} vllm-qwen3-8b\n", "")
+        ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
+    (problem,) = ran["problems"]
+    assert "is in use by the instance qwen3-8b (vllm-qwen3-8b.service)" in problem["message"]
+    # A port that can be typed as it stands.
+    assert f'-e \'{{"serve_options": {{"port": {port + 1}}}}}\'' in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"gaudi_serving_instances": None}, ["gaudi_serving_instances is not set", "[] to serve nothing"]),
+        (
+            {"gaudi_serving_instances": {"model": "qwen3-8b"}},
+            ["gaudi_serving_instances is {'model'", "list of requests"],
+        ),
+        ({"gaudi_serving_instances": "qwen3-8b"}, ["gaudi_serving_instances is 'qwen3-8b'", "list of requests"]),
+        ({"gaudi_serving_instances": [{}, "qwen3-8b"]}, ["gaudi_serving_instances[1] is 'qwen3-8b'", "mapping"]),
+        ({"gaudi_expected_cards": "eight"}, ["gaudi_expected_cards is 'eight'", "whole number"]),
+        ({"gaudi_expected_cards": 0}, ["gaudi_expected_cards is 0"]),
+        ({"gaudi_weights_root": "models"}, ["gaudi_weights_root is 'models'", "absolute path"]),
+        ({"gaudi_weights_fetch": "maybe"}, ["gaudi_weights_fetch is 'maybe'", "true or false"]),
+        ({"gaudi_image_registry": ["x"]}, ["gaudi_image_registry is ['x']", "vault.habana.ai"]),
+        ({"gaudi_release": {"x": 1}}, ["gaudi_release is {'x': 1}", "catalog/releases"]),
+        ({"host_tuning_hugepages": "abc", "host_tuning_max_memory_share": 50}, ["host_tuning_hugepages is 'abc'"]),
+        ({"host_tuning_hugepages": 8, "host_tuning_max_memory_share": 0}, ["host_tuning_max_memory_share is 0"]),
+        ({"host_tuning_hugepages": 1 << 31, "host_tuning_max_memory_share": 50}, ["hugepages of", "Set host_tuning_h"]),
+    ],
+)
+def test_a_wrong_inventory_is_one_sentence_with_the_variables_name(run: Run, wrong: Any, words: list[str]) -> None:
+    ran = run(gaudi_preflight, preflight(inventory=site(**wrong)))
+    (problem,) = ran["problems"]
+    for word in words:
+        assert word in problem["message"]
+    assert "\n" not in problem["message"]
+
+
+def test_all_that_is_wrong_with_an_inventory_is_said_at_once(run: Run) -> None:
+    everything = dict.fromkeys(site())
+    ran = run(gaudi_preflight, preflight(inventory={**everything, "host_tuning_hugepages": -1}, release=""))
+    assert len(ran["problems"]) == len(everything) + 1
+    assert ran["report"].startswith(f"gaudi-01: {len(everything) + 1} problems, nothing was changed.")
+
+
+def test_hugepages_that_fit_and_numbers_that_yaml_reads_another_way(run: Run) -> None:
+    right = site(
+        gaudi_release=1.22, gaudi_expected_cards="8", host_tuning_hugepages="0", host_tuning_max_memory_share=50
+    )
+    assert run(gaudi_preflight, preflight(inventory=right))["problems"] == []
 
 
 def test_room_is_asked_for_where_the_engine_keeps_images(run: Run, tmp_path: Path) -> None:
@@ -480,7 +544,7 @@ def test_a_host_may_be_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
-        answers: dict[str, Answer] = {"docker container inspect": (1, "", "No such container"), "docker image": ABSENT}
+        answers: dict[str, Answer] = {"docker ps": (0, "", ""), "docker image": ABSENT}
         wanted = {**plan(tmp_path, port), "listen": {"host": "localhost", "port": port}}
         ran = run(gaudi_preflight, preflight(plans=[wanted]), answers)
     assert [problem["id"] for problem in ran["problems"]] == ["port"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ansible.module_utils.gaudi import preflight
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
+from ansible.module_utils.gaudi.topology_users import new_user
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -256,24 +257,47 @@ def test_what_keeps_an_address_from_being_bound(host: str, port: int, blocked: b
 
 
 def test_a_busy_port_is_refused_with_its_holder() -> None:
-    assert preflight.check_port(plan(), None) == []
-    message = only(preflight.check_port(plan(), "pid 4242 python3"))
-    assert message.startswith("qwen3-8b: port 30001 on 127.0.0.1 is in use by pid 4242 python3.")
+    assert preflight.check_port(plan(), None, 30002) == []
+    stranger = {**new_user(), "pid": 4242, "name": "python3"}
+    message = only(preflight.check_port(plan(), stranger, 30002))
+    assert message.startswith("qwen3-8b: port 30001 on 127.0.0.1 is in use by pid 4242 python3. Stop that program")
+    assert """-e '{"serve_options": {"port": 30002}}'""" in message
 
 
-def test_an_unknown_release_is_said_once() -> None:
-    assert preflight.check_release("1.22", ["1.21", "1.22"], []) == []
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"container": "c0c0c0c0c0c0", "container_name": "vllm-qwq-32b"},
+        {"unit": "vllm-qwq-32b.service"},
+    ],
+)
+def test_another_instance_on_the_port_is_named(user: dict[str, str]) -> None:
+    message = only(preflight.check_port(plan(), {**new_user(), "pid": 7, "name": "python3", **user}, 30002))
+    assert "in use by the instance qwq-32b (vllm-qwq-32b.service). Give one of the two another port" in message
+    other = only(preflight.check_port(plan(), {**new_user(), "container_name": "grafana"}, 30002))
+    assert "container grafana" in other
+
+
+def test_the_port_to_take_instead_is_free() -> None:
+    listeners = [preflight.Listener("*", port, 1) for port in (30001, 30002, 30003, 30005)]
+    assert preflight.free_port(listeners, 30001) == 30004
+    assert preflight.free_port(listeners, 65535) == 65535
+
+
+def test_an_unknown_release() -> None:
+    assert preflight.check_release("1.22", ["1.21", "1.22"]) == []
     assert "gaudi_release is '9.9', but the catalogue has 1.21, 1.22" in only(
-        preflight.check_release("9.9", ["1.22", "1.21"], [])
+        preflight.check_release("9.9", ["1.22", "1.21"])
     )
-    # The planner has said it already, with the instance's name.
-    assert preflight.check_release("9.9", ["1.22"], [{"instance": "a", "refused": "a: unknown release 9.9"}]) == []
 
 
 def test_refusals_of_the_planner_are_passed_on_once() -> None:
     plans = [{"refused": "Unknown release 9.9."}, {"refused": "Unknown release 9.9."}, plan(), {"refused": "Two."}]
     found = preflight.check_requests(plans, cards_seen=True)
     assert [problem.message for problem in found] == ["Unknown release 9.9.", "Two."]
+    # A sentence about one request says which; what stood before it in the inventory was no request.
+    found = preflight.check_requests(plans, True, [0, 2, 3, 5])
+    assert [problem.message for problem in found] == ["Unknown release 9.9.", "gaudi_serving_instances[5]: Two."]
 
 
 def test_what_only_follows_from_a_missing_driver_is_not_said_again() -> None:
