@@ -37,7 +37,7 @@ from .plan_network import network, read_addresses
 from .plan_positions import overrides_in
 from .plan_weights import Weights
 from .plan_wish import Wish
-from .request import ALL, RecipeCache, Request, check_options, path
+from .request import ALL, RecipeCache, Request, check_options, path, registry
 from .rules import Draft, Origin, given, rule
 
 SCHEMA = 1
@@ -143,7 +143,7 @@ def plan(
         # What it can be asked: chat, completion, embedding, rerank.
         "task": entry.task if entry is not None else "generate",
         "release": release.name,
-        "image": image(release, node.image_registry),
+        "image": image(release, _registry(node)),
         "container": container(setting),
         "modules": [{"module_id": card.module_id, "serial": card.serial} for card in chosen],
         "environment": dict(sorted(draft.environment.items())),
@@ -260,6 +260,11 @@ def _weights_path(
         # This card takes the weights as they are published.
         directory = entry.conversion.from_directory
     return f"{_root(node)}/{directory}", name
+
+
+def _registry(node: Node) -> str | None:
+    """The registry to take the image from; None where the release's own counts."""
+    return registry(node.image_registry, "image_registry") if node.image_registry else None
 
 
 def _root(node: Node) -> str:

@@ -19,6 +19,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,254}")
 HOST_NAME = re.compile(
     r"(?=.{1,253}$)(?=.*[A-Za-z])[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
+# A registry's name with a port where it needs one, and a path where a mirror keeps others' images below one.
+REGISTRY = re.compile(
+    r"[a-z0-9]([a-z0-9.-]{0,252}[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?){0,8}"
+)
 INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -155,6 +159,11 @@ def directory(value: object, what: str) -> str:
     result = path(value, what)
     check_place(result, what)
     return result
+
+
+def registry(value: object, what: str) -> str:
+    """The name of an image registry."""
+    return matching(value, what, REGISTRY, "the name of a registry such as vault.habana.ai or mirror.example:5000")
 
 
 def _file(value: object, what: str) -> str:

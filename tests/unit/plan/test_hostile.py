@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.places import normal
+from ansible.module_utils.gaudi.plan_many import plan_all
 from ansible.module_utils.gaudi.request import OPTIONS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -157,3 +158,130 @@ def test_some_variables_are_no_settings(variable: str) -> None:
 def test_some_arguments_are_not_for_extra_args(argument: str) -> None:
     plan = vendor.plan_request("1.18", {"weights": "/models/QwQ-32B", "extra_args": [argument, "x"]})
     assert "extra_args" in plan["refused"]
+
+
+# Every option that takes free text, with a value that is right: what is put in its place must stay in its place.
+TEXTS: dict[str, Any] = {
+    "instance": "chat",
+    "weights": "/models/right",
+    "served_model_name": "right",
+    "quantization_config": "/calib/right.json",
+    "recipe_cache": "/data/right",
+    "recipe_cache.directory": "/data/right",
+    "host": "right.example",
+    "extra_args": "right",
+    "extra_environment": "right",
+}
+# Options that take text of a fixed form, or none at all: no hostile word is one of theirs.
+FORMS = {"model", "dtype", "kv_cache_dtype", "graph_prompt_strategy", "graph_decode_strategy", "node_address"}
+FORMS |= {"network_interface", "share_card_with", "modules", "model_config", "partial_warmup"}
+NUMBERS = {"tensor_parallel_size", "max_model_len", "input_range", "output_range", "max_num_seqs", "block_size", "port"}
+NUMBERS |= {"max_num_batched_tokens", "max_num_prefill_seqs", "max_seq_len_to_capture", "gpu_memory_utilization"}
+NUMBERS |= {"padding_limit", "scheduler_steps", "graph_reserved_mem", "graph_prompt_ratio"}
+SWITCHES = {"skip_warmup", "profile", "zero_padding", "fused_sdpa", "fp32_softmax", "enforce_eager", "lazy_mode"}
+SWITCHES |= {"exponential_bucketing", "log_step_graph_compilation", "log_step_graph_compilation_all"}
+SWITCHES |= {"log_step_cpu_fallbacks", "log_step_cpu_fallbacks_all", "metrics_gc_details", "trust_remote_code"}
+
+
+def with_text(option: str, text: str) -> dict[str, Any]:
+    """A request whose option says a text."""
+    request: dict[str, Any] = {"weights": "/models/QwQ-32B"}
+    if option == "recipe_cache.directory":
+        return {**request, "recipe_cache": {"directory": text}}
+    if option == "extra_args":
+        return {**request, "extra_args": ["--rope-theta", text]}
+    if option == "extra_environment":
+        return {**request, "extra_environment": {"VLLM_LOGGING_LEVEL": text}}
+    return {**request, option: text}
+
+
+def words_of(plan: dict[str, Any]) -> list[str]:
+    """Everything of a plan that reaches a program, in order."""
+    container = plan["container"]
+    return [
+        *plan["arguments"],
+        *plan["cpu_binding"],
+        *(word for pair in plan["environment"].items() for word in pair),
+        *(word for pair in container["environment"].items() for word in pair),
+        *(mount[side] for mount in container["mounts"] for side in ("source", "target")),
+        str(container["name"]),
+        plan["image"],
+    ]
+
+
+def test_every_option_is_of_one_kind() -> None:
+    texts = {option.partition(".")[0] for option in TEXTS}
+    assert texts | FORMS | NUMBERS | SWITCHES == set(OPTIONS)
+    assert sum(map(len, (texts, FORMS, NUMBERS, SWITCHES))) == len(OPTIONS)
+
+
+hostile = st.one_of(
+    st.sampled_from(NASTY),
+    st.sampled_from(NASTY).map(lambda text: f"/models/{text}"),
+    st.sampled_from(NASTY).map(lambda text: f"right{text}right"),
+    st.text(alphabet=st.sampled_from(" ;|&$`'\"\\%{}()<>*?!#~=-/.:,\n\r\t\0\x1b\u202eab"), max_size=30),
+    st.text(max_size=30),
+)
+
+
+@pytest.mark.parametrize("option", TEXTS)
+@settings(max_examples=60, deadline=None)
+@given(text=hostile, release=st.sampled_from(RELEASES))
+def test_a_hostile_text_stays_in_its_place(option: str, text: str, release: str) -> None:
+    right = vendor.plan_request(release, with_text(option, TEXTS[option]))
+    plan = vendor.plan_request(release, with_text(option, text))
+    check(plan)
+    if "refused" in plan or "refused" in right:
+        return
+    before, after = words_of(right), words_of(plan)
+    said = normal(text) if text.startswith("/") else text
+    if option.startswith("recipe_cache") and not text:
+        # No cache: one variable and one mount less.
+        assert len(after) < len(before)
+        return
+    # As many words as with the right text, and only those differ that say it.
+    assert len(after) == len(before)
+    folder = said.rpartition("/")[0]
+    for old, new in zip(before, after, strict=True):
+        if old != new:
+            assert said in new or folder == new or said.rpartition("/")[2] in new, (old, new)
+
+
+@pytest.mark.parametrize("option", sorted(FORMS | NUMBERS | SWITCHES))
+@pytest.mark.parametrize("text", ["; rm -rf /", "a\nb", "$(reboot)", "100%", "x" * (1 << 20), "\x1b[31m", "%n", "`id`"])
+def test_an_option_without_free_text_takes_no_hostile_one(option: str, text: str) -> None:
+    for value in (text, [text], {text: text}):
+        plan = vendor.plan_request("1.22", {"weights": "/models/QwQ-32B", option: value})
+        check(plan)
+        # The only mapping among them describes a model: keys that nobody knows are part of any config.json.
+        assert "refused" in plan or (option == "model_config" and isinstance(value, dict))
+
+
+@settings(max_examples=100, deadline=None)
+@given(registry=hostile, root=hostile)
+def test_what_comes_with_the_request_stays_in_its_place_as_well(registry: str, root: str) -> None:
+    (plan,) = plan_all(
+        [{"model": "qwq-32b"}],
+        vendor.catalogue("1.22", "qwq-32b"),
+        vendor.topology("oam8"),
+        weights_root=root,
+        image_registry=registry,
+    )
+    check(plan)
+    if "refused" not in plan:
+        assert plan["image"].startswith(f"{registry or 'vault.habana.ai'}/gaudi-docker/")
+        assert plan["image"].isascii()
+        assert not set(plan["image"]) & set(" ;|&$`'\"%\n")
+        assert plan["arguments"][plan["arguments"].index("--model") + 1] == f"{normal(root).rstrip('/')}/QwQ-32B"
+
+
+@pytest.mark.parametrize("name", ["mirror.example", "mirror.example:5000", "mirror.example:5000/a/b_c", "10.0.0.5"])
+def test_a_mirror_is_a_name_with_a_port_and_a_path(name: str) -> None:
+    (plan,) = plan_all(
+        [{"model": "qwq-32b"}],
+        vendor.catalogue("1.22", "qwq-32b"),
+        vendor.topology("oam8"),
+        weights_root="/data/models",
+        image_registry=name,
+    )
+    assert plan["image"].startswith(f"{name}/gaudi-docker/")
