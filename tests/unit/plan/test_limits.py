@@ -265,6 +265,13 @@ def test_what_the_old_releases_do_not_support(release: str, options: dict[str, A
     sentence(word, release=release, **options)
 
 
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11", "deepseek-r1", "deepseek-r1-2025.11"])
+@pytest.mark.parametrize("argument", ["--enable-chunked-prefill", "--enable_chunked_prefill", "--use-beam-search"])
+def test_what_the_later_releases_do_not_support_either(release: str, argument: str) -> None:
+    sentence("not supported by this release", release=release, extra_args=[argument])
+    assert "refused" not in plan(release, extra_args=["--no-enable-chunked-prefill"])
+
+
 def test_alibi_on_1_16_only() -> None:
     bloom = {**LLAMA_70B, "model_type": "bloom"}
     sentence("ALiBi", release="1.16", model_config=bloom, tensor_parallel_size=8, max_model_len=2048)
