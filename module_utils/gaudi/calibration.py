@@ -116,7 +116,8 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "files": run["files"],
         "environment": run["environment"],
         "container": {
-            "name": f"gaudi-{plan['instance']}",
+            # The instance's own name: cards it holds, or one left by a killed run, are not somebody else's.
+            "name": box["name"],
             "runtime": box["runtime"],
             "capabilities": box["capabilities"],
             "ulimits": box["ulimits"],

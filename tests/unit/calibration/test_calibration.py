@@ -129,7 +129,7 @@ def test_a_data_set_of_the_site_stands_where_the_hubs_name_is_looked_for() -> No
 
 def test_the_container_is_confined_as_the_plans_is() -> None:
     box = coder()["container"]
-    assert box["name"] == f"gaudi-calibrate-{CODER}"
+    assert box["name"] == f"vllm-calibrate-{CODER}"
     assert box["read_only"]
     assert box["capabilities"] == ["SYS_NICE", "SYS_PTRACE", "IPC_LOCK"]
     assert box["runtime"] == "habana"
