@@ -133,7 +133,7 @@ def contenders(folder: Path, hub: str, commit: str, forge: str) -> dict[str, Cal
                 "sources": [
                     {"name": "hub", "kind": "huggingface", "endpoint": hub, "repository": MODEL, "revision": commit}
                 ],
-                **{"include": [], "exclude": [], "jobs": 4, "rate_limit": 0, "extra_room": 0, "reserve": 0},
+                **{"include": [], "exclude": [], "jobs": 8, "rate_limit": 0, "extra_room": 0, "reserve": 0},
                 **{"recheck": False, "measured_cards": 0, "mounted_on": ""},
             }
         )

@@ -244,7 +244,7 @@ class TestRole:
         assert [source.kind for source in wish.sources] == ["huggingface", "huggingface", "modelscope", "git"]
         assert (scope.repository, scope.revision) == ("Qwen/Other-Name", "master")
         assert (forge.repository, forge.revision, forge.user) == ("ours/qwen.git", "v1", "reader")
-        assert (wish.reserve, wish.jobs, wish.recheck) == (10_000_000_000, 4, False)
+        assert (wish.reserve, wish.jobs, wish.recheck) == (10_000_000_000, 8, False)
         assert "hf_secret" not in (tmp_path / "request.json").read_text()
 
     def test_sources_of_a_kind_the_model_is_not_known_on_are_passed_over(self) -> None:
