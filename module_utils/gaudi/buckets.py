@@ -87,8 +87,12 @@ def limited(minimum: int, step: int, maximum: int, limit: float) -> list[int]:
             if following <= maximum:
                 kept.append(following)
         else:
+            # The next value to keep is about so far away: a walk of a quarter of a million steps is short then. What is
+            # kept is decided by the same comparison as in the source, a few steps earlier to be safe from rounding.
+            ahead = int((last / (1 - limit) - value) / step) - 3
+            value += max(ahead, 0) * step
             following = value + step
-            if value != last and 1 - last / (following - 1) > limit:
+            if value != last and value <= maximum and 1 - last / (following - 1) > limit:
                 kept.append(value)
         value = following
     if kept[-1] != maximum:
@@ -214,7 +218,7 @@ def document(
     if strategy == "exponential":
         # This strategy leaves out no batch that is larger than its blocks.
         decode = len(lists["DECODE_BS"]) * len(lists["DECODE_BLOCK"])
-    named = {name.lower(): list(values) for name, values in lists.items()}
+    named = {name.lower(): values for name, values in lists.items()}
     return {
         "strategy": strategy,
         **named,

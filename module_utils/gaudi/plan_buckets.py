@@ -53,6 +53,7 @@ def buckets_part(
             inputs[name] = [found.minimum, found.step, found.maximum, found.limit]
         _warn_about_batches(draft, lengths, lists["PROMPT_BS"])
     lists["PROMPT_SEQ"] = _without_slices(lists["PROMPT_SEQ"], environment, release.rules)
+    _warn_about_long_inputs(draft, wish, lengths, lists["PROMPT_SEQ"][-1])
     document = buckets.document(strategy, lists, lengths.max_num_batched_tokens)
     graphs = int(str(document["graphs"]))
     if graphs > MANY_GRAPHS and not wish.request.skip_warmup:
@@ -96,6 +97,24 @@ def _warn_about_batches(draft: Draft, lengths: Lengths, sizes: list[int]) -> Non
         draft.warn(
             f"VLLM_PROMPT_BS_BUCKET_MAX is {sizes[-1]}, above max_num_prefill_seqs {most}: prompt batches that never "
             f"occur are warmed up. Set max_num_prefill_seqs to {sizes[-1]}, or lower the variable."
+        )
+
+
+def _warn_about_long_inputs(draft: Draft, wish: Wish, lengths: Lengths, last: int) -> None:
+    """Inputs that the server takes, and that no bucket holds, compile while a client waits.
+
+    Where the length is what the ranges come to, whoever asked for them has said that there are none.
+    """
+    length = lengths.max_model_len or 0
+    if "input_range" in wish.release.constants and wish.ranged:
+        (_, longest), (_, longest_out) = wish.ranges
+        if length <= buckets.ceil_to(longest + longest_out, wish.block_size):
+            return
+    # One token at least is the answer.
+    if last < length - 1:
+        draft.warn(
+            f"max_model_len {length} takes inputs beyond the last bucket of {last} tokens: they compile at run time. "
+            f"Raise input_range (or the bucket variable) to what the clients send, or lower max_model_len."
         )
 
 

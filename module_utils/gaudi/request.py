@@ -281,7 +281,9 @@ def _address(value: object, what: str) -> str:
 
 
 def _arguments(value: object, what: str) -> tuple[str, ...]:
-    return tuple(text(item, what, empty=True) for item in sequence(value, what))
+    # YAML reads a number where an argument was meant; true and false are no arguments of any option.
+    items = [item if isinstance(item, bool) else _plain(item) for item in sequence(value, what)]
+    return tuple(text(item, what, empty=True) for item in items)
 
 
 def _environment(value: object, what: str) -> dict[str, str]:

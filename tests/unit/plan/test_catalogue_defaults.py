@@ -115,3 +115,32 @@ def test_a_partial_warm_up_below_the_shortest_input_is_refused_by_its_own_name()
     tight = {**tight, "max_num_batched_tokens": 20608, "partial_warmup": {"max_num_seqs": 1, "max_seq_len": 16385}}
     environment = vendor.plan_request("1.21", tight)["environment"]
     assert environment["VLLM_DECODE_BLOCK_BUCKET_MAX"] == environment["VLLM_DECODE_BLOCK_BUCKET_MIN"] == "256"
+
+
+def long_inputs(release: str, **options: object) -> list[str]:
+    plan = vendor.plan_request(release, {"weights": "/models/QwQ-32B", **options})
+    assert "refused" not in plan, plan
+    return [sentence for sentence in plan["warnings"] if "compile at run time" in sentence]
+
+
+def test_inputs_that_no_bucket_holds_are_said() -> None:
+    # The manual's own command: 8192 tokens are taken, inputs of 1152 warmed up.
+    sizes = {"max_model_len": 8192, "max_num_batched_tokens": 8192}
+    ranges = {"input_range": [800, 1024], "output_range": [400, 512]}
+    (sentence,) = long_inputs("1.21", **sizes, **ranges)
+    assert "8192" in sentence
+    assert "1152" in sentence
+    variable = {"extra_environment": {"VLLM_PROMPT_SEQ_BUCKET_MAX": "2048"}}
+    (sentence,) = long_inputs("1.22", max_model_len=16384, **variable)
+    assert "2048" in sentence
+
+
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+def test_a_length_made_of_the_ranges_takes_no_longer_inputs(release: str) -> None:
+    assert long_inputs(release, **RANGES) == []
+    assert long_inputs(release, max_model_len=8192) == []
+
+
+@pytest.mark.parametrize("release", ["1.18", "deepseek-r1", "deepseek-r1-2025.11"])
+def test_a_server_that_warms_up_its_whole_length_has_none(release: str) -> None:
+    assert long_inputs(release, max_model_len=8192, max_num_batched_tokens=8192) == []

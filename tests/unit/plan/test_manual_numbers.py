@@ -138,6 +138,22 @@ def test_a_limited_list_keeps_the_limit_beyond_the_ramp(drawn: tuple[int, int, i
             assert (higher - 1 - lower) / (higher - 1) <= limit
 
 
+@given(ranges, st.one_of(st.floats(0.0, 0.5), st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5])))
+def test_a_limited_list_is_what_a_walk_step_by_step_keeps(drawn: tuple[int, int, int], limit: float) -> None:
+    minimum, step, maximum = drawn
+    walked, value = [minimum], minimum
+    while value <= maximum:
+        if value <= step:
+            value = 2 * walked[-1]
+            walked += [value] if value <= maximum else []
+        else:
+            # Left out, a request one short of the next step would be padded by this share.
+            if value != walked[-1] and 1 - walked[-1] / (value + step - 1) > limit:
+                walked.append(value)
+            value += step
+    assert buckets.limited(minimum, step, maximum, limit) == walked + [maximum] * (walked[-1] != maximum)
+
+
 @given(ranges)
 def test_a_limit_of_nothing_is_the_walk_itself(drawn: tuple[int, int, int]) -> None:
     minimum, _, maximum = drawn

@@ -232,6 +232,13 @@ def test_numbers_go_on_as_they_were_written() -> None:
     json.dumps(plan)
 
 
+def test_numbers_among_arguments_are_arguments() -> None:
+    (plan,) = plans([{"weights": "/m/x", "extra_args": ["--seed", 7, "--swap-space", 4.5]}])
+    assert plan["arguments"][-4:] == ["--seed", "7", "--swap-space", "4.5"]
+    (plan,) = plans([{"weights": "/m/x", "extra_args": ["--seed", True]}])
+    assert "extra_args must be text" in plan["refused"]
+
+
 def test_lazy_collectives_are_not_switched_off_for_several_cards() -> None:
     off = {"PT_HPU_ENABLE_LAZY_COLLECTIVES": "false"}
     one, two = plans(
