@@ -106,6 +106,9 @@ def _warn_about_long_inputs(draft: Draft, wish: Wish, lengths: Lengths, last: in
     Where the length is what the ranges come to, whoever asked for them has said that there are none.
     """
     length = lengths.max_model_len or 0
+    if wish.request.partial_warmup is not None:
+        # That is what was asked for.
+        return
     if "input_range" in wish.release.constants and wish.ranged:
         (_, longest), (_, longest_out) = wish.ranges
         if length <= buckets.ceil_to(longest + longest_out, wish.block_size):

@@ -246,8 +246,10 @@ def _container(plan: Mapping[str, Any]) -> list[str]:
     return _aligned(facts)
 
 
-def _buckets(buckets: Mapping[str, Any]) -> list[str]:
-    """Return the lists of shapes, and how many graphs they make."""
+def _buckets(buckets: Mapping[str, Any] | None) -> list[str]:
+    """Return the lists of shapes, and how many graphs they make; nothing where the longest request is not known."""
+    if not buckets:
+        return []
     return _aligned([(_words(name), _value(value)) for name, value in buckets.items()])
 
 
