@@ -314,6 +314,14 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     return f"{begin}{fetch}{commands}.{more}"
 
 
+def how_to_get_hub_id(name: str, root: str) -> str:
+    """Say how weights that are named by a hub's id come to be a directory; ``root`` holds the node's models."""
+    return (
+        f"Fetch them with: ansible-playbook playbooks/fetch_weights.yml -e repository={name} -e revision=COMMIT. Then "
+        f"serve the directory they go to: weights={root}/{name.rpartition('/')[2]}."
+    )
+
+
 def shared(name: str) -> ModuleType:
     """One of the modules of module_utils/gaudi, which is shared with the nodes' code and found beside this file."""
     folder = str(ROOT / "module_utils")
@@ -360,7 +368,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             topology = read_topology(options["topology_file"])
         elif options["topology"] is not None:
             topology = given_topology(options["topology"], "topology")
+        requests, broken = self._configs(requests)
         models, refused = self._models(requests)
+        refused.update(broken)
         try:
             release = load_checked("release", resolve("releases", "release", options["release"]))
             cards = load_checked("cards", CATALOG / "cards.yml")
@@ -388,18 +398,38 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 self._refusal(request, refused[position]) if position in refused else next(answers)
                 for position, request in enumerate(requests)
             ]
-            result["how_to_get"] = {
-                plan["instance"]: how_to_get(models[plan["model"]], plan["requires"]["weights_path"])
-                for plan in result["plans"]
-                if plan.get("instance") and plan.get("model")
-            }
             root = str(options["weights_root"] or "/data/models")
-            result["supplies"] = {
-                plan["instance"]: shared("weights_supply").supplies(plan, models.values(), root)
-                for plan in result["plans"]
-                if plan.get("instance") and "refused" not in plan
-            }
+            result.update(how_to_get={}, supplies={})
+            for request, plan in zip(requests, result["plans"], strict=True):
+                instance = plan["instance"]
+                if instance is None or "refused" in plan:
+                    continue
+                path = plan["requires"]["weights_path"]
+                if plan["model"]:
+                    result["how_to_get"][instance] = how_to_get(models[plan["model"]], path)
+                elif path is None:
+                    result["how_to_get"][instance] = how_to_get_hub_id(request["weights"], root)
+                result["supplies"][instance] = shared("weights_supply").supplies(plan, models.values(), root)
         return result, models
+
+    @staticmethod
+    def _configs(requests: list[Any]) -> tuple[list[Any], dict[int, str]]:
+        """The requests, a config.json given as text read, and a sentence for each that is no JSON."""
+        read, broken = [], {}
+        for position, request in enumerate(requests):
+            config = request.get("model_config") if isinstance(request, Mapping) else None
+            if not isinstance(config, str):
+                read.append(request)
+                continue
+            try:
+                read.append({**request, "model_config": json.loads(config)})
+            except (ValueError, RecursionError) as error:
+                read.append(request)
+                broken[position] = (
+                    f"The config.json of {_cut(request.get('weights'))} is not valid JSON: {error}. "
+                    "Get the model's files again, or correct it."
+                )
+        return read, broken
 
     @staticmethod
     def _models(requests: list[Any]) -> tuple[dict[str, Any], dict[int, str]]:

@@ -118,6 +118,15 @@ def test_one_call_with_the_files_the_requests_name() -> None:
     assert "hf download Qwen/Qwen3-8B --revision " in result["how_to_get"]["a"]
 
 
+def test_weights_of_a_hub_are_to_be_fetched_into_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = {"instance": "a", "model": None, "requires": {"weights_path": None}}
+    answer = {"changed": False, "plans": [plan], "topology": NODE}
+    monkeypatch.setattr(Planner, "__call__", lambda *_, **__: answer)
+    result, _ = run({"requests": [{"instance": "a", "weights": "Qwen/Qwen3-14B"}], "weights_root": "/w"})
+    assert "fetch_weights.yml -e repository=Qwen/Qwen3-14B -e revision=COMMIT" in result["how_to_get"]["a"]
+    assert "weights=/w/Qwen3-14B" in result["how_to_get"]["a"]
+
+
 def test_refusals_keep_their_place() -> None:
     requests = [{"instance": "a", "model": "nope"}, {"instance": "b", "model": "qwen3-8b"}, 5, {"weights": "/w"}]
     result, planner = run({"requests": requests, "on_refusal": "report"})
@@ -143,6 +152,17 @@ def test_an_unknown_release_is_reported_for_every_request(requests: list[Any]) -
     assert all("There is no release" in plan["refused"] for plan in result["plans"])
     with pytest.raises(AnsibleActionFail, match="There is no release"):
         run({"requests": requests, "release": "1.23"})
+
+
+def test_a_config_json_may_be_text_and_is_read_or_refused() -> None:
+    good, bad = {"weights": "/w/a", "model_config": '{"model_type": "qwen2"}'}, {"weights": "/w/b", "model_config": "{"}
+    result, planner = run({"requests": [bad, good], "on_refusal": "report"})
+    assert planner.calls[0][1]["requests"] == [{"weights": "/w/a", "model_config": {"model_type": "qwen2"}}]
+    words = 'The config.json of "/w/b" is not valid JSON'
+    assert result["plans"][0]["refused"].startswith(f"{words}: Expecting property name")
+    for text in ("", "\xff\x00", "[" * 100000):
+        with pytest.raises(AnsibleActionFail, match=words):
+            run({"requests": [{**bad, "model_config": text}]})
 
 
 def test_a_topology_is_checked_before_the_node_is_asked() -> None:
