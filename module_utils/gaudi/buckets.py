@@ -118,17 +118,16 @@ def exponential(
         return [maximum]
     growing = count // 2 if long_context else count
     end = maximum / count if long_context else float(maximum)
-    grid = set(range(minimum, maximum + 1, step))
     kept: set[int] = set()
     for number in range(growing):
         wanted = minimum * (end / minimum) ** (1.0 / (growing - 1) * number)
         bucket = maximum if number == count - 1 and contiguous else ceil_to_grid(wanted, step)
         if bucket in kept:
-            free = grid.difference(kept)
-            if not free:
+            # The nearest one that is free is the lowest: distances grow, so that all below are taken where two meet.
+            free = next((value for value in range(minimum, maximum + 1, step) if value not in kept), None)
+            if free is None:
                 break
-            # Of two that are equally near, the one the set has first: as in the source, or the lists would differ.
-            bucket = min(free, key=lambda value: abs(value - wanted))
+            bucket = free
         kept.add(bucket)
     if long_context:
         even = count - growing
