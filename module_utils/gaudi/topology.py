@@ -19,6 +19,7 @@ from .topology_findings import (
     finding,
     held_by_nobody,
     identity_findings,
+    number_findings,
     place_findings,
     release,
     version_findings,
@@ -40,6 +41,8 @@ def build_topology(sources: Sources) -> dict[str, Any]:
     hl_smi = release(seen.table.hl_smi_version) if seen.table else None
     answering = sources.uid == 0 and sources.seen is not None and seen.failure is None
     findings = access_findings(sources) + count_findings(sources, cards) + version_findings(hl_smi, driver, nic)
+    for raw in seen.cards:
+        findings += number_findings(raw, next((device for device in sources.accel if _is_device(raw, device)), None))
     for card, raw in sorted(pairs, key=lambda pair: _order(pair[0])):
         kernel, tool = _places(card, sources)
         findings += card_findings(card, raw, answering=answering) + place_findings(card, kernel, tool)

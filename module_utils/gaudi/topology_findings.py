@@ -9,7 +9,7 @@ from typing import Any
 from .cpulist import shown
 from .hl_smi import parse_lspci, parse_version, release_of
 from .topology_query import Answer, SeenCard
-from .topology_sources import Sources
+from .topology_sources import AccelCard, Sources
 
 # Idle cards hold 512 (HL-205), 672 (HL-325) or 768 MiB (HL-225, HL-288E) for themselves, as recorded
 # from releases 1.12 to 1.23. Far above that, somebody's data is on the card.
@@ -224,6 +224,22 @@ def place_findings(card: Mapping[str, Any], kernel: Mapping[str, Any], tool: Map
         )
         for key, word in (("numa_node", "NUMA node"), ("cpus", "CPUs"))
         if kernel[key] is not None and tool[key] is not None and kernel[key] != tool[key]
+    ]
+
+
+def number_findings(card: SeenCard, device: AccelCard | None) -> list[dict[str, str]]:
+    """Return the numbers by which hl-smi and the driver know one card differently; device is None where it has none."""
+    pairs = (
+        [] if device is None else [("module id", card.module_id, device.module_id), ("index", card.index, device.index)]
+    )
+    return [
+        _disagree(
+            f"hl-smi gives {word} {seen} for the card at {card.bus_id}, the driver gives {driven}",
+            "hl-smi's is used. Read again; if it stays, find out which is right before serving from that card "
+            f"(dmesg | grep {card.bus_id}).",
+        )
+        for word, seen, driven in pairs
+        if seen is not None and driven is not None and seen != driven
     ]
 
 

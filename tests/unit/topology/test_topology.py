@@ -329,6 +329,24 @@ def test_sources_that_disagree_are_reported() -> None:
     assert "PCI does not show 0000:33:00.0" in message(topology, "sources_disagree")
 
 
+def test_numbers_that_hl_smi_and_the_driver_give_differently_are_reported() -> None:
+    healthy = sources()
+    moved = [replace(card, module_id=6) if card.bus_id == BUS_IDS[0] else card for card in healthy.accel]
+    topology = build_topology(replace(healthy, accel=moved))
+    words = "hl-smi gives module id 3 for the card at 0000:33:00.0, the driver gives 6."
+    assert (found(topology), message(topology, "sources_disagree")[: len(words)]) == (["sources_disagree"], words)
+    assert card_of(topology, 3)["bus_id"] == BUS_IDS[0]
+    swapped = [replace(card, index=1 - card.index) if card.index < 2 else card for card in healthy.accel]
+    topology = build_topology(replace(healthy, accel=swapped))
+    assert found(topology) == ["sources_disagree", "sources_disagree"]
+    assert "hl-smi gives index 0 for the card at 0000:33:00.0, the driver gives 1." in message(
+        topology, "sources_disagree"
+    )
+    # What one of them does not know is no disagreement.
+    silent = [replace(card, module_id=None) for card in healthy.accel]
+    assert found(build_topology(replace(healthy, accel=silent))) == []
+
+
 def test_a_card_without_numa_node() -> None:
     pci = tuple(PciCard(bus_id, None, "0-159") for bus_id in BUS_IDS)
     topology = build_topology(sources(pci=pci))
