@@ -471,11 +471,20 @@ def test_a_second_fetch_at_the_same_time_is_refused(hub: Hub, tmp_path: Path, pr
 def test_a_stop_keeps_what_has_arrived(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     hub.rate = 400_000
     asked = wish(tmp_path, source(hub))
-    threading.Timer(0.8, stop.ask).start()
+
+    def kept() -> int:
+        return sum((asked.staging / name).stat().st_size for name in SERVED if (asked.staging / name).exists())
+
+    def stop_when_something_has_arrived() -> None:
+        deadline = time.monotonic() + 60
+        while not kept() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stop.ask()
+
+    threading.Thread(target=stop_when_something_has_arrived).start()
     with pytest.raises(Stopped):
         fetch.fetch(asked, progress, stop)
-    kept = sum((asked.staging / name).stat().st_size for name in SERVED if (asked.staging / name).exists())
-    assert kept > 0
+    assert kept() > 0
     hub.rate = 0
     fetch.fetch(asked, Progress(None), Stop())
     same(asked.target, tmp_path / "hub")
