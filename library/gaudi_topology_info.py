@@ -56,6 +56,14 @@ EXAMPLES = r"""
 - name: Show who has which card
   ansible.builtin.debug:
     msg: "{{ node.picture }}"
+
+# 2 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24
+#
+# +- NUMA node 0, CPUs 0-39, 80-119 ---------------------------------------------------------+
+# | module  accel  address       serial      used GiB  temp  links  who has it               |
+# |      0      1  0000:4d:00.0  AM50016133       0.8  27 C  21/21  for qwq-32b              |
+# |      1      0  0000:34:00.0  AM50016132      61.4  35 C  21/21  pid 4242 python3         |
+# +------------------------------------------------------------------------------------------+
 """
 
 RETURN = r"""
@@ -65,14 +73,7 @@ picture:
       who has it (also the instance it is reserved for), and what is odd.
   returned: always
   type: str
-  sample: |-
-    2 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24
-
-    +- NUMA node 0, CPUs 0-39, 80-119 ---------------------------------------------------------+
-    | module  accel  address       serial      used GiB  temp  links  who has it               |
-    |      0      1  0000:4d:00.0  AM50016133       0.8  27 C  21/21  for qwq-32b              |
-    |      1      0  0000:34:00.0  AM50016132      61.4  35 C  21/21  pid 4242 python3         |
-    +------------------------------------------------------------------------------------------+
+  sample: "2 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24 ..."
 topology:
   description: The topology document.
   returned: always
