@@ -6,6 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Cheap ones first: they find most mistakes. calibration runs in test-all, to keep the limit of make test.
+SCENARIOS := refusals topology host_tuning default weights vm
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
@@ -50,7 +52,7 @@ unit: venv ## parsers, planner, modules, contracts
 .PHONY: molecule
 molecule: venv ## scenarios on simulated nodes, converted weights against torch
 	$(BIN)/python -m simulator engine
-	bash tests/molecule.sh
+	bash tests/molecule.sh $(SCENARIOS)
 	$(BIN)/python -m pytest -q tests/fp8_torch.py
 
 .PHONY: readme
@@ -62,7 +64,8 @@ readme: venv ## the commands of README.md, as a reader types them
 test: lint unit molecule readme ## what CI runs
 
 .PHONY: test-all
-test-all: test ## test, and the long fault loops
+test-all: test ## test, the calibration scenario, and the long fault loops
+	bash tests/molecule.sh calibration
 	GAUDI_FP8_KILLS=50 $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
 	GAUDI_WEIGHTS_KILLS=20 $(BIN)/python -m pytest -q -s tests/unit/weights -k killed
 
