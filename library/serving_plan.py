@@ -37,8 +37,8 @@ options:
         description: Absolute path on the node, or a hub id such as V(Qwen/Qwen3-8B), served as it is.
         type: str
       model_config:
-        description: Content of the model's C(config.json), or its text, for O(requests[].weights). Without it, rules that
-          need the model's type go by its name, with a warning; of a part of it, each missing key that a rule needs is
+        description: Content of the model's C(config.json), or its text, for O(requests[].weights). Without it, rules
+          that need the model's type go by its name, with a warning; of a part of it, each missing key that a rule needs is
           named.
         type: dict
       served_model_name:

@@ -106,8 +106,8 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     # What is fetched into which folder is the catalogue's; where from, and how, is the site's.
     handed_on |= {f"model_weights_{name}" for name in ("directory", "repository", "repositories", "revision", "root")}
     handed_on |= {f"model_weights_{name}" for name in ("include", "exclude", "extra_room", "measured_cards", "recheck")}
-    roles = ("preflight", "host_tuning", "container_runtime", "serving_image", "weights_supply", "model_weights")
-    roles += ("vllm_service", "summary")
+    roles = ["preflight", "host_tuning", "container_runtime", "serving_image", "weights_supply", "model_weights"]
+    roles += ["vllm_service", "summary"]
     entry_points = [load(ROOT / "roles" / name / "meta/argument_specs.yml")["argument_specs"]["main"] for name in roles]
     options = {name for entry in entry_points for name in entry.get("options", {})} - handed_on
     example = (ROOT / "inventories/example/group_vars/gaudi_nodes/main.yml").read_text(encoding="utf-8")
