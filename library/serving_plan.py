@@ -38,8 +38,8 @@ options:
         type: str
       model_config:
         description: Content of the model's C(config.json), or its text, for O(requests[].weights). Without it, rules
-          that need the model's type go by its name, with a warning; of a part of it, each missing key that a rule needs is
-          named.
+          that need the model's type go by its name, with a warning; of a part of it, each missing key that a
+          rule needs is named.
         type: dict
       served_model_name:
         description: Name clients ask for. Where not given, the catalogue's name, or the path.
