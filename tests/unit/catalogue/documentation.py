@@ -45,7 +45,7 @@ def table(entries: dict[str, dict[str, Any]]) -> list[str]:
             or PURPOSE[entry.get("task", "generate")],
             entry["dtype"],
             f"{entry['weights_bytes'] / 1e9:.1f}",
-            ", ".join(entry.get("releases", ["any"])),
+            ", ".join(entry["releases"]),
             f"`{playbook_name(name)}`",
         ]
         lines.append(f"| {' | '.join(cells)} |")
