@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 VERSION = "1"
 STATE_FOLDER = ".gaudi-serving"
@@ -719,6 +719,9 @@ class Wish:
         return self.target.with_name(self.target.name + ".partial")
 
 
+WishT = TypeVar("WishT", bound=Wish)
+
+
 class Journal:
     """What was decided and what is done, kept beside the work so that the next run continues with the next shard.
 
@@ -946,39 +949,51 @@ def explain_os_error(error: OSError) -> str:
     return f"{where}: {error.strerror or error}"
 
 
-def worker_main() -> int:
-    """Take tasks as JSON lines, answer with progress and results; ends with the input."""
+def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Callable[[OSError], str]) -> int:
+    """Take tasks as JSON lines, answer with progress and results; ends with the input, or the first task that fails."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
     for line in sys.stdin:
         task = json.loads(line)
-        source, target = Path(task["source"]), Path(task["target"])
-        factor = Factor(*task["factor"])
-        result: dict[str, Any] = {}
         try:
-            if task["convert"]:
-                identity = Identity.of(source)
-                if identity != Identity(*task["identity"]):
-                    raise Refusal(f"{source} changed since the conversion began; remove {target.parent} to start over")
-                result = convert_shard(source, target, task["actions"], factor, lambda n: _answer({"advance": n}))
-                if Identity.of(source) != identity:
-                    target.unlink()
-                    raise Refusal(f"{source} changed while it was converted; remove {target.parent} to start over")
-            chosen = task["only"]
-            result["whole"] = chosen is None
-            result["compared"] = verify_shard(
-                source, target, task["actions"], factor, None if chosen is None else chosen.__contains__
-            )
+            result = work(task)
         except Refusal as refusal:
-            _answer({"error": str(refusal)})
+            answer({"error": str(refusal)})
             return 1
         except OSError as error:
-            _answer({"error": explain_os_error(error)})
+            answer({"error": explain(error)})
             return 1
-        _answer({"name": task["name"], "result": result})
+        answer({"name": task["name"], "result": result})
     return 0
 
 
-def _answer(message: dict[str, Any]) -> None:
+def work_on(task: dict[str, Any]) -> dict[str, Any]:
+    """Convert one shard, unless it is done, and compare it."""
+    source, target = Path(task["source"]), Path(task["target"])
+    factor = Factor(*task["factor"])
+    result: dict[str, Any] = {}
+    if task["convert"]:
+        identity = Identity.of(source)
+        if identity != Identity(*task["identity"]):
+            raise Refusal(f"{source} changed since the conversion began; remove {target.parent} to start over")
+        result = convert_shard(source, target, task["actions"], factor, lambda n: answer({"advance": n}))
+        if Identity.of(source) != identity:
+            target.unlink()
+            raise Refusal(f"{source} changed while it was converted; remove {target.parent} to start over")
+    chosen = task["only"]
+    result["whole"] = chosen is None
+    result["compared"] = verify_shard(
+        source, target, task["actions"], factor, None if chosen is None else chosen.__contains__
+    )
+    return result
+
+
+def worker_main() -> int:
+    """Be one worker; returns the exit status."""
+    return serve_tasks(work_on, explain_os_error)
+
+
+def answer(message: dict[str, Any]) -> None:
+    """One JSON line to the parent."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -1265,6 +1280,15 @@ def positive(text: str) -> int:
     return number
 
 
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """What everything that runs as long work of a node takes."""
+    parser.add_argument("--check", action="store_true",
+                        help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
+    follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
+    parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
+                        help="keep a JSON progress document there")  # fmt: skip
+
+
 def parse_arguments(arguments: list[str]) -> Wish:
     """The command line; argparse ends the program with status 2 when it is wrong."""
     parser = argparse.ArgumentParser(
@@ -1287,11 +1311,7 @@ def parse_arguments(arguments: list[str]) -> Wish:
                         help="delete each source shard once its converted twin is verified and recorded")  # fmt: skip
     parser.add_argument("--assume-unconverted", action="store_true",
                         help="skip the test that refuses weights without any value above 240")  # fmt: skip
-    parser.add_argument("--check", action="store_true",
-                        help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
-    follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
-    parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
-                        help="keep a JSON progress document there")  # fmt: skip
+    add_job_arguments(parser)
     given = parser.parse_args(arguments)
     return Wish(
         given.source.absolute(),
@@ -1311,28 +1331,38 @@ def _interrupted(signum: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt(signum)
 
 
+def carry_out(
+    name: str,
+    wish: WishT,
+    done: Callable[[WishT], bool],
+    work: Callable[[WishT], str],
+    explain: Callable[[OSError], str],
+) -> int:
+    """Do what was asked, or only look whether it is done, and say how it ended; returns the exit status."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        if wish.check:
+            finished = done(wish)
+            print("converted" if finished else "not converted yet")
+            return 0 if finished else 3
+        print(work(wish))
+    except Refusal as refusal:
+        print(f"{name}: {refusal}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{name}: {explain(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; run the same command to continue with the next shard", file=sys.stderr)
+        return 130
+    return 0
+
+
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
     if arguments == ["--worker"]:
         return worker_main()
-    wish = parse_arguments(arguments)
-    signal.signal(signal.SIGTERM, _interrupted)
-    try:
-        if wish.check:
-            done = is_done(wish)
-            print("converted" if done else "not converted yet")
-            return 0 if done else 3
-        print(convert(wish))
-    except Refusal as refusal:
-        print(f"fp8_convert: {refusal}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"fp8_convert: {explain_os_error(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("fp8_convert: interrupted; run the same command to continue with the next shard", file=sys.stderr)
-        return 130
-    return 0
+    return carry_out("fp8_convert", parse_arguments(arguments), is_done, convert, explain_os_error)
 
 
 if __name__ == "__main__":

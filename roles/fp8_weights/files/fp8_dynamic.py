@@ -33,7 +33,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -42,7 +41,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import fp8_convert as fp8
 from fp8_convert import Header, Refusal, Tensor
@@ -810,38 +809,21 @@ def explain(error: OSError) -> str:
     return fp8.explain_os_error(error)
 
 
-def answer(message: dict[str, Any]) -> None:
-    """One JSON line to the parent."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
-
-
-def worker_main() -> int:
-    """Take tasks as JSON lines, answer with progress and results; ends with the input."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
-    for line in sys.stdin:
-        task = json.loads(line)
-        source, target, actions = Path(task["source"]), Path(task["target"]), task["actions"]
-        result: dict[str, Any] = {}
-        try:
-            if task["convert"]:
-                identity = fp8.Identity(*task["identity"])
-                changed = Refusal(f"{source} changed since the conversion began; remove {target.parent} to start over")
-                if fp8.Identity.of(source) != identity:
-                    raise changed
-                result = convert_shard(source, target, actions, lambda size: answer({"advance": size}))
-                if fp8.Identity.of(source) != identity:
-                    target.unlink()
-                    raise changed
-            result["compared"] = verify_shard(source, target, actions, task["only"])
-        except Refusal as refusal:
-            answer({"error": str(refusal)})
-            return 1
-        except OSError as error:
-            answer({"error": explain(error)})
-            return 1
-        answer({"name": task["name"], "result": result})
-    return 0
+def work_on(task: dict[str, Any]) -> dict[str, Any]:
+    """Convert one shard, unless it is done, and compare it."""
+    source, target, actions = Path(task["source"]), Path(task["target"]), task["actions"]
+    result: dict[str, Any] = {}
+    if task["convert"]:
+        identity = fp8.Identity(*task["identity"])
+        changed = Refusal(f"{source} changed since the conversion began; remove {target.parent} to start over")
+        if fp8.Identity.of(source) != identity:
+            raise changed
+        result = convert_shard(source, target, actions, lambda size: fp8.answer({"advance": size}))
+        if fp8.Identity.of(source) != identity:
+            target.unlink()
+            raise changed
+    result["compared"] = verify_shard(source, target, actions, task["only"])
+    return result
 
 
 def parse_arguments(arguments: list[str]) -> Wish:
@@ -857,11 +839,7 @@ def parse_arguments(arguments: list[str]) -> Wish:
     parser.add_argument("--verify", action="store_true", help="compute everything again and compare, not only a sample")
     parser.add_argument("--keep", action="append", default=[], metavar="PATTERN",
                         help="leave these layers as they are: o_proj, or *.layers.0.*; may be repeated")  # fmt: skip
-    parser.add_argument("--check", action="store_true",
-                        help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
-    follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
-    parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
-                        help="keep a JSON progress document there")  # fmt: skip
+    fp8.add_job_arguments(parser)
     given = parser.parse_args(arguments)
     return Wish(
         source=given.source.absolute(),
@@ -878,32 +856,11 @@ def parse_arguments(arguments: list[str]) -> Wish:
     )
 
 
-def _interrupted(signum: int, _frame: Any) -> NoReturn:
-    raise KeyboardInterrupt(signum)
-
-
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
     if arguments == ["--worker"]:
-        return worker_main()
-    wish = parse_arguments(arguments)
-    signal.signal(signal.SIGTERM, _interrupted)
-    try:
-        if wish.check:
-            done = is_done(wish)
-            print("converted" if done else "not converted yet")
-            return 0 if done else 3
-        print(convert(wish))
-    except Refusal as refusal:
-        print(f"fp8_dynamic: {refusal}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"fp8_dynamic: {explain(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("fp8_dynamic: interrupted; run the same command to continue with the next shard", file=sys.stderr)
-        return 130
-    return 0
+        return fp8.serve_tasks(work_on, explain)
+    return fp8.carry_out("fp8_dynamic", parse_arguments(arguments), is_done, convert, explain)
 
 
 if __name__ == "__main__":
