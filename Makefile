@@ -64,8 +64,8 @@ readme: venv ## the commands of README.md, as a reader types them
 test: lint unit molecule readme ## what CI runs
 
 .PHONY: test-all
-test-all: test ## test, the weights and calibration scenarios, and the long fault loops
-	bash tests/molecule.sh weights calibration
+test-all: test ## test, the weights, fanout and calibration scenarios, and the long fault loops
+	bash tests/molecule.sh weights fanout calibration
 	GAUDI_FP8_KILLS=50 $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
 	GAUDI_WEIGHTS_KILLS=20 $(BIN)/python -m pytest -q -s tests/unit/weights -k killed
 

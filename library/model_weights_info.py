@@ -115,7 +115,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import weights, weights_folders, weights_rounds
+from ansible.module_utils.gaudi import weights, weights_folders
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "root": {"type": "path", "required": True},
@@ -128,7 +128,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     root = Path(module.params["root"])
     folders = weights_folders.look(root, module.params["directories"])
-    fstype, source = weights_rounds.mounted(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), str(root))
+    fstype, source = weights_folders.mounted(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), str(root))
     storage = {"fstype": fstype, "source": source}
     module.exit_json(changed=False, folders=folders, storage=storage, table=weights.table(folders))
 

@@ -37,7 +37,7 @@ def _up(arguments: argparse.Namespace) -> None:
     scope = Scope(arguments.scope)
     names = arguments.node or [nodes.DEFAULT_NAME]
     releases = [] if arguments.no_vault else arguments.release or [world.wanted_release()]
-    started = world.up(engine.ensure(), scope, names, arguments.describe, print, releases)
+    started = world.up(engine.ensure(), scope, names, arguments.describe, print, releases, arguments.share)
     for node in started:
         print(f"Simulated node {node.name} is up ({node.description}): ssh -F {_ssh_config(scope)} {node.name}")
 
@@ -110,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--release", action="append", metavar="RELEASE", help="its serving image is in the vault (the inventory's)"
     )
+    up.add_argument("--share", metavar="DIRECTORY", help="is the same on all nodes of the scope that have it")
     up.add_argument("--no-vault", action="store_true", help="nodes only")
     return parser
 

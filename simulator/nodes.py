@@ -32,8 +32,13 @@ _BOOT_SECONDS = 90
 Say = Callable[[str], None]
 
 
-def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say) -> list[Node]:
-    """Start nodes, or find them running as described already; return when systemd and ssh answer on all."""
+def up(
+    client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say, share: str | None = None
+) -> list[Node]:
+    """Start nodes, or find them running as described already; return when systemd and ssh answer on all.
+
+    share: a directory that is the same on all nodes of the scope that have it, as a network file system is.
+    """
     try:
         document = description.load(describe)
     except ValueError as error:
@@ -47,7 +52,7 @@ def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str |
             description.NODE_DOCUMENT.lstrip("/"): context.text(description.render(document)),
             f"home/{inventory.USER}/.ssh/authorized_keys": context.text(_user_key(scope)),
         }
-        started = [_start(client, scope, name, image, document["description"], files, say) for name in names]
+        started = [_start(client, scope, name, image, document["description"], files, say, share) for name in names]
         for container in started:
             _wait_for_boot(container)
         found = write_inventory(client, scope)
@@ -55,6 +60,11 @@ def up(client: DockerClient, scope: Scope, names: Sequence[str], describe: str |
     for node in nodes:
         _wait_for_ssh(scope, node)
     return nodes
+
+
+def shared_volume(scope: Scope) -> str:
+    """Name what nodes of a scope share a directory on."""
+    return f"{scope.prefix}-shared"
 
 
 def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:
@@ -66,6 +76,9 @@ def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None)
             if names is None or name in names:
                 _remove(client, container)
                 removed.append(name)
+        if not containers(client, scope):
+            with contextlib.suppress(docker.errors.NotFound):
+                client.volumes.get(shared_volume(scope)).remove()
         write_inventory(client, scope)
     return removed
 
@@ -106,10 +119,17 @@ def _describe(container: Container) -> Node:
 
 
 def _start(
-    client: DockerClient, scope: Scope, name: str, image: str, described: str, files: Files, say: Say
+    client: DockerClient,
+    scope: Scope,
+    name: str,
+    image: str,
+    described: str,
+    files: Files,
+    say: Say,
+    share: str | None,
 ) -> Container:
     """Give a running container for a node; one that was made from other inputs is replaced."""
-    inputs = context.digest(files, image)
+    inputs = context.digest(files, image, share or "")
     full_name = f"{scope.prefix}-{name}"
     with contextlib.suppress(docker.errors.NotFound):
         existing = client.containers.get(full_name)
@@ -122,6 +142,10 @@ def _start(
     say(f"Start simulated node {name} ({described})")
     volume = f"{full_name}-docker"
     client.volumes.create(volume, labels=scope.labels)
+    volumes = {volume: "/var/lib/docker"}
+    if share:
+        client.volumes.create(shared_volume(scope), labels=scope.labels)
+        volumes[shared_volume(scope)] = share
     host_key = keys.new_ssh_pair(f"simulated {name}")
     ports: dict[int | str, tuple[str, int]] = {
         port: (network.ADDRESS, network.free_port()) for port in (22, *API_PORTS)
@@ -138,7 +162,7 @@ def _start(
             _INPUTS: inputs,
         },
         ports=list(ports),
-        host_config=_host_config(client, scope, volume, ports),
+        host_config=_host_config(client, scope, volumes, ports),
     )
     container = client.containers.get(created["Id"])
     host_keys = {
@@ -151,7 +175,7 @@ def _start(
 
 
 def _host_config(
-    client: DockerClient, scope: Scope, volume: str, ports: dict[int | str, tuple[str, int]]
+    client: DockerClient, scope: Scope, volumes: Mapping[str, str], ports: dict[int | str, tuple[str, int]]
 ) -> dict[str, Any]:
     """Give the node all that an engine inside it needs, without --privileged.
 
@@ -159,7 +183,7 @@ def _host_config(
     dropped everywhere, so that nodes are the same everywhere.
     """
     first_version = int(client.info().get("CgroupVersion", "1")) == 1
-    binds: dict[str, Mapping[str, str]] = {volume: {"bind": "/var/lib/docker", "mode": "rw"}}
+    binds: dict[str, Mapping[str, str]] = {name: {"bind": where, "mode": "rw"} for name, where in volumes.items()}
     if first_version:
         # systemd works on the machine's own tree; with cgroup v2 the node has one to itself.
         binds["/sys/fs/cgroup"] = {"bind": "/sys/fs/cgroup", "mode": "rw"}

@@ -25,11 +25,12 @@ def up(
     describe: str | Path,
     say: Say,
     releases: Sequence[str],
+    share: str | None = None,
 ) -> list[Node]:
     """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index."""
     wanted = {release: image_name(release) for release in releases}
     kernel.record()
-    started = nodes.up(client, scope, names, describe, say)
+    started = nodes.up(client, scope, names, describe, say, share)
     if wanted:
         registry = vault.start(client, scope, say)
         supply.start(client, scope, say)

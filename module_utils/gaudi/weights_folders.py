@@ -79,3 +79,18 @@ def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[d
         return []
     found = sorted(root.iterdir()) if names is None else [root / name for name in names]
     return [describe(folder, plans) for folder in found if folder.is_dir() and not folder.is_symlink()]
+
+
+def mounted(mountinfo: str, path: str) -> tuple[str, str]:
+    """Type and source of the file system a path is on, from the text of /proc/self/mountinfo; path is absolute."""
+    best = ("", "", "")
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) > 4 and len(rest) > 1:
+            point = fields[4].replace("\\040", " ")
+            inside = path == point or path.startswith(point.rstrip("/") + "/")
+            # The last mount over a point is the one that is seen.
+            if inside and len(point) >= len(best[0]):
+                best = (point, rest[0], rest[1])
+    return best[1], best[2]

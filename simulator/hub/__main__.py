@@ -33,6 +33,7 @@ def main() -> None:
         ports = {"port": arguments.port, "cdn_port": arguments.port + 1 if arguments.port else 0}
         with running(**where, **ports, front=fronts[arguments.kind]) as hub:
             hub.rate = arguments.rate
+            hub.say = lambda text: print(text, flush=True)
             hub.tokens |= set(arguments.token)
             for item in arguments.repositories:
                 name, _, folder = item.partition("=")

@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -78,6 +78,7 @@ class Hub:
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self.sent = 0  # bytes of content
+        self.say: Callable[[str], None] = lambda text: None  # hears of every answer with content
         self.rate = 0  # bytes per second of all answers together, 0 for no limit
         self.away = False  # whether connections end without an answer
         self.lock = threading.Lock()
@@ -255,6 +256,7 @@ class Handler(BaseHTTPRequestHandler):
                 count = self.connection.sendfile(stream, start + sent, min(block, end - sent))
                 self.hub.pay(count, fault.rate, since, sent)
                 sent += count
+        self.hub.say(f"{sent} bytes of {file.name} to {self.client_address[0]}")
         if sent < size:
             self.hang_up()
 

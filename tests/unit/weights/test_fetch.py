@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gaudi_weights import contents, fetch, manifest, transfer
+from gaudi_weights import contents, fetch, manifest, staging, transfer
 from gaudi_weights.model import Refusal, RemoteFile, Stop, Stopped, choose
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Request
@@ -464,7 +464,7 @@ def test_files_of_an_earlier_listing_are_not_published(
 
 def test_a_second_fetch_at_the_same_time_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     asked = wish(tmp_path, source(hub))
-    with fetch.only_one(asked), pytest.raises(Refusal, match="is being fetched already"):
+    with staging.only_one(asked), pytest.raises(Refusal, match="is being fetched already"):
         fetch.fetch(asked, progress, stop)
 
 

@@ -4,89 +4,129 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import weights_rounds
-from ansible.module_utils.gaudi.weights_rounds import Place
+from ansible.module_utils.gaudi import weights_folders
 from hypothesis import given
 from hypothesis import strategies as st
 
-
-def node(name: str, has: bool = False, needs: bool = True, site: str = "one", storage: str = "") -> Place:
-    return Place(name, site, storage or f"node:{name}", has=has, needs=needs)
+from filter_plugins import weights_round as rounds
 
 
-def play(places: list[Place], lost: frozenset[str] = frozenset()) -> tuple[list[Place], int]:
-    """Play rounds to the end; nodes in ``lost`` vanish after the first round. Returns who is left, and the rounds."""
-    seeds = weights_rounds.seeds(places)
-    places = [replace(place, has=place.has or place.name in seeds) for place in places]
-    rounds = 0
-    while pairs := weights_rounds.pairs(places):
+def node(
+    name: str, has: bool = False, needs: bool = True, site: str = "one", storage: str = "", **more: bool
+) -> rounds.Node:
+    flags = {"gives": True, **more}
+    return rounds.Node(name, site, storage or f"node:{name}", has=has, needs=needs, **flags)
+
+
+def play(nodes: list[rounds.Node], lost: frozenset[str] = frozenset()) -> tuple[list[rounds.Node], int]:
+    """Play rounds to the end; nodes in ``lost`` vanish in their first round. Returns who is left, and the rounds."""
+    turn = 0
+    while True:
+        fetching, pairs = rounds.fetchers(nodes), rounds.pairs(nodes, turn)
+        if not fetching and not pairs:
+            return nodes, turn
         assert len(set(pairs.values())) == len(pairs), "a giver serves one at a time"
         assert not set(pairs) & set(pairs.values())
-        done = {taker for taker, giver in pairs.items() if giver not in lost}
-        places = [replace(place, has=place.has or place.name in done) for place in places if place.name not in lost]
-        rounds += 1
-    return places, rounds
+        done = {taker for taker, giver in pairs.items() if giver not in lost} | set(fetching)
+        nodes = [replace(node, has=node.has or node.name in done) for node in nodes if node.name not in lost]
+        turn += 1
+        assert turn < 3 * len(nodes) + 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 64])
 def test_n_nodes_cost_log_n_rounds_and_one_fetch(count: int) -> None:
-    places = [node(f"n{number:02}") for number in range(count)]
-    assert weights_rounds.seeds(places) == ["n00"]
-    after, rounds = play(places)
-    assert all(place.has for place in after)
-    assert rounds == math.ceil(math.log2(count))
+    nodes = [node(f"n{number:02}") for number in range(count)]
+    assert rounds.fetchers(nodes) == ["n00"]
+    after, turns = play(nodes)
+    assert all(node.has for node in after)
+    assert turns == 1 + math.ceil(math.log2(count))
 
 
 def test_nobody_fetches_where_a_node_has_it() -> None:
-    places = [node("a"), node("b", has=True, needs=False)]
-    assert weights_rounds.seeds(places) == []
-    assert weights_rounds.pairs(places) == {"a": "b"}
+    nodes = [node("a"), node("b", has=True, needs=False)]
+    assert rounds.fetchers(nodes) == []
+    assert rounds.pairs(nodes, 0) == {"a": "b"}
 
 
 def test_every_site_fetches_once() -> None:
-    places = [node("a"), node("b"), node("c", site="two"), node("d", site="two"), node("e", needs=False, site="three")]
-    assert weights_rounds.seeds(places) == ["a", "c"]
-    after, rounds = play(places)
-    assert [place.name for place in after if place.has] == ["a", "b", "c", "d"]
-    assert rounds == 1
+    nodes = [node("a"), node("b"), node("c", site="two"), node("d", site="two"), node("e", needs=False, site="three")]
+    assert rounds.fetchers(nodes) == ["a", "c"]
+    after, turns = play(nodes)
+    assert [node.name for node in after if node.has] == ["a", "b", "c", "d"]
+    assert turns == 2
 
 
 def test_of_nodes_that_share_storage_one_writes() -> None:
-    places = [node(name, storage="nfs4:filer:/models") for name in "abc"] + [node("d")]
-    assert [place.name for place in weights_rounds.writers(places)] == ["a", "d"]
-    places[0] = replace(places[0], has=True)
+    nodes = [node(name, storage="nfs4 filer:/models") for name in "abc"] + [node("d")]
+    assert [node.name for node in rounds.writers(nodes)] == ["a", "d"]
+    nodes[0] = replace(nodes[0], has=True)
     # All three have it now, and two of them would read the same disk.
-    assert weights_rounds.pairs(places) == {"d": "a"}
+    assert rounds.pairs(nodes, 0) == {"d": "a"}
 
 
 def test_a_lost_node_stops_nobody_else() -> None:
     after, _ = play([node(f"n{number}") for number in range(8)], lost=frozenset({"n1"}))
-    assert sorted(place.name for place in after if place.has) == ["n0", *(f"n{number}" for number in range(2, 8))]
+    assert sorted(node.name for node in after if node.has) == ["n0", *(f"n{number}" for number in range(2, 8))]
+
+
+def test_a_refusal_from_outside_is_tried_by_one_other_node_and_no_more() -> None:
+    nodes = [node("a", refused=True), node("b"), node("c")]
+    assert rounds.fetchers(nodes) == ["b"]
+    nodes[1] = replace(nodes[1], refused=True)
+    assert rounds.fetchers(nodes) == []
+
+
+def test_who_was_refused_outside_still_takes() -> None:
+    assert rounds.pairs([node("a", refused=True), node("b", has=True)], 0) == {"a": "b"}
+
+
+def test_a_node_that_cannot_give_is_passed_over() -> None:
+    nodes = [node("a", has=True, gives=False), node("b")]
+    assert rounds.pairs(nodes, 0) == {}
+    assert rounds.fetchers(nodes) == ["b"]
+
+
+def said(**words: Any) -> dict[str, Any]:
+    return {"site": "one", "shared": None, "fstype": "ext4", "source": "/dev/sda1"} | words
 
 
 def test_storage_is_the_nodes_own_unless_it_is_known_to_be_shared() -> None:
-    identify = weights_rounds.storage_id
-    assert identify("a", "ext4", "/dev/sda1", None, "one") != identify("b", "ext4", "/dev/sda1", None, "one")
-    assert identify("a", "nfs4", "filer:/m", None, "one") == identify("b", "nfs4", "filer:/m", None, "two")
-    assert identify("a", "nfs4", "filer:/m", False, "one") != identify("b", "nfs4", "filer:/m", False, "one")
-    assert identify("a", "ext4", "/dev/sda1", True, "one") == identify("b", "xfs", "/dev/sdb", True, "one")
+    nfs = {"fstype": "nfs4", "source": "filer:/m"}
+    assert rounds.storage("a", said()) != rounds.storage("b", said())
+    assert rounds.storage("a", said(**nfs)) == rounds.storage("b", said(**nfs, site="two"))
+    assert rounds.storage("a", said(**nfs, shared=False)) != rounds.storage("b", said(**nfs, shared=False))
+    assert rounds.storage("a", said(shared=True)) == rounds.storage("b", said(shared=True, fstype="xfs"))
 
 
-def test_what_one_node_does() -> None:
-    places = [node("a"), node("b"), node("c", needs=False)]
-    assert weights_rounds.todo(places, 0, "a") == ("fetch", None, True)
-    assert weights_rounds.todo(places, 0, "b") == ("nothing", None, True)
-    places[0] = replace(places[0], has=True)
-    assert weights_rounds.todo(places, 0, "b") == ("take", "a", True)
-    places[1] = replace(places[1], has=True)
-    assert weights_rounds.todo(places, 0, "c") == ("nothing", None, False)
+def test_a_round_as_the_role_asks_for_it() -> None:
+    words = {"needs": True, "gives": True, "refused": False}
+    nodes = {"a": said(has=True, **words), "b": said(has=False, **words), "c": said(has=False, **words)}
+    assert rounds.weights_round(nodes, 3) == {"turn": 3, "fetch": [], "take": {"b": "a"}, "takers": ["b", "c"]}
+
+
+def test_who_may_take_is_made_ready_and_nobody_else() -> None:
+    alone, shared = node("a"), [node(name, site="two", storage="nfs4 filer:/m") for name in "bc"]
+    assert rounds.takers([alone, *shared]) == []
+    assert rounds.takers([alone, node("d", has=True)]) == ["a"]
+
+
+def test_one_node_converts_for_all_of_a_storage() -> None:
+    nodes = {
+        "a": None,
+        "b": said(shared=True, target="x"),
+        "c": said(shared=True, target="x"),
+        "d": said(shared=True, target="y"),
+        "e": said(target="x"),
+    }
+    assert {name: rounds.weights_writer(nodes, name) for name in "bcde"} == {"b": "b", "c": "b", "d": "d", "e": "e"}
 
 
 def test_a_broken_giver_is_not_asked_twice_in_a_row() -> None:
-    places = [node("a", has=True), node("b", has=True), node("c")]
-    assert [weights_rounds.pairs(places, turn)["c"] for turn in range(3)] == ["a", "b", "a"]
+    nodes = [node("a", has=True), node("b", has=True), node("c")]
+    assert [rounds.pairs(nodes, turn)["c"] for turn in range(3)] == ["a", "b", "a"]
 
 
 def test_the_file_system_of_a_path() -> None:
@@ -95,9 +135,9 @@ def test_the_file_system_of_a_path() -> None:
         "40 22 0:40 / /data rw shared:1 - nfs4 filer:/data rw\n"
         "41 22 0:41 / /data\\040two rw - xfs /dev/sdb rw\n"
     )
-    assert weights_rounds.mounted(text, "/data/models") == ("nfs4", "filer:/data")
-    assert weights_rounds.mounted(text, "/data two/models") == ("xfs", "/dev/sdb")
-    assert weights_rounds.mounted(text, "/database") == ("ext4", "/dev/sda1")
+    assert weights_folders.mounted(text, "/data/models") == ("nfs4", "filer:/data")
+    assert weights_folders.mounted(text, "/data two/models") == ("xfs", "/dev/sdb")
+    assert weights_folders.mounted(text, "/database") == ("ext4", "/dev/sda1")
 
 
 @given(
@@ -106,10 +146,10 @@ def test_the_file_system_of_a_path() -> None:
     )
 )
 def test_whoever_needs_it_gets_it(wishes: list[tuple[str, str, bool, bool]]) -> None:
-    places = [
-        Place(f"n{number}", site, f"{site}{storage}" if storage else f"node{number}", has=has, needs=needs)
+    nodes = [
+        node(f"n{number}", has, needs, site, f"{site}{storage}" if storage else "")
         for number, (site, storage, has, needs) in enumerate(wishes)
     ]
-    after, _ = play(places)
-    full = {place.storage for place in after if place.has}
-    assert all(place.storage in full for place in after if place.needs)
+    after, _ = play(nodes)
+    full = {node.storage for node in after if node.has}
+    assert all(node.storage in full for node in after if node.needs)

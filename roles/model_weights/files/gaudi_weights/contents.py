@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fp8_convert
 
-from .model import Refusal
+from .model import Refusal, listed
 
 INDEX = ".safetensors.index.json"
 # Intel Neural Compressor writes three files for each rank r of N: <stem>_r_N.json, .npz and _mod_list.json.
@@ -62,10 +62,3 @@ def check_measurements(names: Iterable[str], cards: int) -> None:
                 f"tensor parallel size {cards} needs {len(wanted)} measurement files, and the source lacks "
                 f"{listed(missing)}; use another repository or revision"
             )
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names for a sentence: three of them, and how many more."""
-    ordered = sorted(names)
-    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-    return ", ".join(ordered[:3]) + more

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -15,12 +12,12 @@ from typing import Any, TypeVar
 
 from . import contents, manifest, record
 from .hubs import connect, pool_for
-from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose
+from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose, listed
 from .progress import Progress
 from .record import Entry, Manifest
 from .request import Request, Source
+from .staging import check_room, only_one, publish, standing
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
-from .units import human_bytes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,69 +28,9 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def standing(wish: Request) -> Manifest | None:
-    """The finished model at the target, None when there is nothing yet.
-
-    Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.
-    """
-    target = wish.target
-    if wish.mounted_on is not None and not wish.mounted_on.is_mount():
-        raise Refusal(f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it")
-    if target.is_symlink() or target.is_mount():
-        raise Refusal(f"{target} is a symbolic link or a mount point; name a plain folder on the weights' file system")
-    done = manifest.load(target)
-    if done is None and target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise Refusal(
-            f"{target} exists and has no record of this program, so it is somebody's own and is not touched. Move it "
-            "away, or serve it as it is"
-        )
-    if done is not None and done.revision not in wanted_revisions(wish, done):
-        raise Refusal(
-            f"{target} holds revision {done.revision} of {done.repository}, and another one is asked for. Remove it "
-            f"first: playbooks/weights.yml -e remove={target.name}"
-        )
-    return done
-
-
-def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
-    """Commits that are accepted; a branch accepts what is there, since nobody said what it should be.
-
-    The source it came from decides, if it is still one: others call the same content by other commits.
-    """
-    same = [source for source in wish.sources if source.name == done.source] or list(wish.sources)
-    return {source.revision if source.pinned else done.revision for source in same}
-
-
 def revision_of(source: Source, done: Manifest) -> str:
     """The revision to repair from: the recorded one where it means something, the source's own elsewhere."""
     return done.revision if source.repository == done.repository and not source.pinned else source.revision
-
-
-@contextlib.contextmanager
-def only_one(wish: Request) -> Iterator[None]:
-    """Hold the lock of this model; a second fetch of it is refused."""
-    lock = wish.staging / record.LOCK
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Refusal(f"{wish.target} is being fetched already, here or on a node that shares it") from error
-        yield
-
-
-def check_room(wish: Request, missing: int) -> None:
-    """Refuse before the first byte when what is missing, the conversion's copy and the reserve do not fit."""
-    room = os.statvfs(wish.staging)
-    free = room.f_bavail * room.f_frsize
-    needed = missing + wish.extra_room + wish.reserve
-    if needed > free:
-        raise Refusal(
-            f"{wish.target} needs {human_bytes(missing)} for what is still missing, {human_bytes(wish.extra_room)} for "
-            f"a conversion's copy and {human_bytes(wish.reserve)} in reserve, {human_bytes(needed)} in all; "
-            f"{human_bytes(free)} are free on its file system. Make room for {human_bytes(needed - free)} more, or set "
-            "another gaudi_weights_root"
-        )
 
 
 def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: Stop) -> list[Result]:
@@ -164,23 +101,6 @@ class Fetch:
         return Manifest(self.source.name, self.source.repository, self.hub.revision, now(), ordered)
 
 
-def publish(wish: Request, made: Manifest) -> None:
-    """Make the staging folder the model, in one rename."""
-    wanted = {file.name for file in made.files}
-    shutil.rmtree(wish.staging / record.SCRATCH, ignore_errors=True)
-    for path in wish.staging.rglob("*"):
-        name = path.relative_to(wish.staging).as_posix()
-        if not path.is_dir() and name not in wanted and not name.startswith(record.FOLDER + "/"):
-            path.unlink()  # of an earlier listing, such as a branch that has moved
-    manifest.write(wish.staging / record.MANIFEST, made.render())
-    (wish.staging / record.ARRIVED).unlink(missing_ok=True)
-    for folder in [wish.staging, *(path for path in wish.staging.rglob("*") if path.is_dir())]:
-        manifest.fsync_folder(folder)
-    wish.staging.rename(wish.target)
-    manifest.fsync_folder(wish.target.parent)
-    (wish.target / record.LOCK).unlink()
-
-
 def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> list[str]:
     """Names of files whose bytes are not the recorded ones: reads everything, and records when and the outcome."""
     wrong = set(manifest.wrong_sizes(wish.target, done))
@@ -207,9 +127,7 @@ def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
     recorded = {file.name: file for file in done.files}
     files = [file for file in fetch.hub.files() if file.name in wrong]
     if len(files) < len(wrong):
-        raise SourceFailure(
-            f"{fetch.source.name} no longer has {contents.listed(set(wrong) - {f.name for f in files})}"
-        )
+        raise SourceFailure(f"{fetch.source.name} no longer has {listed(set(wrong) - {f.name for f in files})}")
     # The record says what the file must be, whatever the source says today.
     files = [RemoteFile(file.name, recorded[file.name].size, recorded[file.name].sha256) for file in files]
     missing = sum(file.size for file in files)

@@ -30,6 +30,13 @@ class SourceFailure(Exception):
         self.waited = waited
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence: three of them, and how many more."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return ", ".join(ordered[:3]) + more
+
+
 class Stopped(Exception):
     """Somebody asked this program to end, or another thread has failed."""
 

@@ -1,0 +1,128 @@
+"""Say who fetches a folder of weights from outside, and who takes it from whom: N nodes cost about log N rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Types of file systems that nodes share, as the kernel names them.
+SHARED_TYPES = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "fuse.ceph", "gpfs", "beegfs", "glusterfs", "fuse.glusterfs")
+)
+# Nodes of a site that are refused from outside before the site gives up: one may have a fault of its own, and a hub
+# that is away makes each of them wait.
+TRIES_OUTSIDE = 2
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the play, and one folder of weights.
+
+    site: nodes of one reach each other; storage: what its weights root is on, the same for nodes that share it; has:
+    the folder is whole there; needs: it is asked for there; gives: others can take it there; refused: it tried to
+    fetch it from outside, in vain.
+    """
+
+    name: str
+    site: str
+    storage: str
+    has: bool
+    needs: bool
+    gives: bool
+    refused: bool = False
+
+
+def storage(name: str, said: Mapping[str, Any]) -> str:
+    """Tell the storage of a node's weights root from others'; ``shared`` is the inventory's word, None without one."""
+    if said["shared"]:
+        return f"site {said['site']}"
+    if said["shared"] is None and said["fstype"] in SHARED_TYPES:
+        return f"{said['fstype']} {said['source']}"
+    return f"node {name}"
+
+
+def node(name: str, said: Mapping[str, Any]) -> Node:
+    """A node from what it said of itself."""
+    flags = {key: bool(said[key]) for key in ("has", "needs", "gives", "refused")}
+    return Node(name, str(said["site"]), storage(name, said), **flags)
+
+
+def writers(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes that would write: of each storage that needs the folder and lacks it, the first by name."""
+    nodes = sorted(nodes, key=lambda node: node.name)
+    full = {node.storage for node in nodes if node.has}
+    chosen: dict[str, Node] = {}
+    for node in nodes:
+        if node.needs and node.storage not in full:
+            chosen.setdefault(node.storage, node)
+    return list(chosen.values())
+
+
+def givers(nodes: Iterable[Node], site: str) -> list[str]:
+    """Who gives at a site: one of each storage, since two that read the same disk give no more than one."""
+    chosen: dict[str, str] = {}
+    for node in sorted(nodes, key=lambda node: node.name):
+        if node.site == site and node.has and node.gives:
+            chosen.setdefault(node.storage, node.name)
+    return sorted(chosen.values())
+
+
+def fetchers(nodes: Iterable[Node]) -> list[str]:
+    """Who fetches from outside: the first writer of each site where nobody gives the folder."""
+    nodes = list(nodes)
+    chosen: dict[str, str] = {}
+    for node in writers(node for node in nodes if not node.refused):
+        tried = sum(other.refused for other in nodes if other.site == node.site)
+        if tried < TRIES_OUTSIDE and not givers(nodes, node.site):
+            chosen.setdefault(node.site, node.name)
+    return sorted(chosen.values())
+
+
+def pairs(nodes: Iterable[Node], turn: int) -> dict[str, str]:
+    """Who takes from whom, each giver serving one, so that those who have the folder double every round.
+
+    With every turn the givers move on by one, so that nobody asks a broken one twice in a row.
+    """
+    nodes = list(nodes)
+    taken: dict[str, str] = {}
+    for site in sorted({node.site for node in nodes}):
+        giving = givers(nodes, site)
+        taking = [node.name for node in writers(nodes) if node.site == site]
+        moved = turn % len(giving) if giving else 0
+        taken.update(zip(taking, giving[moved:] + giving[:moved], strict=False))
+    return taken
+
+
+def takers(nodes: Iterable[Node]) -> list[str]:
+    """Who may come to take it from another node: the writers of sites that have more than one storage."""
+    nodes = list(nodes)
+    storages = {site: {node.storage for node in nodes if node.site == site} for site in {node.site for node in nodes}}
+    return [node.name for node in writers(nodes) if len(storages[node.site]) > 1]
+
+
+def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str, Any]:
+    """One round from what each node said: its number, who fetches, takers with their givers, and who may yet take.
+
+    A node says site, shared (true, false or none), fstype, source, has, needs, gives and refused.
+    """
+    nodes = [node(name, words) for name, words in said.items()]
+    return {"turn": turn, "fetch": fetchers(nodes), "take": pairs(nodes, turn), "takers": takers(nodes)}
+
+
+def weights_writer(said: Mapping[str, Mapping[str, Any] | None], name: str) -> str:
+    """The node that makes ``target`` for all nodes of one storage: the first by name; None is a node without a wish."""
+
+    def place(other: str) -> tuple[str, str] | None:
+        words = said[other]
+        return (storage(other, words), str(words["target"])) if words else None
+
+    return min(other for other in said if place(other) == place(name))
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Name the filters."""
+        return {"weights_round": weights_round, "weights_writer": weights_writer}

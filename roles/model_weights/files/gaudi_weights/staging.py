@@ -1,0 +1,95 @@
+"""The folder beside the target: one writer, room for what is missing, and the rename that publishes it.
+
+Python 3.9 and its standard library: nodes that take weights from other nodes have nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+
+from . import manifest, record
+from .model import Refusal
+from .record import Manifest
+from .request import Request
+from .units import human_bytes
+
+
+def standing(wish: Request) -> Manifest | None:
+    """The finished model at the target, None when there is nothing yet.
+
+    Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.
+    """
+    target = wish.target
+    if wish.mounted_on is not None and not wish.mounted_on.is_mount():
+        raise Refusal(f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it")
+    if target.is_symlink() or target.is_mount():
+        raise Refusal(f"{target} is a symbolic link or a mount point; name a plain folder on the weights' file system")
+    done = manifest.load(target)
+    if done is None and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise Refusal(
+            f"{target} exists and has no record of this program, so it is somebody's own and is not touched. Move it "
+            "away, or serve it as it is"
+        )
+    if done is not None and done.revision not in wanted_revisions(wish, done):
+        raise Refusal(
+            f"{target} holds revision {done.revision} of {done.repository}, and another one is asked for. Remove it "
+            f"first: playbooks/weights.yml -e remove={target.name}"
+        )
+    return done
+
+
+def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
+    """Commits that are accepted; a branch accepts what is there, since nobody said what it should be.
+
+    The source it came from decides, if it is still one: others call the same content by other commits.
+    """
+    same = [source for source in wish.sources if source.name == done.source] or list(wish.sources)
+    return {source.revision if source.pinned else done.revision for source in same}
+
+
+@contextlib.contextmanager
+def only_one(wish: Request) -> Iterator[None]:
+    """Hold the lock of this model; a second fetch of it is refused."""
+    lock = wish.staging / record.LOCK
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refusal(f"{wish.target} is being fetched already, here or on a node that shares it") from error
+        yield
+
+
+def check_room(wish: Request, missing: int) -> None:
+    """Refuse before the first byte when what is missing, the conversion's copy and the reserve do not fit."""
+    room = os.statvfs(wish.staging)
+    free = room.f_bavail * room.f_frsize
+    needed = missing + wish.extra_room + wish.reserve
+    if needed > free:
+        raise Refusal(
+            f"{wish.target} needs {human_bytes(missing)} for what is still missing, {human_bytes(wish.extra_room)} for "
+            f"a conversion's copy and {human_bytes(wish.reserve)} in reserve, {human_bytes(needed)} in all; "
+            f"{human_bytes(free)} are free on its file system. Make room for {human_bytes(needed - free)} more, or set "
+            "another gaudi_weights_root"
+        )
+
+
+def publish(wish: Request, made: Manifest) -> None:
+    """Make the staging folder the model, in one rename."""
+    wanted = {file.name for file in made.files}
+    shutil.rmtree(wish.staging / record.SCRATCH, ignore_errors=True)
+    for path in wish.staging.rglob("*"):
+        name = path.relative_to(wish.staging).as_posix()
+        if not path.is_dir() and name not in wanted and not name.startswith(record.FOLDER + "/"):
+            path.unlink()  # of an earlier listing, such as a branch that has moved
+    manifest.write(wish.staging / record.MANIFEST, made.render())
+    (wish.staging / record.ARRIVED).unlink(missing_ok=True)
+    for folder in [wish.staging, *(path for path in wish.staging.rglob("*") if path.is_dir())]:
+        manifest.fsync_folder(folder)
+    wish.staging.rename(wish.target)
+    manifest.fsync_folder(wish.target.parent)
+    (wish.target / record.LOCK).unlink()

@@ -1,0 +1,198 @@
+"""Taking a folder from another node: what is checked, what is refused, what continues.
+
+A small program stands in for rsync here, so that it can misbehave; real rsync between nodes is in molecule/fanout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gaudi_weights import fetch, manifest, take
+from gaudi_weights.model import Refusal, Stop
+from gaudi_weights.progress import Progress
+
+from simulator.hub.server import Hub
+from tests.unit.weights.models import SERVED, source, wish
+
+FILES = Path(__file__).parents[3] / "roles" / "model_weights" / "files"
+FIRST = "model-00001-of-00003.safetensors"
+
+# Copies what it is asked for out of the folder GIVEN, and does to it what WRONG says.
+RSYNC = """#!{python}
+import os, shutil, sys, time
+from pathlib import Path
+staging, address = Path(sys.argv[-1]), sys.argv[-2]
+assert address == "rsync://taker@10.0.0.7:8730/Small-Model/", address
+assert Path(next(a for a in sys.argv if a.startswith("--password-file=")).partition("=")[2]).read_text() == "secret"
+names = [name for name in sys.stdin.read().split(chr(0)) if name]
+exec(os.environ.get("WRONG", ""))
+for name in names:
+    (staging / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(Path(os.environ["GIVEN"]) / name, staging / name)
+exec(os.environ.get("WRONG_AFTER", ""))
+"""
+
+Ask = Callable[..., Path]
+
+
+@pytest.fixture
+def given(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished folder on another node, and a program named rsync that copies out of it."""
+    made = wish(tmp_path / "giver", source(hub))
+    fetch.fetch(made, progress, stop)
+    program = tmp_path / "bin" / "rsync"
+    program.parent.mkdir()
+    program.write_text(RSYNC.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("GIVEN", str(made.target))
+    return made.target
+
+
+@pytest.fixture
+def ask(given: Path, tmp_path: Path) -> Ask:
+    """A request as the role writes it; arguments replace what it says."""
+
+    def write(**more: Any) -> Path:
+        (tmp_path / "token").write_text("secret")
+        (tmp_path / "node").mkdir(exist_ok=True)
+        content = {
+            "giver": "gaudi-01",
+            "address": "rsync://taker@10.0.0.7:8730/Small-Model/",
+            "password_file": str(tmp_path / "token"),
+            "target": str(tmp_path / "node" / "Small-Model"),
+            "manifest": json.loads((given / ".gaudi-serving/manifest.json").read_text()),
+            "mounted_on": "",
+            "reserve": 0,
+            "extra_room": 0,
+        }
+        path = tmp_path / "take.json"
+        path.write_text(json.dumps({**content, **more}))
+        return path
+
+    return write
+
+
+def run(request: Path) -> dict[str, Any]:
+    asked, giver, made = take.load(request)
+    return take.take(asked, giver, made, Progress(None))
+
+
+def test_it_arrives_whole_with_the_givers_record(ask: Ask, given: Path, tmp_path: Path) -> None:
+    result = run(ask())
+    target = tmp_path / "node" / "Small-Model"
+    assert manifest.load(target) == manifest.load(given)
+    assert all((target / name).read_bytes() == (given / name).read_bytes() for name in SERVED)
+    assert result["received"] == result["bytes"] > 0
+    assert not target.with_name("Small-Model.partial").exists()
+    assert run(ask())["received"] == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        f"(staging / {FIRST!r}).write_bytes(b'x' * (staging / {FIRST!r}).stat().st_size)",
+        f"os.truncate(staging / {FIRST!r}, 5)",
+        f"(staging / {FIRST!r}).unlink()",
+        f"(staging / {FIRST!r}).unlink(); (staging / {FIRST!r}).symlink_to(os.environ['GIVEN'] + '/{FIRST}')",
+    ],
+)
+def test_what_is_not_as_recorded_is_named_and_brought_again(
+    wrong: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRONG_AFTER", wrong)
+    with pytest.raises(Refusal, match=rf"^gaudi-01 gave 1 files of Small-Model .*{FIRST}\. playbooks/verify_weights"):
+        run(ask())
+    assert not (tmp_path / "node" / "Small-Model").exists()
+    monkeypatch.delenv("WRONG_AFTER")
+    assert run(ask())["bytes"] > 0
+
+
+def test_a_giver_that_goes_away_is_named_and_what_came_is_kept(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = (
+        f"shutil.copy2(Path(os.environ['GIVEN']) / {FIRST!r}, staging / {FIRST!r});"
+        "print('rsync error: timeout waiting for daemon connection', file=sys.stderr); sys.exit(35)"
+    )
+    monkeypatch.setenv("WRONG", gone)
+    said = r"gaudi-01 did not give Small-Model \(rsync, status 35: rsync error: timeout .* each other at 10.0.0.7:8730"
+    with pytest.raises(Refusal, match=said):
+        run(ask())
+    monkeypatch.delenv("WRONG")
+    result = run(ask())
+    assert result["bytes"] - result["received"] == (tmp_path / "node" / "Small-Model" / FIRST).stat().st_size
+
+
+def test_what_was_read_once_is_not_read_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WRONG_AFTER", f"(staging / {FIRST!r}).unlink()")
+    with pytest.raises(Refusal):
+        run(ask())
+    monkeypatch.delenv("WRONG_AFTER")
+    read: list[str] = []
+    real = manifest.sha256_of
+
+    def reading(path: Path, advance: Callable[[int], None]) -> str:
+        read.append(path.name)
+        return real(path, advance)
+
+    monkeypatch.setattr(manifest, "sha256_of", reading)
+    run(ask())
+    assert read == [FIRST]
+
+
+def test_somebodys_own_folder_is_left_alone(ask: Ask, tmp_path: Path) -> None:
+    own = tmp_path / "node" / "Small-Model"
+    own.mkdir(parents=True)
+    (own / "thesis.txt").write_text("mine")
+    with pytest.raises(Refusal, match="somebody's own"):
+        run(ask())
+    assert [path.name for path in own.iterdir()] == ["thesis.txt"]
+
+
+def test_another_revision_is_not_replaced(ask: Ask, given: Path) -> None:
+    run(ask())
+    other = json.loads((given / ".gaudi-serving/manifest.json").read_text()) | {"revision": "f" * 40}
+    with pytest.raises(Refusal, match="another one is asked for"):
+        run(ask(manifest=other))
+
+
+def test_room_is_looked_at_before_the_first_byte(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WRONG", "raise SystemExit('rsync was started')")
+    with pytest.raises(Refusal, match=r"Make room for .* more"):
+        run(ask(reserve=10**18))
+    assert not (tmp_path / "node" / "Small-Model").exists()
+
+
+def test_an_unmounted_file_system_is_not_written_to(ask: Ask, tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="is not mounted"):
+        run(ask(mounted_on=str(tmp_path)))
+    assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_a_record_cannot_name_files_outside_the_folder(ask: Ask, given: Path) -> None:
+    record = json.loads((given / ".gaudi-serving/manifest.json").read_text())
+    record["files"][0]["name"] = "../outside"
+    with pytest.raises(Refusal, match="leaves the folder"):
+        take.load(ask(manifest=record))
+
+
+def test_as_a_program_it_needs_nothing_but_the_standard_library(ask: Ask, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    environment = {**os.environ, "PYTHONPATH": str(FILES), "GAUDI_JOB_RESULT": str(result)}
+    command = [sys.executable, "-S", "-m", "gaudi_weights.take"]
+    done = subprocess.run([*command, str(ask())], env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == json.loads(result.read_text())
+    refused = subprocess.run(
+        [*command, str(tmp_path / "none.json")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 1
+    assert "none.json cannot be read" in refused.stderr
+    assert "Traceback" not in refused.stderr
