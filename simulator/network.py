@@ -15,17 +15,21 @@ ADDRESS = "127.0.0.1"
 
 def ensure(client: DockerClient, scope: Scope) -> None:
     """Make sure the scope has its network; refuse a scope that another checkout has up on this engine."""
-    found = client.networks.list(names=[f"^{scope.prefix}$"])
-    if not found:
+    if not refuse_others(client, scope):
         client.networks.create(scope.prefix, driver="bridge", labels=scope.labels)
-        return
-    owner = found[0].attrs["Labels"][CHECKOUT]
+
+
+def refuse_others(client: DockerClient, scope: Scope) -> bool:
+    """Refuse a scope that another checkout has up on this engine; tell whether this one has it up."""
+    found = client.networks.list(names=[f"^{scope.prefix}$"])
+    owner = found[0].attrs["Labels"][CHECKOUT] if found else str(ROOT)
     if owner != str(ROOT):
         raise SimulatorError(
             f"Another checkout ({owner}) has the simulated nodes of scope {scope.name} up on this "
             "Docker engine. Take them down there (make demo-clean), or choose another scope here: "
             "GAUDI_SIMULATOR_SCOPE=mine make demo."
         )
+    return bool(found)
 
 
 def remove(client: DockerClient, scope: Scope) -> None:

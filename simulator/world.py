@@ -42,7 +42,8 @@ def up(
 
 
 def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:
-    """Remove a scope's nodes; with the last of them, its vault, hub, index and network."""
+    """Remove a scope's nodes; with the last of them, its vault, hub, index and network. Not another checkout's."""
+    network.refuse_others(client, scope)
     removed = nodes.down(client, scope, names)
     if not nodes.containers(client, scope):
         vault.remove(client, scope)

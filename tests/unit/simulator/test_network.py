@@ -1,0 +1,47 @@
+"""Two checkouts on one engine keep their hands off each other's nodes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from simulator import network, world
+from simulator.settings import CHECKOUT, ROOT, Scope, SimulatorError
+
+
+class Networks:
+    """The engine's networks, with one that a checkout has made; None for none. Anything else is refused loudly."""
+
+    def __init__(self, owner: str | None) -> None:
+        self.found = [] if owner is None else [SimpleNamespace(attrs={"Labels": {CHECKOUT: owner}})]
+        self.made: list[str] = []
+
+    def list(self, names: list[str]) -> list[Any]:
+        return self.found
+
+    def create(self, name: str, **_: object) -> None:
+        self.made.append(name)
+
+
+def engine(owner: str | None) -> Any:
+    return SimpleNamespace(networks=Networks(owner))
+
+
+def test_another_checkouts_nodes_are_neither_joined_nor_removed() -> None:
+    others = engine("/srv/other")
+    with pytest.raises(SimulatorError, match=r"Another checkout \(/srv/other\) has the simulated nodes of scope demo"):
+        network.ensure(others, Scope())
+    # It has nothing but networks: a removal that looked further would fail with another error.
+    with pytest.raises(SimulatorError, match="Another checkout"):
+        world.down(others, Scope())
+    assert others.networks.made == []
+
+
+def test_a_network_is_made_once() -> None:
+    fresh, own = engine(None), engine(str(ROOT))
+    network.ensure(fresh, Scope())
+    network.ensure(own, Scope())
+    assert fresh.networks.made == [Scope().prefix]
+    assert own.networks.made == []
