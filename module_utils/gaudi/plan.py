@@ -26,13 +26,14 @@ from .plan_limits import (
     check_kv_cache,
     check_lengths,
     check_missing,
+    check_quantization,
     check_supported,
     fabric_warning,
     inputs_of,
     scale_once,
 )
 from .plan_memory import memory_part
-from .plan_model import ModelFacts, facts, thinking_parser
+from .plan_model import DTYPE_METHODS, ModelFacts, facts, thinking_parser
 from .plan_network import network, read_addresses
 from .plan_positions import overrides_in
 from .plan_weights import Weights
@@ -73,7 +74,8 @@ def plan(
     """
     draft = Draft(origin_of(release))
     card_type = cards.get(_card_name(node.topology))
-    asked = frozenset(name for name, value in check_options(request).items() if value is not None)
+    said = options_in_arguments(check_options(request))
+    asked = frozenset(name for name, value in said.items() if value is not None)
     wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
     wanted = _options_in_environment(wanted, release)
     if wanted.modules == ALL:
@@ -101,6 +103,7 @@ def plan(
         cards=len(chosen),
         profile_name=f"serve_{model.name}_{dtype}_{chosen[0].name}",
     )
+    check_quantization(wish)
     check_missing(weights, weights_path, label)
     check_fp8(wish, entry, weights, card_type, label)
     check_block_size(wish, draft)
@@ -118,7 +121,7 @@ def plan(
     if release.rules == "1.21":
         partial_warmup(draft, wish)
     join_arguments(draft, wanted.extra_args, surface)
-    check_lengths(lengths, wanted, model, draft)
+    check_lengths(lengths, wish, draft)
     check_environment(draft, surface)
     check_kv_cache(draft, wish)
 
@@ -379,13 +382,20 @@ def _dtype(request: Request, release: ReleaseEntry, model: ModelFacts) -> tuple[
         if request.dtype not in (None, "fp8", "bfloat16"):
             raise Refusal(f"quantization_config means FP8, but dtype is {request.dtype}. Leave one of the two out.")
         return "fp8", request.quantization_config
-    dtype = request.dtype or str(release.constants.get("dtype", "bfloat16"))
+    dtype = request.dtype or _dtype_of_weights(model) or str(release.constants.get("dtype", "bfloat16"))
     if dtype != "fp8":
-        return ("auto" if request.dtype is None and model.stored_fp8 else dtype), None
+        return dtype, None
     template = release.constants.get("quantization_config")
     if not template:
         raise Refusal(f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16 or another release.")
     return "fp8", str(template).format(name=model.name.lower(), fork=release.fork_directory)
+
+
+def _dtype_of_weights(model: ModelFacts) -> str | None:
+    """The data type of quantised weights where none is asked for; None where the release's own counts."""
+    if model.stored_fp8:
+        return "auto"
+    return model.quant_method if model.quant_method in DTYPE_METHODS else None
 
 
 def _listen(draft: Draft, wish: Wish, node: Node, label: str) -> dict[str, Any]:

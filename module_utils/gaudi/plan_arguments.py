@@ -16,6 +16,16 @@ OWNED = {
     "--port": "port",
     "--tensor-parallel-size": "tensor_parallel_size",
     "-tp": "tensor_parallel_size",
+    # An instance is as many cards as its tensor parallel size, and one engine; a second copy is a second instance.
+    "--pipeline-parallel-size": "tensor_parallel_size",
+    "-pp": "tensor_parallel_size",
+    "--data-parallel-size": "tensor_parallel_size",
+    "-dp": "tensor_parallel_size",
+    "--data-parallel-size-local": "tensor_parallel_size",
+    "-dpl": "tensor_parallel_size",
+    "--data-parallel-start-rank": "tensor_parallel_size",
+    "--data-parallel-address": "node_address",
+    "-dpa": "node_address",
     "--max-model-len": "max_model_len",
     "--max-num-seqs": "max_num_seqs",
     "--max-num-batched-tokens": "max_num_batched_tokens",
@@ -24,7 +34,38 @@ OWNED = {
     "--gpu-memory-utilization": "gpu_memory_utilization",
     "--block-size": "block_size",
     "--dtype": "dtype",
+    "--quantization": "dtype or quantization_config",
+    "-q": "dtype or quantization_config",
 }
+
+# Nothing to choose: another engine than these cards', or a process that is no server.
+FIXED = {
+    "--device": "hpu is the only device of these images",
+    "--headless": "an instance is one server",
+    "--api-server-count": "an instance is one server",
+    "-asc": "an instance is one server",
+}
+
+# Options that take no value, by how their names begin. A few take a word (true or false) as well.
+_FLAG = re.compile(
+    r"--(no|enable|disable|use|skip|return|guided-decoding-disable)-.*"
+    r"|--(allow-credentials|calculate-kv-scales|enforce-eager|fully-sharded-loras|multi-step-stream-outputs"
+    r"|ray-workers-use-nsight|speculative-disable-mqa-scorer|split-qkv|trust-remote-code"
+    r"|engine-use-ray|worker-use-ray)"
+)
+_WITH_WORD = (
+    "--disable-logprobs-during-spec-decoding",
+    "--enable-chunked-prefill",
+    "--multi-step-stream-outputs",
+    "--use-padding-aware-scheduling",
+)
+# Options whose value is a whole number, or any number.
+_WHOLE = re.compile(
+    r"--(seed|lora-extra-vocab-size|long-prefill-token-threshold|max-(cpu-loras|log-len|logprobs|loras|lora-rank)"
+    r"|max-(long-partial-prefills|num-partial-prefills|parallel-loading-workers|prompt-adapters|prompt-adapter-token)"
+    r"|num-(gpu-blocks-override|lookahead-slots|speculative-tokens)|prefill-chunk-size|tokenizer-pool-size)"
+)
+_NUMBER = re.compile(r"--(cpu-offload-gb|rope-theta|scheduler-delay-factor|swap-space)")
 
 # Arguments that are an option of a request and nothing else: given as arguments, they are read as that option.
 OPTIONS = {
@@ -100,7 +141,7 @@ class Surface:
 
 def is_option(token: str) -> bool:
     """Whether a token of a command line is an option rather than a value."""
-    return token.startswith("--") or bool(_SHORT.fullmatch(token))
+    return token.startswith("--") or bool(_SHORT.fullmatch(token.partition("=")[0]))
 
 
 def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
@@ -138,9 +179,7 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
     if extra and not is_option(extra[0]):
         raise Refusal(f"extra_args begins with {shown(extra[0])}, which is no option. Begin with one such as --seed.")
     replaced = set()
-    for token in extra:
-        if not is_option(token):
-            continue
+    for token, values in _grouped(extra):
         name = normal(token)
         if name in SECRETS:
             raise Refusal(
@@ -148,11 +187,42 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
             )
         if name in OWNED:
             raise Refusal(f"extra_args has {name}, which other values depend on. Use the option {OWNED[name]}.")
+        if name in FIXED:
+            raise Refusal(f"extra_args has {name}, but {FIXED[name]}. Leave it out.")
         surface.check_option(token)
+        _check_values(name, values)
         replaced.add(name)
     draft.arguments[:] = [entry for entry in draft.arguments if normal(entry[0]) not in replaced]
     for name in sorted(replaced):
         draft.note(f"arguments.{name}", None, "extra-args", "the request", {"extra_args": list(extra)})
+
+
+def _grouped(extra: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Options with the values that follow them, or stand behind their equals sign."""
+    groups: list[tuple[str, list[str]]] = []
+    for token in extra:
+        if is_option(token):
+            _, equals, value = token.partition("=")
+            groups.append((token, [value] if equals else []))
+        else:
+            groups[-1][1].append(token)
+    return groups
+
+
+def _check_values(name: str, values: Sequence[str]) -> None:
+    """Refuse what the server's parser would end with: a value too many, too few, or of another type."""
+    if _FLAG.fullmatch(name):
+        if values and name not in _WITH_WORD:
+            raise Refusal(f"extra_args has {name} with the value {shown(values[0])}, but it takes none. Remove it.")
+        return
+    if not values:
+        raise Refusal(f"extra_args has {name} without a value. Write it after the option.")
+    for pattern, word, read in ((_WHOLE, "a whole number", int), (_NUMBER, "a number", float)):
+        if pattern.fullmatch(name):
+            try:
+                read(values[0])
+            except ValueError:
+                raise Refusal(f"extra_args has {name} {shown(values[0])}, but it takes {word}.") from None
 
 
 def check_environment(draft: Draft, surface: Surface) -> None:

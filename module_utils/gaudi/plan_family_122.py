@@ -33,6 +33,10 @@ class Sizes:
 
     by_range: bool
     length: Value
+    # The length in whole blocks, as the buckets have it; the length itself may end earlier, with the model.
+    whole_blocks: int
+    # The length before it was rounded.
+    asked: int
     tokens: Value
     prefill: Value
     seqs: int
@@ -57,7 +61,7 @@ def plan_122(draft: Draft, wish: Wish) -> Lengths:
     limits(draft, wish)
     knobs(draft, wish)
     _arguments(draft, wish, sizes)
-    return Lengths(sizes.length.result, sizes.tokens.result, sizes.seqs, sizes.prefill.result)
+    return Lengths(sizes.length.result, sizes.tokens.result, sizes.seqs, sizes.prefill.result, sizes.asked)
 
 
 def _sizes(draft: Draft, wish: Wish) -> Sizes:
@@ -70,17 +74,19 @@ def _sizes(draft: Draft, wish: Wish) -> Sizes:
         inputs, outputs = wish.ranges
         shortest = inputs[0]
         spoken = f"in{inputs[0]}-{inputs[1]}_out{outputs[0]}-{outputs[1]}"
+        asked = request.max_model_len or inputs[1] + outputs[1]
         length = rules.model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
         if request.max_model_len is not None:
-            length = rules.model_len_to_blocks(max_model_len=request.max_model_len, block_size=block)
+            length = rules.model_len_to_blocks(max_model_len=asked, block_size=block)
         rules.check_ranges(length.result, inputs, outputs, wish.ranged, draft)
     else:
         shortest, asked = block, wish.pick("max_model_len").result
         spoken = f"len{asked}"
         length = rules.model_len_to_blocks(max_model_len=asked, block_size=block)
+    whole_blocks, positions = length.result, wish.model.positions.longest
     tokens = wish.said("max_num_batched_tokens")
     if tokens.result is None:
-        tokens = rules.batched_tokens_from_length(max_model_len=length.result, preferred=preferred, block_size=block)
+        tokens = rules.batched_tokens_from_length(max_model_len=whole_blocks, preferred=preferred, block_size=block)
     prefill_asked = wish.pick("max_num_prefill_seqs").result
     if prefill_asked:
         prefill = rules.prefill_seqs_within_seqs(max_num_prefill_seqs=prefill_asked, max_num_seqs=seqs)
@@ -89,7 +95,9 @@ def _sizes(draft: Draft, wish: Wish) -> Sizes:
     else:
         prefill = rules.prefill_seqs_auto(preferred=preferred, input_min=shortest, block_size=block, max_num_seqs=seqs)
     length = length if foreign is None else borrowed(length, foreign)
-    return Sizes(by_range, length, tokens, prefill, seqs, spoken, foreign)
+    if positions is not None and asked <= positions < whole_blocks:
+        length = rules.model_len_of_model(whole_blocks=whole_blocks, positions=positions)
+    return Sizes(by_range, length, whole_blocks, asked, tokens, prefill, seqs, spoken, foreign)
 
 
 def _environment(draft: Draft, wish: Wish, sizes: Sizes) -> None:
@@ -138,7 +146,7 @@ def _buckets_by_range(draft: Draft, wish: Wish, sizes: Sizes) -> None:
 
 def _buckets_by_length(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     """The later branch's rule."""
-    block, length = wish.block_size, sizes.length.result
+    block, length = wish.block_size, sizes.whole_blocks
     one, one_block = wish.script(1), rules.one_block(block_size=block)
     step = wish.script(wish.constant("decode_bs_step"))
     most = rules.decode_bs_max_length(max_num_seqs=sizes.seqs, step=step.result)

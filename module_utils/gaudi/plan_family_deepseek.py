@@ -16,12 +16,6 @@ PREFERRED_TOKENS = 2048
 def plan_deepseek(draft: Draft, wish: Wish) -> Lengths:
     """Fill the draft in the order of the branch's script."""
     length = wish.pick("max_model_len").result
-    longest = wish.constant("longest_model_len")
-    if length > longest:
-        raise Refusal(
-            f"max_model_len is {length}, but one node serves {longest} tokens at most with release {wish.release.name} "
-            f"(the script's own help). Lower it, or serve over two nodes."
-        )
     tokens = wish.said("max_num_batched_tokens")
     if tokens.result is None:
         tokens = rules.batched_tokens_equal_length(max_model_len=length)

@@ -10,7 +10,7 @@ from .checks import Refusal, shown
 from .placement import Card
 from .plan_arguments import Surface
 from .plan_family import WITHOUT_EFFECT
-from .plan_model import ModelFacts
+from .plan_model import DTYPE_METHODS, ModelFacts
 from .plan_weights import Weights
 from .plan_wish import Lengths, Wish
 from .request import Request
@@ -18,6 +18,9 @@ from .rules import Draft, given
 
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
 LARGE_FP8_PARAMETERS = 300 * 10**9
+
+# Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
+DEEPSEEK_ON_ONE_NODE = 32768
 
 # What the vendor recommends on these cards; its code calls the smaller sizes suboptimal (README_GAUDI.md).
 RECOMMENDED_BLOCK_SIZE = 128
@@ -48,8 +51,8 @@ def check_supported(
         refuse("quantization", "quantization_config is set")
     if request.kv_cache_dtype not in (None, "auto"):
         refuse("quantization", f"kv_cache_dtype is {request.kv_cache_dtype}")
-    if model.stored_fp8:
-        refuse("quantization", f"{model.name} is stored in FP8")
+    if model.quant_method is not None:
+        refuse("quantization", f"{model.name} is stored quantised ({model.quant_method})")
     if model.alibi:
         refuse("alibi", f"{model.name} uses attention with linear biases")
     for argument in request.extra_args:
@@ -74,6 +77,34 @@ def check_supported(
         )
     for gap in model.gaps:
         draft.warn(gap)
+
+
+def check_quantization(wish: Wish) -> None:
+    """Quantised weights need a method the release has, and the data type that goes with it.
+
+    A method that only the name tells is a guess: there the data type that was asked for counts.
+    """
+    model, method = wish.model, wish.model.quant_method
+    served = wish.release.constants.get("quantization_methods", ())
+    asked = wish.dtype if wish.dtype in DTYPE_METHODS else None
+    for seen, name in ((f"{model.name} is stored in {method}", method), (f"dtype is {asked}", asked)):
+        if name is not None and name not in served:
+            raise Refusal(
+                f"{seen}, but release {wish.release.name} serves {', '.join(served) or 'no quantised weights'}. "
+                f"Serve other weights, or use another release."
+            )
+    if model.known_from == "name":
+        return
+    if wish.dtype in DTYPE_METHODS and wish.dtype != method:
+        stored = f"as {method}" if method else "without quantisation"
+        raise Refusal(
+            f"dtype is {wish.dtype}, but {model.name} is stored {stored}. Leave dtype out: it follows the weights."
+        )
+    if method in DTYPE_METHODS and wish.dtype != method:
+        raise Refusal(
+            f"{model.name} is stored in {method}, but dtype is {wish.dtype}. Set dtype to {method}, or leave dtype and "
+            f"quantization_config out."
+        )
 
 
 def check_block_size(wish: Wish, draft: Draft) -> None:
@@ -126,13 +157,19 @@ def _or(numbers: Sequence[int]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def check_lengths(lengths: Lengths, request: Request, model: ModelFacts, draft: Draft) -> None:
+def check_lengths(lengths: Lengths, wish: Wish, draft: Draft) -> None:
     """What vLLM itself refuses, but only after minutes of loading."""
-    length, tokens = lengths.max_model_len, lengths.max_num_batched_tokens
+    length, tokens, model = lengths.max_model_len, lengths.max_num_batched_tokens, wish.model
+    most = _most_on_one_node(wish)
+    if length is not None and most is not None and length > most:
+        raise Refusal(
+            f"max_model_len is {lengths.spoken}, but one node serves {model.name} with {most} tokens at most (the help "
+            f"of the DeepSeek releases' own script). Lower it, or serve over two nodes."
+        )
     if length is not None and tokens is not None and tokens < length:
         raise Refusal(
-            f"max_num_batched_tokens is {tokens}, below max_model_len {length}: without chunked prefill the longest "
-            f"request must fit into one batch. Set max_num_batched_tokens to {length} at least."
+            f"max_num_batched_tokens is {tokens}, below max_model_len {lengths.spoken}: without chunked prefill the "
+            f"longest request must fit into one batch. Set max_num_batched_tokens to {length} at least."
         )
     if tokens is not None and tokens < lengths.max_num_seqs:
         raise Refusal(
@@ -144,26 +181,19 @@ def check_lengths(lengths: Lengths, request: Request, model: ModelFacts, draft: 
         draft.warn(f"{shown(model.name)} will not start: {positions.broken}.")
     if positions.longest is None or length is None or length <= positions.longest:
         return
-    if _asked_length(request, length) <= positions.longest:
-        draft.warn(
-            f"max_model_len {length} is rounded to whole blocks beyond the {positions.longest} positions of "
-            f"{model.name}; keep requests below that."
-        )
-        return
-    beyond = f"max_model_len is {length}, but {model.name} was made for {positions.longest} positions"
-    if request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
+    beyond = f"max_model_len is {lengths.spoken}, but {model.name} was made for {positions.longest} positions"
+    if wish.request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
         draft.warn(f"{beyond} ({positions.because}). VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it: answers may be nonsense.")
         return
     raise Refusal(f"{beyond} ({positions.because}). Lower max_model_len or the ranges.")
 
 
-def _asked_length(request: Request, length: int) -> int:
-    """The length before it was rounded to whole blocks."""
-    if request.max_model_len is not None:
-        return request.max_model_len
-    if request.input_range and request.output_range:
-        return request.input_range[1] + request.output_range[1]
-    return length
+def _most_on_one_node(wish: Wish) -> int | None:
+    """The longest request one node serves: a limit of the DeepSeek models, and of the releases made for them."""
+    if wish.model.kind == "deepseek-v3":
+        return DEEPSEEK_ON_ONE_NODE
+    most: int | None = wish.release.constants.get("longest_model_len")
+    return most
 
 
 def check_fp8(

@@ -122,7 +122,7 @@ def memory_part(
         if tokens < lengths.max_model_len:
             raise Refusal(
                 f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
-                f"request may have max_model_len {lengths.max_model_len}. Lower max_model_len, raise "
+                f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
                 f"gpu_memory_utilization, or use more cards."
             )
     worker = "habana_worker" if wish.release.rules == "vllm-defaults" else "hpu_worker"

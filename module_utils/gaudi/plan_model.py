@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -24,6 +25,8 @@ SHAPES = {
     ("qwen3_moe", 2048, 48): "qwen3-30b-a3b",
     ("qwen3_moe", 4096, 94): "qwen3-235b-a22b",
 }
+# Kinds of any size.
+TYPES = {"deepseek_v3": "deepseek-v3"}
 
 # The names the scripts look for (in the lower-cased last part of the path), for models of which nothing else is known.
 # For the 7B models of the Qwen2 family the looser form of a later version: it also finds a renamed fine-tune.
@@ -43,6 +46,10 @@ NAMES = (
     ("qwen3-30b-a3b", "qwen3-30b-a3b"),
     ("qwen3-235b-a22b", "qwen3-235b-a22b"),
     ("qwen3", "qwen3-other"),
+    # Distilled ones are no DeepSeek models.
+    ("deepseek-r1-distill", "distilled"),
+    ("deepseek-r1", "deepseek-v3"),
+    ("deepseek-v3", "deepseek-v3"),
 )
 
 # Names of models on the DeepSeek releases that answer without thinking aloud first.
@@ -50,11 +57,17 @@ NOT_THINKING = ("coder", "instruct", "deepseek-v3")
 
 # model_type values whose attention uses linear biases (ALiBi) in every published checkpoint.
 ALIBI_TYPES = ("bloom", "mpt")
+# The same in names.
+ALIBI_NAMES = re.compile(r"(?<![a-z])(bloomz?|mpt)(?![a-z])")
 
 # Where multimodal models keep the configuration of the language model inside their own.
 NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
 
 FP8_METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors")
+# Methods that are asked for by dtype: the cards' kernels are never chosen otherwise (override_quantization_method of
+# awq_hpu.py and gptq_hpu.py in vllm-hpu-extension).
+DTYPE_METHODS = ("awq", "gptq")
+METHOD_NAMES = re.compile(r"(?<![a-z])(awq|gptq)(?![a-z])")
 
 
 # What cannot be decided or checked without a key of config.json.
@@ -99,9 +112,15 @@ class ModelFacts:
     shape: Shape
     positions: Positions
     kind: str | None
-    stored_fp8: bool | None
+    # quant_method of config.json; None where the weights are not quantised.
+    quant_method: str | None
     alibi: bool
     gaps: tuple[str, ...] = ()
+
+    @property
+    def stored_fp8(self) -> bool:
+        """Whether the weights are FP8 as they are stored."""
+        return self.quant_method in FP8_METHODS
 
 
 def facts(
@@ -115,8 +134,6 @@ def facts(
     if config is not None:
         inner = language_model(config)
         shape = shape_of(config, inner)
-        method = config.get("quantization_config")
-        quant = method.get("quant_method") if isinstance(method, Mapping) else None
         alibi = shape.model_type in ALIBI_TYPES or bool(config.get("alibi"))
         lengths = inner if any(inner.get(key) is not None for key in POSITION_KEYS) else config
         positions = positions_of({**lengths, **overrides})
@@ -127,16 +144,38 @@ def facts(
             for key, follows in GAPS.items()
             if (positions.longest if key == "max_position_embeddings" else getattr(shape, key)) is None
         )
-        return ModelFacts(name, "model_config", shape, positions, kind, quant in FP8_METHODS, alibi, gaps)
+        return ModelFacts(name, "model_config", shape, positions, kind, method_of(config), alibi, gaps)
     if entry is not None:
         architecture = entry.architecture
         shape = Shape.of(architecture)
-        stored_fp8 = entry.dtype.startswith("float8")
+        method = "fp8" if entry.dtype.startswith("float8") else None
         alibi = architecture.position_bias_alibi or architecture.model_type in ALIBI_TYPES
         # The catalogue has the length that config.json comes to, its own scaling included.
-        positions = positions_of({"max_position_embeddings": architecture.max_position_embeddings, **overrides})
-        return ModelFacts(name, "catalogue", shape, positions, kind_of(shape), stored_fp8, alibi)
-    return ModelFacts(name, "name", Shape(), positions_of(overrides), kind_by_name(name), None, alibi=False)
+        length = {
+            "model_type": architecture.model_type,
+            "max_position_embeddings": architecture.max_position_embeddings,
+        }
+        return ModelFacts(
+            name, "catalogue", shape, positions_of({**length, **overrides}), kind_of(shape), method, alibi
+        )
+    lowered = name.lower()
+    named = METHOD_NAMES.search(lowered)
+    method, alibi = named.group() if named else None, bool(ALIBI_NAMES.search(lowered))
+    return ModelFacts(name, "name", Shape(), positions_of(overrides), kind_by_name(name), method, alibi)
+
+
+def method_of(config: Mapping[str, object]) -> str | None:
+    """How a config.json says the weights are quantised, as the server reads it; None where they are not.
+
+    Raises :class:`Refusal` for a quantization_config nobody can read.
+    """
+    found = config.get("quantization_config") or config.get("compression_config")
+    if not found:
+        return None
+    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    if not isinstance(method, str) or not method:
+        raise Refusal(f"model_config: quantization_config needs a quant_method such as fp8, not {shown(found)}.")
+    return method.lower().replace("_", "-") if method.lower() == "compressed_tensors" else method.lower()
 
 
 def kind_by_name(name: str) -> str | None:
@@ -154,7 +193,8 @@ def kind_of(shape: Shape) -> str | None:
     if size == ("llama", 4096, 32) and shape.num_key_value_heads == shape.num_attention_heads:
         # Llama 1 and 2 have this shape too; the exception is for Llama 3.1 (grouped heads) and its distillate.
         return None
-    return SHAPES.get(size, "qwen3-other" if model_type.startswith("qwen3") else None)
+    by_type = "qwen3-other" if model_type.startswith("qwen3") else TYPES.get(model_type)
+    return SHAPES.get(size, by_type)
 
 
 def language_model(config: Mapping[str, object]) -> Mapping[str, object]:

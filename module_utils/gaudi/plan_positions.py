@@ -25,6 +25,9 @@ KEYS = (
 )
 # Kinds of rope scaling whose factor is in the length already.
 SCALED_ALREADY = ("su", "longrope", "llama3")
+# Models that count positions from the one after pad_token_id, which is 1: the first two are never a token's
+# (create_position_ids of vllm/model_executor/models/roberta.py).
+POSITIONS_FROM = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
 # Arguments of the server that replace keys of config.json, and which key a whole value replaces.
 ARGUMENTS = {"--rope-scaling": "rope_scaling", "--hf-overrides": None}
 
@@ -49,6 +52,9 @@ def positions_of(config: Mapping[str, object]) -> Positions:
     if "model_max_length" in lengths:
         key = "model_max_length"
     longest, because = lengths.get(key), key
+    first = POSITIONS_FROM.get(str(config.get("model_type")))
+    if first and longest is not None and key == "max_position_embeddings":
+        longest, because = longest - first, f"{key} {longest}, of which the first {first} are not for tokens"
     scaling = config.get("rope_scaling")
     if scaling is None or "gemma3" in str(config.get("model_type")):
         return Positions(longest, because)

@@ -86,6 +86,14 @@ class Lengths:
     max_num_seqs: int
     # As it is passed to the server; None where it is not: the server then takes max_num_seqs.
     max_num_prefill_seqs: int | None = None
+    # The model length as it was asked for, where the release rounds it.
+    asked_model_len: int | None = None
+
+    @property
+    def spoken(self) -> str:
+        """The model length for a sentence: as it was asked for, and what became of it."""
+        asked, length = self.asked_model_len, self.max_model_len
+        return str(length) if asked in (None, length) else f"{asked} ({length} in whole blocks)"
 
 
 def bucket(draft: Draft, name: str, minimum: Value, step: Value, maximum: Value) -> None:

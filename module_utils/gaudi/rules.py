@@ -150,6 +150,12 @@ def model_len_to_blocks(max_model_len: int, block_size: int) -> int:
     return ceil_to(max_model_len, block_size)
 
 
+@rule("model-len-of-model", "gaudi-serving: above the model's own limit the server does not start")
+def model_len_of_model(whole_blocks: int, positions: int) -> int:
+    """Rounding alone does not go beyond what the model was made for."""
+    return min(whole_blocks, positions)
+
+
 @rule("batched-tokens-from-length", "script:set_length")
 def batched_tokens_from_length(max_model_len: int, preferred: int, block_size: int) -> int:
     """One longest request, but no less than the preferred budget."""

@@ -54,6 +54,13 @@ def sentence(*words: str, **given: Any) -> None:
         assert word in answer["refused"], answer["refused"]
 
 
+def argument(answer: dict[str, Any], name: str) -> str:
+    """The value of an argument of the plan."""
+    assert "refused" not in answer, answer["refused"]
+    words: list[str] = answer["arguments"]
+    return words[words.index(name) + 1]
+
+
 def warned(answer: dict[str, Any], *words: str) -> bool:
     assert "refused" not in answer, answer
     return any(all(word in text for word in words) for text in answer["warnings"])
@@ -94,11 +101,45 @@ def test_the_models_own_limit() -> None:
     config = {**LLAMA_70B, "max_position_embeddings": 8192}
     sentence("max_model_len is 16384", "8192", model_config=config, max_model_len=16384)
     assert "refused" not in plan(model_config=config, max_model_len=8192)
-    # Rounding to whole blocks alone is no reason to refuse.
-    odd = {**LLAMA_70B, "max_position_embeddings": 5000}
-    assert warned(plan(model_config=odd, max_model_len=5000), "whole blocks")
     stretched = plan(model_config=config, max_model_len=16384, extra_args=["--rope-scaling", '{"factor":4.0}'])
     assert "refused" not in stretched
+
+
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+@pytest.mark.parametrize("wish", [{"max_model_len": 1000}, {"input_range": [4, 900], "output_range": [4, 100]}])
+def test_rounding_does_not_go_beyond_the_models_own_limit(release: str, wish: dict[str, Any]) -> None:
+    """The server refuses to start above it; buckets are whole blocks all the same."""
+    config = {**LLAMA_70B, "max_position_embeddings": 1000}
+    answer = plan(release, model_config=config, **wish)
+    assert argument(answer, "--max-model-len") == "1000"
+    assert argument(answer, "--max-num-batched-tokens") == "2048"
+    assert all(length % 128 == 0 for length in answer["buckets"]["prompt_seq"])
+    assert answer["buckets"]["prompt_seq"][-1] >= 900
+    # Where there is room, the length is whole blocks as ever.
+    roomy = plan(release, model_config={**config, "max_position_embeddings": 1024}, **wish)
+    assert argument(roomy, "--max-model-len") == "1024"
+    sentence("1001 (1024 in whole blocks)", "1000", release=release, model_config=config, max_model_len=1001)
+
+
+@pytest.mark.parametrize(
+    ("model", "most", "beyond"),
+    [("bge-reranker-large", 512, 513), ("bge-reranker-large", 512, 514), ("bge-m3", 8192, 8194)],
+)
+def test_two_positions_of_a_roberta_are_not_for_tokens(model: str, most: int, beyond: int) -> None:
+    assert argument(plan(model=model, max_model_len=most), "--max-model-len") == str(most)
+    sentence(f"max_model_len is {beyond}", f"made for {most} positions", model=model, max_model_len=beyond)
+    config = {**LLAMA_70B, "model_type": "xlm-roberta", "max_position_embeddings": 514}
+    sentence("max_model_len is 514", "made for 512 positions", model_config=config, max_model_len=514)
+
+
+def test_the_limit_of_deepseek_is_the_models() -> None:
+    config = {**LLAMA_70B, "model_type": "deepseek_v3", "num_attention_heads": 128, "num_key_value_heads": 128}
+    for known in ({"model_config": config}, {"weights": "/models/DeepSeek-R1-0528"}):
+        for release in ("1.21", "1.22", "1.22-2025.11", "deepseek-r1"):
+            tokens = {"max_num_batched_tokens": 65536} if release == "1.21" else {}
+            sentence("max_model_len is 40064", "32768 tokens", release=release, max_model_len=40064, **tokens, **known)
+    distilled = "/models/DeepSeek-R1-Distill-Qwen-1.5B"
+    assert "refused" not in plan(weights=distilled, max_model_len=40064)
 
 
 @pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
@@ -265,6 +306,61 @@ def test_what_the_old_releases_do_not_support(release: str, options: dict[str, A
     sentence(word, release=release, **options)
 
 
+def stored(method: object) -> dict[str, Any]:
+    return {"model_config": {**LLAMA_70B, "quantization_config": {"quant_method": method}}}
+
+
+@pytest.mark.parametrize("release", ["1.16", "1.18"])
+@pytest.mark.parametrize("method", ["awq", "gptq", "bitsandbytes", "fp8", "compressed-tensors", "AWQ"])
+def test_quantised_weights_where_quantisation_is_not_supported(release: str, method: str) -> None:
+    sentence("stored quantised", method.lower(), release=release, **stored(method))
+    sentence("stored quantised", "awq", release=release, weights="/models/Llama-2-7B-AWQ")
+
+
+@pytest.mark.parametrize(
+    ("release", "method", "served"),
+    [
+        ("1.21", "bitsandbytes", False),
+        # supported_quantization of its platform names it, and its tests load it.
+        ("1.22", "bitsandbytes", True),
+        ("1.22", "aqlm", False),
+        ("1.22", "fbgemm_fp8", False),
+        ("1.22", "compressed_tensors", True),
+        ("1.21", "fp8", True),
+        ("deepseek-r1", "compressed-tensors", False),
+        ("deepseek-r1", "awq", False),
+    ],
+)
+def test_a_release_serves_the_methods_it_has(release: str, method: str, served: bool) -> None:
+    if served:
+        assert "refused" not in plan(release, **stored(method))
+    else:
+        sentence(f"stored in {method}", release, release=release, **stored(method))
+
+
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11"])
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_the_data_type_goes_with_the_weights(release: str, method: str) -> None:
+    other = {"awq": "gptq", "gptq": "awq"}[method]
+    for wish in ({}, {"dtype": method}):
+        assert argument(plan(release, **stored(method), **wish), "--quantization") == f"{method}_hpu"
+    assert argument(plan(release, weights=f"/models/Qwen2.5-32B-{method}-Int4"), "--quantization") == f"{method}_hpu"
+    for dtype in ("bfloat16", "auto", "fp8"):
+        sentence(f"stored in {method}", f"dtype is {dtype}", release=release, **stored(method), dtype=dtype)
+    sentence(f"dtype is {other}", f"stored as {method}", release=release, **stored(method), dtype=other)
+    sentence(f"dtype is {method}", "without quantisation", release=release, model="qwen3-8b", dtype=method)
+    sentence(f"dtype is {method}", "without quantisation", release=release, model_config=LLAMA_70B, dtype=method)
+
+
+@pytest.mark.parametrize("config", ["awq", {"bits": 4}, {"quant_method": 4}])
+def test_a_quantisation_nobody_can_read(config: object) -> None:
+    sentence("quantization_config", "quant_method", model_config={**LLAMA_70B, "quantization_config": config})
+
+
+def test_awq_needs_an_argument_that_the_deepseek_script_does_not_pass() -> None:
+    sentence("dtype is awq", "deepseek-r1", release="deepseek-r1", dtype="awq")
+
+
 @pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11", "deepseek-r1", "deepseek-r1-2025.11"])
 @pytest.mark.parametrize("argument", ["--enable-chunked-prefill", "--enable_chunked_prefill", "--use-beam-search"])
 def test_what_the_later_releases_do_not_support_either(release: str, argument: str) -> None:
@@ -276,6 +372,10 @@ def test_alibi_on_1_16_only() -> None:
     bloom = {**LLAMA_70B, "model_type": "bloom"}
     sentence("ALiBi", release="1.16", model_config=bloom, tensor_parallel_size=8, max_model_len=2048)
     assert "refused" not in plan("1.18", model_config=bloom, tensor_parallel_size=8, max_model_len=2048)
+    # Nothing is known but the name.
+    for name in ("bloom-7b1", "BLOOMZ-560m", "mpt-7b"):
+        sentence("ALiBi", release="1.16", weights=f"/models/{name}", max_model_len=2048)
+    assert "refused" not in plan("1.16", weights="/models/prompt-guard", max_model_len=2048)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +391,12 @@ def test_alibi_on_1_16_only() -> None:
 )
 def test_an_option_without_effect_is_refused(release: str, options: dict[str, Any]) -> None:
     sentence(next(iter(options)), "without effect", release=release, **options)
+
+
+@pytest.mark.parametrize("release", ["1.16", "1.18", "deepseek-r1"])
+@pytest.mark.parametrize("words", [["--num-scheduler-steps", "4"], ["--num_scheduler_steps=4"]])
+def test_an_option_without_effect_is_refused_as_an_argument_too(release: str, words: list[str]) -> None:
+    sentence("scheduler_steps", "without effect", release=release, extra_args=words)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +438,20 @@ def test_a_partial_warm_up_stays_within_the_service(partial: dict[str, int], wor
         ({"extra_args": "--seed 1"}, ["extra_args", "list"]),
         ({"extra_args": ["--no-such-option"]}, ["--no-such-option", "1.22"]),
         ({"extra_args": ["x"]}, ["extra_args", "no option"]),
+        ({"extra_args": ["--pipeline-parallel-size", "2"]}, ["--pipeline-parallel-size", "tensor_parallel_size"]),
+        ({"extra_args": ["-pp", "2"]}, ["-pp", "tensor_parallel_size"]),
+        ({"extra_args": ["--data_parallel_size=2"]}, ["--data-parallel-size", "tensor_parallel_size"]),
+        ({"extra_args": ["--seed", "1", "-dp=2"]}, ["-dp", "tensor_parallel_size"]),
+        ({"extra_args": ["--device", "cuda"]}, ["--device", "hpu"]),
+        ({"extra_args": ["--headless"]}, ["--headless", "one server"]),
+        ({"extra_args": ["--quantization", "awq"]}, ["--quantization", "option dtype"]),
+        ({"extra_args": ["-q", "awq"]}, ["-q", "option dtype"]),
+        ({"extra_args": ["--seed"]}, ["--seed", "without a value"]),
+        ({"extra_args": ["--seed", "--enable-lora"]}, ["--seed", "without a value"]),
+        ({"extra_args": ["--seed", "abc"]}, ["--seed 'abc'", "a whole number"]),
+        ({"extra_args": ["--seed="]}, ["--seed ''", "a whole number"]),
+        ({"extra_args": ["--swap-space", "much"]}, ["--swap-space", "a number"]),
+        ({"extra_args": ["--enable-lora", "yes"]}, ["--enable-lora", "takes none"]),
         ({"model": "no-such-model"}, ["no-such-model", "catalog/models"]),
         ({"dtype": "awq", "quantization_config": "/calib/q.json"}, ["quantization_config", "awq"]),
         ({"lazy_mode": "maybe"}, ["lazy_mode", "true or false"]),
@@ -343,6 +463,30 @@ def test_a_partial_warm_up_stays_within_the_service(partial: dict[str, int], wor
 )
 def test_every_option_has_a_type_and_a_range(options: dict[str, Any], words: list[str]) -> None:
     sentence(*words, **options)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "7"],
+        ["--seed=7"],
+        ["--swap-space", "0.5"],
+        ["--enable-lora", "--max-lora-rank", "64"],
+        ["--no-enable-prefix-caching"],
+        ["--use-padding-aware-scheduling", "true"],
+        ["--lora-modules", "a=/b", "c=/d"],
+        ["--tool-call-parser", "hermes", "--enable-auto-tool-choice"],
+    ],
+)
+def test_arguments_of_the_right_shape_are_passed_on(words: list[str]) -> None:
+    answer = plan(extra_args=words)
+    assert "refused" not in answer, answer
+    assert answer["arguments"][-len(words) :] == words
+
+
+def test_a_quantisation_as_an_argument_does_not_replace_fp8() -> None:
+    options = {"model": "qwq-32b", "dtype": "fp8", "extra_args": ["--quantization", "awq"]}
+    sentence("--quantization", "option dtype", release="1.21", **options)
 
 
 def test_execution_modes() -> None:
