@@ -161,12 +161,13 @@ class ModelEntry:
         ``sources`` (where the values come from).
 
     Optional keys
-        ``releases``        releases this model is known to be served with (empty: no restriction)
+        ``releases``        releases this model is known to be served with, the best first; others get a warning
+        ``unsupported``     {"1.22": sentence} releases it is known not to be served with, and why: they are refused
         ``release_defaults`` {"1.21": {option: value}} more defaults, applied over ``defaults``
         ``card_defaults``   {"HL-288E": {option: value}} more defaults for a card type, applied last
         ``task``            generate (default), complete (a base model that was taught no chat), embed or score
         ``trust_remote_code`` default true, as the manuals serve every model
-        ``reasoning_parser`` parser of a thinking model, e.g. deepseek_r1; only releases whose script sets it use it
+        ``reasoning_parser`` parser of a thinking model, e.g. deepseek_r1
         ``limit_mm_per_prompt`` {image: 5}, ``mm_processor_kwargs`` {max_pixels: 1003520}: written as JSON
         ``conversion``, ``measurements`` FP8 only
         ``notes``           sentences for a person: memory advice, corrected mistakes of a manual
@@ -182,6 +183,7 @@ class ModelEntry:
     defaults: Mapping[str, object]
     sources: tuple[str, ...]
     releases: tuple[str, ...] = ()
+    unsupported: Mapping[str, str] = field(default_factory=dict)
     release_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     card_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     task: str = "generate"
@@ -204,6 +206,7 @@ class ModelEntry:
         "defaults",
         "sources",
         "releases",
+        "unsupported",
         "release_defaults",
         "card_defaults",
         "task",
@@ -236,6 +239,7 @@ class ModelEntry:
             defaults=reader.mapping("defaults", required=True),
             sources=reader.texts("sources", required=True),
             releases=reader.texts("releases"),
+            unsupported=reader.text_mapping("unsupported"),
             release_defaults=_nested(reader.mapping("release_defaults"), f"{where}: release_defaults"),
             card_defaults=_nested(reader.mapping("card_defaults"), f"{where}: card_defaults"),
             task=reader.choice("task", cls.TASKS, default="generate"),

@@ -40,6 +40,11 @@ def check_supported(
         if feature in release.unsupported:
             raise Refusal(f"{seen}: {release.unsupported[feature]}")
 
+    if entry is not None and entry.releases and release.name not in entry.releases:
+        tried = f"{entry.name} is known to be served with release {', '.join(entry.releases)}"
+        if release.name in entry.unsupported:
+            raise Refusal(f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
+        draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
     for option in WITHOUT_EFFECT[release.rules]:
         if option in asked:
             raise Refusal(
@@ -65,11 +70,6 @@ def check_supported(
             refuse("quantization", f"extra_args has {option}")
         if "beam" in option:
             refuse("beam_search", f"extra_args has {shown(option)}")
-    if entry is not None and entry.releases and release.name not in entry.releases:
-        draft.warn(
-            f"{entry.name} is known to be served with release {', '.join(entry.releases)}; "
-            f"nobody is known to have tried {release.name}."
-        )
     if model.known_from == "name":
         draft.warn(
             f"Nothing is known of {shown(model.name)} but its name: rules that look into a model fall back to it. "

@@ -400,6 +400,34 @@ def test_an_option_without_effect_is_refused_as_an_argument_too(release: str, wo
 
 
 @pytest.mark.parametrize(
+    ("model", "release", "why"),
+    [
+        ("deepseek-r1-0528", "1.22", "measurement files"),
+        ("deepseek-r1-671b", "1.22-2025.11", "measurement files"),
+        ("qwen3-coder-480b-a35b-instruct-fp8", "1.22", "scaled twice"),
+        ("qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic", "1.22", "quant_scheme"),
+        ("qwq-32b-long-context", "1.22", "partial warm-up"),
+    ],
+)
+def test_a_release_a_model_is_known_to_fail_with(model: str, release: str, why: str) -> None:
+    known = ", ".join(vendor.content("models", model)["releases"])
+    sentence(f"{model} is known to be served with release {known}, not with {release}", why, release=release, model=model)
+
+
+def test_a_release_nobody_tried_a_model_with_is_the_first_warning() -> None:
+    answer = plan("1.21", model="bge-m3", max_num_batched_tokens=20480)
+    known = "bge-m3 is known to be served with release 1.22, 1.22-2025.11; nobody is known to have tried 1.21."
+    assert answer["warnings"][0] == known
+    assert not warned(plan("1.22", model="bge-m3"), "known to be served")
+
+
+@pytest.mark.parametrize("model", sorted(vendor.MODELS))
+def test_no_release_is_both_tried_and_known_to_fail(model: str) -> None:
+    entry = vendor.content("models", model)
+    assert not set(entry["releases"]) & set(entry.get("unsupported", {}))
+
+
+@pytest.mark.parametrize(
     ("partial", "word"),
     [
         ({"max_num_seqs": 33, "max_seq_len": 4096}, "max_num_seqs"),
