@@ -13,6 +13,7 @@ import docker
 from docker import DockerClient
 from docker.models.containers import Container
 
+from simulator import containers as made
 from simulator import context, host, images, inventory, keys, network
 from simulator.context import Files
 from simulator.inventory import Node
@@ -26,7 +27,6 @@ API_PORTS = (30001, 30002, 30003)
 _NODE = f"{LABEL}.node"
 _DESCRIPTION = f"{LABEL}.description"
 _HOST_KEY = f"{LABEL}.host-key"
-_INPUTS = f"{LABEL}.inputs"
 _BOOT_SECONDS = 90
 
 Say = Callable[[str], None]
@@ -131,14 +131,13 @@ def _start(
     """Give a running container for a node; one that was made from other inputs is replaced."""
     inputs = context.digest(files, image, share or "")
     full_name = f"{scope.prefix}-{name}"
-    with contextlib.suppress(docker.errors.NotFound):
-        existing = client.containers.get(full_name)
-        if existing.labels.get(_INPUTS) == inputs:
-            if existing.status != "running":
-                existing.start()
-            return existing
+
+    def replace(existing: Container) -> None:
         say(f"Remove node {name}: its image or files have changed")
         _remove(client, existing)
+
+    if existing := made.running(client, full_name, inputs, replace):
+        return existing
     say(f"Start simulated node {name} ({described})")
     volume = f"{full_name}-docker"
     client.volumes.create(volume, labels=scope.labels)
@@ -159,7 +158,7 @@ def _start(
             _NODE: name,
             _DESCRIPTION: described,
             _HOST_KEY: host_key.public,
-            _INPUTS: inputs,
+            made.INPUTS: inputs,
         },
         ports=list(ports),
         host_config=_host_config(client, scope, volumes, ports),

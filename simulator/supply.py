@@ -15,10 +15,10 @@ import docker
 from docker import DockerClient
 from docker.models.containers import Container
 
-from simulator import context, host, images, network, wheelhouse
+from simulator import containers, context, host, images, network, wheelhouse
 from simulator.context import File, Files
 from simulator.hub import models
-from simulator.settings import LABEL, ROOT, SIMULATOR, Scope, SimulatorError
+from simulator.settings import ROOT, SIMULATOR, Scope, SimulatorError
 
 HUB = "simulated-hub"
 HUB_PORT = 8090
@@ -30,7 +30,6 @@ HUB_TOKEN = "hf_simulated_token_of_nobody"  # noqa: S105 - a simulated one
 HUB_RATE = 400_000
 
 _REQUIREMENTS = ROOT / "roles" / "model_weights" / "files" / "requirements.txt"
-_INPUTS = f"{LABEL}.inputs"
 _START_SECONDS = 30
 
 Say = Callable[[str], None]
@@ -86,20 +85,15 @@ def _container(
 ) -> Container:
     inputs = context.digest(files, image, *command)
     full_name = f"{scope.prefix}-{name}"
-    with contextlib.suppress(docker.errors.NotFound):
-        existing = client.containers.get(full_name)
-        if existing.labels.get(_INPUTS) == inputs:
-            if existing.status != "running":
-                existing.start()
-            return existing
-        existing.remove(force=True, v=True)
+    if existing := containers.running(client, full_name, inputs, containers.remove):
+        return existing
     container = client.containers.create(
         image,
         list(command),
         name=full_name,
         hostname=name,
         working_dir="/srv/hub",
-        labels={**scope.labels, _INPUTS: inputs},
+        labels={**scope.labels, containers.INPUTS: inputs},
         network=scope.prefix,
         networking_config={scope.prefix: client.api.create_endpoint_config(aliases=[name])},
         detach=True,

@@ -17,13 +17,12 @@ import requests
 from docker import DockerClient
 from docker.models.containers import Container
 
-from simulator import context, host, images, keys, network
+from simulator import containers, context, host, images, keys, network
 from simulator.settings import CACHE, IMAGES, LABEL, Scope, SimulatorError
 
 NAME = "vault.habana.ai"
 VOLUME = "gaudi-simulator-vault"
 
-_INPUTS = f"{LABEL}.inputs"
 _START_SECONDS = 30
 _PORT = "443/tcp"
 _MANIFESTS = ", ".join(
@@ -130,13 +129,8 @@ def _name(scope: Scope) -> str:
 
 def _container(client: DockerClient, scope: Scope, image: str, authority: keys.Pair) -> Container:
     inputs = context.digest({}, image, authority.public)
-    with contextlib.suppress(docker.errors.NotFound):
-        existing = client.containers.get(_name(scope))
-        if existing.labels.get(_INPUTS) == inputs:
-            if existing.status != "running":
-                existing.start()
-            return existing
-        existing.remove(force=True)
+    if existing := containers.running(client, _name(scope), inputs, containers.remove):
+        return existing
     network.ensure(client, scope)
     client.volumes.create(VOLUME, labels={LABEL: IMAGES})
     certificate = keys.new_certificate(authority, [NAME, network.ADDRESS], datetime.datetime.now(datetime.UTC))
@@ -144,7 +138,7 @@ def _container(client: DockerClient, scope: Scope, image: str, authority: keys.P
         image,
         name=_name(scope),
         hostname="simulated-vault",
-        labels={**scope.labels, _INPUTS: inputs},
+        labels={**scope.labels, containers.INPUTS: inputs},
         network=scope.prefix,
         networking_config={scope.prefix: client.api.create_endpoint_config(aliases=[NAME])},
         ports={_PORT: (network.ADDRESS, network.free_port())},
