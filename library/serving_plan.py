@@ -348,10 +348,13 @@ plans:
         capabilities: [SYS_NICE]
         mounts: [{source: /data/models/Qwen3-8B, target: /data/models/Qwen3-8B, read_only: true}]
     buckets:
-      description: The shapes that are warmed up, as the release's own bucketing makes them, and the number of graphs.
+      description:
+        - The shapes that requests are padded to, as the release's own bucketing makes them, and the number of graphs
+          that the warm-up captures. V(warmup) says what keeps it from capturing any.
       type: dict
       sample:
-        strategy: linear
+        warmup: all graphs
+        strategy: linear with padding limit
         prompt_bs: [1]
         prompt_seq: [896, 1152]
         decode_bs: [1, 2, 4]

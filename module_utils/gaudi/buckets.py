@@ -209,16 +209,22 @@ def _limit(name: str, text: str | None) -> float | None:
 
 
 def document(
-    strategy: str, lists: Mapping[str, Sequence[int]], max_num_batched_tokens: int | None
+    strategy: str, lists: Mapping[str, Sequence[int]], max_num_batched_tokens: int | None, without: str | None = None
 ) -> dict[str, object]:
-    """The ``buckets`` part of a plan: the four lists and how many graphs a warm-up takes."""
+    """The ``buckets`` part of a plan: the four lists and how many graphs a warm-up takes.
+
+    ``without`` says what keeps the server from capturing any; the lists are what requests are padded to all the same.
+    """
     prompt = prompt_graphs(lists["PROMPT_BS"], lists["PROMPT_SEQ"], max_num_batched_tokens)
     decode = decode_graphs(lists["DECODE_BS"], lists["DECODE_BLOCK"])
     if strategy == "exponential":
         # This strategy leaves out no batch that is larger than its blocks.
         decode = len(lists["DECODE_BS"]) * len(lists["DECODE_BLOCK"])
+    if without is not None:
+        prompt = decode = 0
     named = {name.lower(): values for name, values in lists.items()}
     return {
+        "warmup": "all graphs" if without is None else f"skipped, no graphs ({without})",
         "strategy": strategy,
         **named,
         "prompt_graphs": prompt,

@@ -11,6 +11,8 @@ from .rules import Draft
 
 # The 72 graphs of an 8 B model took 29 seconds in the documentation of 1.18 (warm-up log): these take hours.
 MANY_GRAPHS = 20000
+# What is about graphs alone.
+GRAPH_OPTIONS = ("graph_reserved_mem", "graph_prompt_ratio", "graph_prompt_strategy", "graph_decode_strategy")
 # From this length on the exponential strategy of 1.22 spaces lengths in its other way.
 LONG_CONTEXT = 8192
 
@@ -46,7 +48,7 @@ def buckets_part(
         lists, used = _exponential(draft, wish, lengths, memory)
         inputs.update(used)
     else:
-        strategy, file = "linear", "linear.py"
+        strategy, file = "linear with padding limit" if limits else "linear", "linear.py"
         rule = "buckets-with-limit" if limits else "buckets-linear"
         lists = {name: found.values(honour_limit=limits) for name, found in ranges.items()}
         for name, found in ranges.items():
@@ -54,9 +56,10 @@ def buckets_part(
         _warn_about_batches(draft, lengths, lists["PROMPT_BS"])
     lists["PROMPT_SEQ"] = _without_slices(lists["PROMPT_SEQ"], environment, release.rules)
     _warn_about_long_inputs(draft, wish, lengths, lists["PROMPT_SEQ"][-1])
-    document = buckets.document(strategy, lists, lengths.max_num_batched_tokens)
+    without = _without_graphs(draft, wish)
+    document = buckets.document(strategy, lists, lengths.max_num_batched_tokens, without)
     graphs = int(str(document["graphs"]))
-    if graphs > MANY_GRAPHS and not wish.request.skip_warmup:
+    if graphs > MANY_GRAPHS:
         draft.warn(
             f"The warm-up compiles {graphs} graphs, which takes hours. Narrow input_range and output_range, lower "
             f"max_num_seqs, or raise padding_limit where the release knows it."
@@ -64,6 +67,16 @@ def buckets_part(
     counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
     draft.note("buckets", counts, rule, _source(wish, file), inputs)
     return document
+
+
+def _without_graphs(draft: Draft, wish: Wish) -> str | None:
+    """What keeps the server from capturing graphs when it starts; None where nothing does."""
+    if wish.request.enforce_eager:
+        idle = [name for name in GRAPH_OPTIONS if name in wish.asked and getattr(wish.request, name) is not None]
+        if idle:
+            draft.warn(f"{', '.join(idle)} has no effect with enforce_eager, which makes no graphs. Leave one out.")
+        return "enforce_eager"
+    return "skip_warmup" if _is_on(draft.environment.get("VLLM_SKIP_WARMUP"), wish.release.rules) else None
 
 
 def _source(wish: Wish, file: str) -> str:

@@ -132,8 +132,48 @@ def test_sliced_attention_leaves_long_buckets_out() -> None:
 
 
 def test_the_linear_strategy_is_named_as_well() -> None:
-    plan = vendor.plan_request("1.22", {"weights": "/m/x"})
-    assert plan["buckets"]["strategy"] == "linear"
+    for release, strategy, rule in (
+        ("1.21", "linear", "buckets-linear"),
+        ("1.22", "linear with padding limit", "buckets-with-limit"),
+    ):
+        plan = vendor.plan_request(release, {"weights": "/m/x"})
+        assert plan["buckets"]["strategy"] == strategy
+        assert [note["rule"] for note in plan["explain"] if note["value"] == "buckets"] == [rule]
+
+
+@pytest.mark.parametrize("release", ["1.18", "1.21", "1.22", "1.22-2025.11", "deepseek-r1"])
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"skip_warmup": True}, "skip_warmup"),
+        ({"extra_environment": {"VLLM_SKIP_WARMUP": "true"}}, "skip_warmup"),
+        ({"enforce_eager": True}, "enforce_eager"),
+        ({"extra_args": ["--enforce-eager"], "skip_warmup": True}, "enforce_eager"),
+    ],
+)
+def test_a_warm_up_that_is_not_done_has_no_graphs(release: str, options: dict[str, Any], why: str) -> None:
+    request = {"weights": "/m/x", "max_model_len": 4096}
+    if release == "1.21":
+        request["input_range"] = [4, 2048]
+    warmed = vendor.plan_request(release, request)["buckets"]
+    cold = vendor.plan_request(release, {**request, **options})["buckets"]
+    assert warmed["warmup"] == "all graphs"
+    assert warmed["graphs"] > 0
+    assert cold["warmup"] == f"skipped, no graphs ({why})"
+    assert [cold[key] for key in ("prompt_graphs", "decode_graphs", "graphs")] == [0, 0, 0]
+    # Requests are padded to the same shapes.
+    assert all(cold[key] == warmed[key] for key in ("prompt_bs", "prompt_seq", "decode_bs", "decode_block"))
+
+
+def test_options_about_graphs_have_no_effect_without_graphs() -> None:
+    options = {"weights": "/m/x", "graph_reserved_mem": 0.4, "graph_prompt_ratio": 0.3}
+    said = "graph_reserved_mem, graph_prompt_ratio has no effect with enforce_eager"
+    eager = vendor.plan_request("1.22", {**options, "enforce_eager": True})
+    assert any(said in text for text in eager["warnings"])
+    assert not any("no effect" in text for text in vendor.plan_request("1.22", options)["warnings"])
+    # What the release or the model's file says is nobody's wish.
+    multimodal = vendor.plan_request("1.22", {"model": "qwen2.5-vl-7b-instruct", "enforce_eager": True})
+    assert not any("no effect" in text for text in multimodal["warnings"])
 
 
 @given(st.integers(1, 4096), st.sampled_from([1, 2]))
