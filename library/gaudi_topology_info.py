@@ -211,7 +211,8 @@ topology:
               V(lost_card), V(not_operational), V(zero_temperature), V(module_id_unknown) and
               V(duplicate_identity) are errors.
             - V(implausible_temperature), V(not_available), V(nic_driver_mismatch), V(link_down),
-              V(rows_pending), V(memory_without_process), V(sources_disagree) and V(unreadable) are warnings.
+              V(rows_pending), V(memory_without_process), V(unknown_card), V(sources_disagree) and V(unreadable) are
+              warnings.
             - V(hl_smi_mismatch) and V(numa_unknown) are for information.
           type: str
           sample: link_down

@@ -21,6 +21,7 @@ from .plan_family_121 import partial_warmup
 from .plan_limits import (
     check_block_size,
     check_card_names,
+    check_card_type,
     check_fp8,
     check_heads,
     check_kv_cache,
@@ -39,10 +40,12 @@ from .plan_positions import overrides_in
 from .plan_weights import Weights
 from .plan_wish import Wish
 from .request import ALL, RecipeCache, Request, check_options, path, registry
-from .rules import Draft, Origin, given, rule
+from .rules import Draft, Origin, given, reasoning_parser, rule
 
 SCHEMA = 1
 RECIPE_ROOT = "/data/recipe_cache"
+# The kernel's own limit for processes that lack NET_BIND_SERVICE, which the container drops.
+LOWEST_PORT = 1024
 # More cards than this on one node are beyond every manual and script.
 MOST_TRIED = 8
 
@@ -86,6 +89,7 @@ def plan(
     label = wanted.instance or wanted.model or model.name
     check_supported(wanted, asked, release, entry, model, draft)
     chosen, all_cards = _place(wanted, release, model, node, label, draft)
+    check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")
     dtype, quantization = _dtype(wanted, release, model)
     wanted = _with_recipe_cache(wanted, release)
@@ -98,7 +102,7 @@ def plan(
         weights=weights_path,
         dtype=dtype,
         quantization_config=quantization,
-        parser=thinking_parser(model, entry),
+        parser=thinking_parser(model, entry, release.rules),
         card_name=chosen[0].name or "",
         cards=len(chosen),
         profile_name=f"serve_{model.name}_{dtype}_{chosen[0].name}",
@@ -112,10 +116,10 @@ def plan(
     if name is not None:
         draft.option("--served-model-name", wish.source("served_model_name")(value=name))
     lengths = FAMILIES[release.rules](draft, wish)
-    _model_options(draft, wish, entry)
+    surface = Surface(release)
+    _model_options(draft, wish, entry, surface)
     _module_variables(draft, chosen, all_cards, release)
     _network(draft, wanted, release, listen["host"], node)
-    surface = Surface(release)
     scale_once(draft, weights, card_type, surface)
     _extra_environment(draft, wanted, release, surface)
     if release.rules == "1.21":
@@ -256,6 +260,11 @@ def _weights_path(
     name = request.served_model_name or (entry.name if entry is not None else None)
     if request.weights is not None:
         return request.weights, name
+    if request.model_config is not None:
+        raise Refusal(
+            f"model_config describes weights, but the request names {shown(request.model)}, whose file in "
+            f"catalog/models says what it is. Leave model_config out, or give weights."
+        )
     if entry is None:
         raise Refusal("A request needs model (a name in catalog/models) or weights (a path on the node or a hub id).")
     directory = entry.directory
@@ -408,13 +417,19 @@ def _listen(draft: Draft, wish: Wish, node: Node, label: str) -> dict[str, Any]:
             f"Nobody said where to listen: the server listens on every address ({host.result}), as the release's own "
             f"script has it. Set host to 127.0.0.1 unless other machines are meant to reach it."
         )
+    if port.result < LOWEST_PORT:
+        draft.warn(
+            f"port is {port.result}: a container without capabilities on the host's network cannot bind below "
+            f"{LOWEST_PORT}, unless the node's net.ipv4.ip_unprivileged_port_start allows it. Choose a higher port, "
+            f"and put a proxy before it where clients need {port.result}."
+        )
     draft.option("--host", host)
     draft.option("--port", port)
     return {"host": host.result, "port": port.result}
 
 
-def _model_options(draft: Draft, wish: Wish, entry: ModelEntry | None) -> None:
-    """What a model brings with it: trust, its task, limits of its pictures and sounds as JSON."""
+def _model_options(draft: Draft, wish: Wish, entry: ModelEntry | None, surface: Surface) -> None:
+    """What a model brings with it: trust, its parser, its task, limits of its pictures and sounds as JSON."""
     request = wish.request
     from_catalogue = given("model-fact", f"catalog/models/{wish.catalogue_name}.yml")
     if request.trust_remote_code is not None:
@@ -422,6 +437,11 @@ def _model_options(draft: Draft, wish: Wish, entry: ModelEntry | None) -> None:
     elif entry is not None:
         draft.option("--trust-remote-code", from_catalogue(value=entry.trust_remote_code))
     draft.option("--enforce-eager", wish.said("enforce_eager"))
+    if wish.parser is not None and surface.knows("--reasoning-parser"):
+        draft.option("--enable-reasoning", reasoning_parser(parser=True))
+        draft.option("--reasoning-parser", reasoning_parser(parser=wish.parser))
+    elif wish.parser is not None:
+        draft.warn(f"Release {wish.release.name} has no reasoning parser: answers come with the thoughts before them.")
     if entry is None:
         return
     if entry.task in POOLING_TASKS:

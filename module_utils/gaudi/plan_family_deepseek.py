@@ -122,5 +122,3 @@ def _arguments(draft: Draft, wish: Wish, tokens: Value, prefill: Value | None, m
     draft.option("--distributed_executor_backend", wish.script("ray"))
     draft.option("--gpu_memory_utilization", memory)
     draft.option("--disable-log-requests", wish.script(value=True))
-    draft.option("--enable-reasoning", rules.reasoning_parser(parser=True if wish.parser else None))
-    draft.option("--reasoning-parser", rules.reasoning_parser(parser=wish.parser))

@@ -19,6 +19,9 @@ from .rules import Draft, given
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
 LARGE_FP8_PARAMETERS = 300 * 10**9
 
+# What the fork asks for (README_GAUDI.md, requirements: 1.16 Gaudi 2, later ones Gaudi 2 and 3).
+GENERATIONS = ("gaudi2", "gaudi3")
+
 # Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
 DEEPSEEK_ON_ONE_NODE = 32768
 
@@ -248,6 +251,24 @@ def fabric_warning(wish: Wish, card_type: CardType | None) -> str | None:
             f"before it starts."
         )
     return None
+
+
+def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft: Draft) -> None:
+    """A card nobody knows, and one no release is documented for."""
+    name = chosen[0].name
+    if name is None:
+        return
+    if name not in cards:
+        near = next((f" Did you mean {known}?" for known in cards if known.lower() == name.strip().lower()), "")
+        draft.warn(
+            f"{shown(name)} is no card of catalog/cards.yml: its memory, its FP8 format and its links are not known, "
+            f"and nothing about them is checked.{near}"
+        )
+    elif cards[name].generation not in GENERATIONS:
+        draft.warn(
+            f"{name} is a {cards[name].generation} card, but every release asks for {' or '.join(GENERATIONS)} "
+            f"(requirements in README_GAUDI.md of its fork): nobody is known to have served from it."
+        )
 
 
 def check_card_names(chosen: Sequence[Card], label: str) -> None:

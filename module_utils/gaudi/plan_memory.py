@@ -63,7 +63,8 @@ def memory_part(
     total = chosen[0].memory_total_mib or (card_type.memory_mib if card_type else None)
     size, size_from = _weights_size(wish, entry, weights)
     if total is None or size is None:
-        draft.warn("The size of the weights or of the cards is not known: whether they fit is not checked.")
+        unknown = [what for what, amount in (("the weights", size), ("the cards", total)) if amount is None]
+        draft.warn(f"The size of {' and of '.join(unknown)} is not known: whether the weights fit is not checked.")
         return None
     idle = chosen[0].memory_used_mib
     if idle is None or idle > IDLE_AT_MOST_MIB:

@@ -240,10 +240,15 @@ def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape
     )
 
 
-def thinking_parser(model: ModelFacts, entry: ModelEntry | None) -> str | None:
-    """The reasoning parser of a model served with a DeepSeek release, None for one that does not think aloud."""
+def thinking_parser(model: ModelFacts, entry: ModelEntry | None, rules: str) -> str | None:
+    """The reasoning parser of a model, None for one that does not think aloud.
+
+    Only the scripts of the DeepSeek releases name one by themselves; elsewhere the model's file has to.
+    """
     if entry is not None:
         return entry.reasoning_parser
+    if rules != "deepseek-r1":
+        return None
     lowered = model.name.lower()
     if model.shape.model_type is not None and not model.shape.model_type.startswith("deepseek"):
         return None

@@ -436,9 +436,9 @@ def weights_load_device_121(kind: str | None) -> str | None:
     return "cpu" if kind == "qwen3-235b-a22b" else None
 
 
-@rule("reasoning-parser", "script:reasoning parser; only for models that think")
-def reasoning_parser(parser: str | None) -> str | None:
-    """The script names deepseek_r1 for every model; an answer of another model would come out empty."""
+@rule("reasoning-parser", "the model's file, or its type; only for models that think")
+def reasoning_parser(parser: str | bool) -> str | bool:
+    """The DeepSeek script names deepseek_r1 for every model; an answer of another model would come out empty."""
     return parser
 
 

@@ -16,9 +16,11 @@ from .topology_findings import (
     access_findings,
     card_findings,
     count_findings,
+    driver_findings,
     finding,
     held_by_nobody,
     identity_findings,
+    name_findings,
     number_findings,
     place_findings,
     release,
@@ -41,12 +43,15 @@ def build_topology(sources: Sources) -> dict[str, Any]:
     hl_smi = release(seen.table.hl_smi_version) if seen.table else None
     answering = sources.uid == 0 and sources.seen is not None and seen.failure is None
     findings = access_findings(sources) + count_findings(sources, cards) + version_findings(hl_smi, driver, nic)
-    for raw in seen.cards:
-        findings += number_findings(raw, next((device for device in sources.accel if _is_device(raw, device)), None))
+    devices = [next((device for device in sources.accel if _is_device(raw, device)), None) for raw in seen.cards]
+    for raw, device in zip(seen.cards, devices):
+        findings += number_findings(raw, device)
+    undriven = [raw for raw, device in zip(seen.cards, devices) if device is None]
+    findings += driver_findings(len(seen.cards), undriven, sources.accel)
     for card, raw in sorted(pairs, key=lambda pair: _order(pair[0])):
         kernel, tool = _places(card, sources)
         findings += card_findings(card, raw, answering=answering) + place_findings(card, kernel, tool)
-    findings += identity_findings(cards)
+    findings += identity_findings(cards) + name_findings(cards)
     findings += [finding("unreadable", what=complaint) for complaint in (*seen.complaints, *sources.complaints)]
     return new_topology(
         cards,

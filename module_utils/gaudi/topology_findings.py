@@ -15,6 +15,12 @@ from .topology_sources import AccelCard, Sources
 # from releases 1.12 to 1.23. Far above that, somebody's data is on the card.
 IDLE_MEMORY_MIB = 2048
 
+# What hl-smi calls the cards: the names of catalog/cards.yml, which a node does not have.
+CARD_NAMES = (
+    *("HL-205", "HL-225", "HL-225B", "HL-225C", "HL-225D", "HL-225H"),
+    *("HL-288", "HL-288E", "HL-325", "HL-325L", "HL-338"),
+)
+
 # A sensor that reads more is broken; one was seen to read 505712272. 0 is another matter: the vendor's
 # manual says that it means a card whose initialisation failed.
 PLAUSIBLE_C = 150
@@ -100,6 +106,11 @@ MESSAGES: Mapping[str, tuple[str, str]] = {
         "warning",
         "{Card} has {used} MiB in use and no process that owns them; it counts as in use. A process outside "
         "this node's view holds them, or they were left behind: then hl-smi -r -i {bus_id} frees them.",
+    ),
+    "unknown_card": (
+        "warning",
+        "{name} is no card of catalog/cards.yml: its memory, its FP8 format and its links are not known. Compare with "
+        "hl-smi -Q name -f csv, or add it there.",
     ),
     "sources_disagree": ("warning", "{what}. {advice}"),
     "unreadable": ("warning", "{what}."),
@@ -241,6 +252,36 @@ def number_findings(card: SeenCard, device: AccelCard | None) -> list[dict[str, 
         for word, seen, driven in pairs
         if seen is not None and driven is not None and seen != driven
     ]
+
+
+def driver_findings(seen: int, undriven: Sequence[SeenCard], accel: Sequence[AccelCard]) -> list[dict[str, str]]:
+    """Return the cards of hl-smi that the driver shows no device for; a kernel that shows none at all says nothing."""
+    names = [
+        str(card.bus_id or f"index {card.index}") for card in undriven if (card.bus_id, card.index) != (None, None)
+    ]
+    if not names or not accel:
+        return []
+    what = (
+        f"hl-smi sees {_count(seen, 'card')}, /sys/class/accel shows {len(accel)}: it has none for {', '.join(names)}"
+    )
+    return [_disagree(what, "Who holds such a card open is not seen. Read again; if it stays, look at dmesg.")]
+
+
+def topo_findings(modules: Sequence[int], rows: Sequence[int]) -> list[dict[str, str]]:
+    """Return modules that the list of cards and hl-smi topo do not both have; no rows at all are nothing known."""
+    lacks, strange = sorted(set(modules) - set(rows)), sorted(set(rows) - set(modules))
+    advice = "The cores of a NUMA node are shared among the modules hl-smi topo has: print hl-smi topo -c -N again."
+    sentences = [f"hl-smi topo has no row for module {module_id}, which is among the cards" for module_id in lacks]
+    sentences += [
+        f"hl-smi topo has a row for module {module_id}, which is not among the cards" for module_id in strange
+    ]
+    return [_disagree(what, advice) for what in sentences if rows]
+
+
+def name_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return names of cards that are no card type."""
+    names = sorted({str(card["name"]) for card in cards if card["name"] is not None} - set(CARD_NAMES))
+    return [finding("unknown_card", name=name) for name in names]
 
 
 def version_findings(hl_smi: str | None, driver: str | None, nic: str | None) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ from .checks import Refusal, integer, mapping, only_known, sequence, shown, text
 from .cpulist import normalise_cpulist
 from .hl_smi import Affinity, parse_amount, parse_csv, parse_topo
 from .topology import SCHEMA, new_card, new_topology
+from .topology_findings import name_findings, topo_findings
 from .topology_users import new_user
 
 CASE_KEYS = ("hl_smi_name_csv", "hl_smi_index_module_csv", "hl_smi_topo", "modules_in_use", "addresses")
@@ -51,8 +52,8 @@ def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
     given holds ``hl_smi_name_csv`` (of ``hl-smi -Q name -f csv``), ``hl_smi_index_module_csv`` (of
     ``hl-smi -Q index,module_id -f csv``) and ``hl_smi_topo`` (of ``hl-smi topo -c -N``), and may hold
     ``modules_in_use`` (module ids) and ``addresses`` (pairs of interface and address with prefix).
-    A card in use has one user of which nothing more is known. Raises ValueError, naming the key, for a
-    missing or unknown key and for text that cannot be read.
+    A card in use has one user of which nothing more is known; what the three do not agree on is a finding.
+    Raises ValueError, naming the key, for a missing or unknown key and for text that cannot be read.
     """
     only_known(given, "What hl-smi prints", CASE_KEYS)
     missing = [key for key in CASE_KEYS[:3] if key not in given]
@@ -76,7 +77,8 @@ def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
         users = [new_user()] * (module_id in in_use)
         card.update(name=name, numa_node=place.numa_node, cpus=place.cpus or "", users=users)
         cards.append(card)
-    return _new(cards, given)
+    modules = [module_id for _index, module_id in numbers]
+    return _new(cards, given, findings=topo_findings(modules, list(affinity)) + name_findings(cards))
 
 
 def _parsed(given: Mapping[str, object], key: str, parse: Callable[[str], T]) -> T:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.plan_many import plan_all
+from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.plan_weights import Weights
 
 from . import vendor
@@ -405,13 +405,13 @@ def test_an_option_without_effect_is_refused_as_an_argument_too(release: str, wo
         ("deepseek-r1-0528", "1.22", "measurement files"),
         ("deepseek-r1-671b", "1.22-2025.11", "measurement files"),
         ("qwen3-coder-480b-a35b-instruct-fp8", "1.22", "scaled twice"),
-        ("qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic", "1.22", "quant_scheme"),
         ("qwq-32b-long-context", "1.22", "partial warm-up"),
     ],
 )
 def test_a_release_a_model_is_known_to_fail_with(model: str, release: str, why: str) -> None:
     known = ", ".join(vendor.content("models", model)["releases"])
-    sentence(f"{model} is known to be served with release {known}, not with {release}", why, release=release, model=model)
+    words = f"{model} is known to be served with release {known}, not with {release}"
+    sentence(words, why, release=release, model=model)
 
 
 def test_a_release_nobody_tried_a_model_with_is_the_first_warning() -> None:
@@ -564,6 +564,69 @@ def test_a_thinking_model_keeps_its_parser_on_the_deepseek_releases() -> None:
     thinking = plan("deepseek-r1", model="deepseek-r1-0528")["arguments"]
     assert thinking[thinking.index("--reasoning-parser") + 1] == "deepseek_r1"
     assert "--reasoning-parser" not in plan("deepseek-r1", model="qwen3-coder-480b-a35b-instruct-fp8")["arguments"]
+
+
+def with_parser(release: str) -> dict[str, Any]:
+    """The plan of a model whose file names a parser."""
+    entry = {**vendor.content("models", "qwq-32b"), "reasoning_parser": "deepseek_r1"}
+    found = Catalogue.from_mappings(
+        vendor.content("releases", release), {"qwq-32b": entry}, vendor.content("", "cards")
+    )
+    (answer,) = plan_all([{"model": "qwq-32b"}], found, vendor.topology("oam8"), weights_root="/data/models")
+    return answer
+
+
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11"])
+def test_the_parser_of_a_models_file_counts_on_every_release_that_has_one(release: str) -> None:
+    answer = with_parser(release)
+    assert argument(answer, "--reasoning-parser") == "deepseek_r1"
+    assert "--enable-reasoning" in answer["arguments"]
+    # Nobody said that these think.
+    for silent in ({"model": "qwq-32b"}, {"weights": "/models/DeepSeek-R1-Distill-Qwen-7B"}):
+        assert "--reasoning-parser" not in plan(release, **silent)["arguments"]
+
+
+def test_a_release_without_parsers_says_so() -> None:
+    answer = with_parser("1.18")
+    assert warned(answer, "1.18 has no reasoning parser")
+    assert "--reasoning-parser" not in answer["arguments"]
+
+
+def test_a_config_goes_with_weights_only() -> None:
+    sentence("model_config", "'qwen3-8b'", "catalog/models", model="qwen3-8b", model_config=LLAMA_70B)
+    # Weights of one's own under a model's name may bring their own.
+    both: dict[str, Any] = {"model": "qwen3-8b", "weights": "/models/tuned", "model_config": LLAMA_70B}
+    assert "refused" not in plan(**both)
+
+
+def test_a_port_the_container_cannot_bind() -> None:
+    assert warned(plan(port=80), "port is 80", "1024")
+    assert warned(plan(port=1023), "port is 1023")
+    assert not warned(plan(port=1024), "port is")
+
+
+def called(name: str, **options: Any) -> dict[str, Any]:
+    """A plan for the cards of oam8 under another name."""
+    topology = json.loads(json.dumps(vendor.topology("oam8")).replace("HL-225", name))
+    (answer,) = plan_all(
+        [{"model": "qwen3-8b", **options}], vendor.catalogue("1.22", "qwen3-8b"), topology, weights_root="/w"
+    )
+    return answer
+
+
+def test_a_card_nobody_knows_is_named() -> None:
+    unknown = called("HL-999")
+    assert warned(unknown, "'HL-999' is no card of catalog/cards.yml")
+    assert warned(unknown, "The size of the cards is not known")
+    assert warned(called("hl-225"), "'hl-225' is no card", "Did you mean HL-225?")
+    assert not warned(called("HL-225"), "card of catalog")
+    assert warned(plan(), "The size of the weights is not known")
+
+
+def test_a_first_generation_card_is_not_what_the_releases_ask_for() -> None:
+    assert warned(called("HL-205"), "HL-205 is a gaudi1 card", "gaudi2 or gaudi3")
+    for name in ("HL-288E", "HL-325"):
+        assert not warned(called(name), "is a gaudi")
 
 
 def network(addresses: list[list[str]], release: str = "1.21", **options: Any) -> dict[str, Any]:

@@ -45,6 +45,32 @@ def test_the_document() -> None:
     assert {topology["cards"][0][key] for key in ("serial", "memory_total_mib", "bus_id", "state")} == {None}
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentences"),
+    [
+        ("1       0-39, 80-119      0  \n", "", ["hl-smi topo has no row for module 1, which is among the cards."]),
+        (
+            "5    ",
+            "9    ",
+            ["has no row for module 5", "hl-smi topo has a row for module 9, which is not among the cards."],
+        ),
+    ],
+)
+def test_cards_and_places_that_do_not_go_together(old: str, new: str, sentences: list[str]) -> None:
+    findings = topology_from_case({**CASE, "hl_smi_topo": TOPO.replace(old, new)})["findings"]
+    assert [found["id"] for found in findings] == ["sources_disagree"] * len(sentences)
+    for found, words in zip(findings, sentences, strict=True):
+        assert words in found["message"]
+    picture = describe_node(topology_from_case({**CASE, "hl_smi_topo": TOPO.replace(old, new)}))
+    assert "warning: hl-smi topo has no row for module" in picture
+
+
+def test_a_name_that_is_no_card() -> None:
+    (found,) = topology_from_case({**CASE, "hl_smi_name_csv": "name\nHL-225\nHL-999\nHL-225\n"})["findings"]
+    assert found["id"] == "unknown_card"
+    assert "HL-999 is no card of catalog/cards.yml" in found["message"]
+
+
 def test_what_may_be_left_out() -> None:
     bare = {key: value for key, value in CASE.items() if key.startswith("hl_smi")}
     topology = topology_from_case(bare)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.gaudi import topology_findings
 from ansible.module_utils.gaudi.topology import build_topology
 from ansible.module_utils.gaudi.topology_query import Answer, Seen, SeenCard, query_hl_smi
@@ -327,6 +328,29 @@ def test_sources_that_disagree_are_reported() -> None:
     assert "they differ in 0000:33:00.0, 0000:35:00.0" in message(topology, "sources_disagree")
     topology = build_topology(replace(healthy, pci=healthy.pci[1:], lspci=None))
     assert "PCI does not show 0000:33:00.0" in message(topology, "sources_disagree")
+
+
+def test_a_card_the_driver_has_no_device_for_is_reported() -> None:
+    healthy = sources()
+    topology = build_topology(replace(healthy, accel=healthy.accel[:7]))
+    assert found(topology) == ["sources_disagree"]
+    words = f"hl-smi sees 8 cards, /sys/class/accel shows 7: it has none for {BUS_IDS[7]}."
+    assert message(topology, "sources_disagree").startswith(words)
+    # A kernel that shows none at all (in a container) says nothing.
+    assert found(build_topology(replace(healthy, accel=()))) == []
+
+
+def test_a_name_that_is_no_card_is_reported() -> None:
+    for name in ("HL-999", "hl-225"):
+        given = answers(**{IDENTITY: ok(identity().replace("HL-225", name))})
+        topology = build_topology(sources({**given, "": failed("no table")}))
+        assert "unknown_card" in found(topology)
+        assert f"{name} is no card of catalog/cards.yml" in message(topology, "unknown_card")
+
+
+def test_the_known_names_are_those_of_the_catalogue() -> None:
+    cards = yaml.safe_load((Path(__file__).parents[3] / "catalog" / "cards.yml").read_text(encoding="utf-8"))["cards"]
+    assert sorted(topology_findings.CARD_NAMES) == sorted(name for card in cards.values() for name in card["names"])
 
 
 def test_numbers_that_hl_smi_and_the_driver_give_differently_are_reported() -> None:
