@@ -356,7 +356,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             raise AnsibleActionFail(str(error)) from None
         if options["page"] and not result.get("failed"):
             notes = {name: entry.get("notes", []) for name, entry in models.items()}
-            page = shared("plan_text").page(result["plans"], result["topology"], result.get("reserved"), notes)
+            names = [shared("request").name_of(request) for request in request_list(options["requests"])]
+            page = shared("plan_text").page(result["plans"], result["topology"], result.get("reserved"), notes, names)
             result["page"] = str(page)
         return result
 

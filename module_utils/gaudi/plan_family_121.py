@@ -26,7 +26,7 @@ def plan_121(draft: Draft, wish: Wish) -> Lengths:
     """Fill the draft in the order of the release's script."""
     inputs, outputs = wish.ranges
     length = wish.pick("max_model_len").result
-    rules.check_ranges(length, inputs, outputs, wish.ranged, draft)
+    rules.check_ranges(length, length, inputs, outputs, wish.ranged, draft)
     _environment(draft, wish)
     _buckets(draft, wish)
     knobs(draft, wish)

@@ -78,7 +78,7 @@ def _sizes(draft: Draft, wish: Wish) -> Sizes:
         length = rules.model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
         if request.max_model_len is not None:
             length = rules.model_len_to_blocks(max_model_len=asked, block_size=block)
-        rules.check_ranges(length.result, inputs, outputs, wish.ranged, draft)
+        rules.check_ranges(length.result, asked, inputs, outputs, wish.ranged, draft)
     else:
         shortest, asked = block, wish.pick("max_model_len").result
         spoken = f"len{asked}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from .placement import Reservations
 from .plan import Node, plan
 from .plan_shared import common, share
 from .plan_weights import Weights
-from .request import Request, check_options
+from .request import Request, check_options, name_of
 from .reservations import parse_reservations
 
 
@@ -72,7 +73,7 @@ def plan_all(
             entry = catalogue.models.get(model) if isinstance(model, str) else None
             made = _made(request, entry, catalogue, node, read_weights)
         except Refusal as refusal:
-            plans.append({"instance": instance, "refused": str(refusal)})
+            plans.append({"instance": instance, "refused": _named(request, str(refusal))})
             continue
         plans.append(made)
         # A request without an instance is a question ("what would this take?"): a hundred of them fit on any node.
@@ -83,6 +84,13 @@ def plan_all(
     return plans
 
 
+def _named(request: object, sentence: str) -> str:
+    """A refusal with what it is about: of many requests, a sentence alone could be any's."""
+    name = name_of(request)
+    said = name is None or re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", sentence)
+    return sentence if said else f"{name}: {sentence}"
+
+
 def _made(
     request: Mapping[str, object],
     entry: ModelEntry | None,
@@ -91,10 +99,11 @@ def _made(
     read_weights: Callable[[str], Weights | None] | None,
 ) -> dict[str, Any]:
     """The plan of one request, for one model or for several on one card."""
-    names = check_options(request).get("share_card_with")
-    if not names:
+    if not check_options(request).get("share_card_with"):
         return plan(request, catalogue.release, entry, catalogue.cards, node, read_weights)
-    wanted = Request.from_mapping({"share_card_with": names}).share_card_with
+    wanted = Request.from_mapping(
+        {key: value for key, value in request.items() if key in ("instance", "model", "share_card_with")}
+    ).share_card_with
     missing = [name for name in wanted if name not in catalogue.models]
     if missing:
         raise Refusal(f"share_card_with names {', '.join(missing)}, which has no file in catalog/models.")

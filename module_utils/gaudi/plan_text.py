@@ -22,15 +22,20 @@ def page(
     topology: Mapping[str, Any] | None,
     reserved: Mapping[str, str] | None = None,
     notes: Mapping[str, Sequence[str]] | None = None,
+    names: Sequence[str | None] = (),
 ) -> str:
     """Return the page for all requests of one node, at most WIDTH columns, without a newline at the end.
 
     ``plans`` holds plan documents and refusals (``{"instance": ..., "refused": sentence}``), a request each;
     ``topology`` is the topology document they were made for, or None where it is not known; ``reserved`` names the
-    instances that hold cards already, by module id as text; ``notes`` are those of the catalogue, by model. Only what
-    cannot be broken (a path, an image, a variable) is wider than WIDTH.
+    instances that hold cards already, by module id as text; ``notes`` are those of the catalogue, by model; ``names``
+    is what each request goes by, as a refusal does not say. Only what cannot be broken (a path, an image, a variable)
+    is wider than WIDTH.
     """
-    titles = [_title(plan, number if len(plans) > 1 else 0) for number, plan in enumerate(plans, 1)]
+    called = [*names, *[None] * (len(plans) - len(names))]
+    titles = [
+        _title(plan, number if len(plans) > 1 else 0, name) for number, (plan, name) in enumerate(zip(plans, called), 1)
+    ]
     parts = [_node(topology, plans, reserved or {})] if topology else []
     parts += [_overview(plans, titles)] if len(plans) > 1 else []
     for plan, title in zip(plans, titles):
@@ -91,9 +96,9 @@ def _refusal(plan: Mapping[str, Any], title: str) -> str:
     return "\n\n".join([_heading(f"{title}: refused"), _indented(lines)])
 
 
-def _title(plan: Mapping[str, Any], number: int = 0) -> str:
+def _title(plan: Mapping[str, Any], number: int = 0, called: str | None = None) -> str:
     """Return what a request goes by: its instance, or its place among several and what it asks for."""
-    name = plan["instance"] or plan.get("served_model_name")
+    name = plan["instance"] or plan.get("served_model_name") or called
     place = f"request {number}" if number and not plan["instance"] else ""
     return ", ".join(part for part in (place, name) if part) or "the request"
 

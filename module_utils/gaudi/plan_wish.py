@@ -91,9 +91,8 @@ class Lengths:
 
     @property
     def spoken(self) -> str:
-        """The model length for a sentence: as it was asked for, and what became of it."""
-        asked, length = self.asked_model_len, self.max_model_len
-        return str(length) if asked in (None, length) else f"{asked} ({length} in whole blocks)"
+        """The model length for a sentence."""
+        return rules.spoken_length(self.asked_model_len, self.max_model_len)
 
 
 def bucket(draft: Draft, name: str, minimum: Value, step: Value, maximum: Value) -> None:

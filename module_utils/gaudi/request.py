@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -124,8 +125,23 @@ class Request:
 def check_options(value: object) -> Mapping[str, object]:
     """A request as a mapping of options that are all known; one nobody reads is refused by name."""
     given = mapping(value, "A request")
+    for name in sorted(set(given) - set(OPTIONS)):
+        near = difflib.get_close_matches(name[:64], OPTIONS, 1, cutoff=0.8)
+        if near:
+            raise Refusal(
+                f"{_where(given)} does not know {shown(name)}. Did you mean {near[0]}? Correct it, or leave it out."
+            )
     only_known(given, _where(given), OPTIONS)
     return given
+
+
+def name_of(request: object) -> str | None:
+    """What a request goes by in a sentence: its instance, its model, or the last part of its weights' path."""
+    if not isinstance(request, Mapping):
+        return None
+    names = [request.get(key) for key in ("instance", "model", "weights")]
+    name = next((name for name in names if isinstance(name, str) and NAME.fullmatch(name.lstrip("/"))), None)
+    return None if name is None else name.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _where(given: Mapping[str, object]) -> str:
@@ -212,12 +228,13 @@ def _modules(value: object, what: str) -> tuple[int, ...] | None:
         return ALL
     if isinstance(value, int) and not isinstance(value, bool):
         value = [value]
+    form = f"{what} (auto, all or a list of module ids)"
     if isinstance(value, str):
         value = value.split(",")
-    items = sequence(value, f"{what} (auto, all or a list of module ids)", longest=64)
+    items = sequence(value, form, longest=64)
     if not items:
         raise Refusal(f"{what} is an empty list. Name module ids or write auto.")
-    return tuple(integer(item, what, 0, 255) for item in items)
+    return tuple(integer(item, form, 0, 255) for item in items)
 
 
 def _models(value: object, what: str) -> tuple[str, ...]:

@@ -451,23 +451,29 @@ def hpu_quantization(dtype: str) -> str | None:
 # ---- bounds
 
 
+def spoken_length(asked: int | None, length: int | None) -> str:
+    """A model length for a sentence: as it was asked for, and what became of it."""
+    return str(length) if asked in (None, length) else f"{asked} ({length} in whole blocks)"
+
+
 def check_ranges(
     max_model_len: int,
+    asked: int,
     input_range: tuple[int, int],
     output_range: tuple[int, int],
     given: bool,
     draft: Draft,
 ) -> None:
     """A model length must hold the longest input and output; a tight fit leaves no room for a chat template."""
-    need = input_range[1] + output_range[1]
+    need, spoken = input_range[1] + output_range[1], spoken_length(asked, max_model_len)
     if max_model_len < need and given:
         raise Refusal(
-            f"max_model_len is {max_model_len}, but input_range and output_range together reach "
+            f"max_model_len is {spoken}, but input_range and output_range together reach "
             f"{input_range[1]} + {output_range[1]} = {need} tokens. Raise max_model_len or lower the ranges."
         )
     if max_model_len < need:
         draft.warn(
-            f"max_model_len {max_model_len} is below what the release's default ranges reach ({need} tokens): more is "
+            f"max_model_len {spoken} is below what the release's default ranges reach ({need} tokens): more is "
             f"warmed up than can be used. Set input_range and output_range to what the clients send."
         )
     elif max_model_len == need:

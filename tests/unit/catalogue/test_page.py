@@ -120,6 +120,14 @@ def test_several_requests_are_listed_before_they_are_explained() -> None:
     assert "request 4: refused" in text
 
 
+def test_a_refused_request_goes_by_the_name_it_was_given() -> None:
+    node = topology("hl-225-two-sockets")
+    requests: list[dict[str, Any]] = [{"model": "qwen3-8b"}, {"model": "qwen3-8b", "tensor_parallel_size": 16}]
+    text = page(plans("1.22", requests, node), node, names=["qwen3-8b", "qwen3-8b"])
+    assert "  request 2, qwen3-8b  refused" in text
+    assert "request 2, qwen3-8b: refused" in text
+
+
 def test_a_card_may_answer_several_questions() -> None:
     node = topology("hl-225-two-sockets")
     text = page(plans("1.22", [{"model": "qwen3-8b"}, {"model": "qwq-32b"}, {"model": "qwen3-8b"}], node), node)

@@ -47,6 +47,21 @@ def test_the_first_command_of_the_documentation_runs_from_a_fresh_checkout() -> 
     assert "for qwen3-8b" in run.stdout
 
 
+def test_a_file_without_a_name_is_refused(tmp_path: Path) -> None:
+    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests=[{"model": "qwq-32b"}], plan_output="")
+    assert run.returncode != 0
+    assert "plan_output is empty" in run.stdout + run.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_names_a_refused_request(tmp_path: Path) -> None:
+    requests = [{"model": "qwq-32b"}, {"weights": "/m/tuned", "tensor_paralel_size": 2}]
+    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests=requests)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "request 2, tuned" in run.stdout
+    assert "Did you mean tensor_parallel_size?" in run.stdout
+
+
 def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: Path) -> None:
     (tmp_path / "node.yml").write_text(TOPOLOGY.read_text(encoding="utf-8"), encoding="utf-8")
     requests = [{"model": "qwq-32b"}, {"model": "qwq-33b"}, {"model": "qwen3-8b", "modules": [0, 2]}]

@@ -572,8 +572,10 @@ def with_parser(release: str) -> dict[str, Any]:
     found = Catalogue.from_mappings(
         vendor.content("releases", release), {"qwq-32b": entry}, vendor.content("", "cards")
     )
-    (answer,) = plan_all([{"model": "qwq-32b"}], found, vendor.topology("oam8"), weights_root="/data/models")
-    return answer
+    answers: list[dict[str, Any]] = plan_all(
+        [{"model": "qwq-32b"}], found, vendor.topology("oam8"), weights_root="/data/models"
+    )
+    return answers[0]
 
 
 @pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11"])
@@ -608,10 +610,10 @@ def test_a_port_the_container_cannot_bind() -> None:
 def called(name: str, **options: Any) -> dict[str, Any]:
     """A plan for the cards of oam8 under another name."""
     topology = json.loads(json.dumps(vendor.topology("oam8")).replace("HL-225", name))
-    (answer,) = plan_all(
+    answers: list[dict[str, Any]] = plan_all(
         [{"model": "qwen3-8b", **options}], vendor.catalogue("1.22", "qwen3-8b"), topology, weights_root="/w"
     )
-    return answer
+    return answers[0]
 
 
 def test_a_card_nobody_knows_is_named() -> None:
@@ -627,6 +629,50 @@ def test_a_first_generation_card_is_not_what_the_releases_ask_for() -> None:
     assert warned(called("HL-205"), "HL-205 is a gaudi1 card", "gaudi2 or gaudi3")
     for name in ("HL-288E", "HL-325"):
         assert not warned(called(name), "is a gaudi")
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"instance": "chat", "weights": "/m/x", "max_model_len": 64, "input_range": [4, 64]}, "chat: "),
+        ({"model": "qwen3-8b", "extra_args": ["--seed"]}, "qwen3-8b: "),
+        ({"weights": "/models/QwQ-32B/", "extra_args": ["--seed"]}, "QwQ-32B: "),
+        ({"weights": "Qwen/Qwen3-8B", "extra_args": ["--seed"]}, "Qwen3-8B: "),
+        # The sentence has the name already.
+        ({"model": "qwen3-8b", "tensor_parallel_size": 16}, "qwen3-8b: tensor_parallel_size is 16"),
+        ({"model": "qwen3-8b", "port": 0}, "Request 'qwen3-8b': port"),
+        ({"model": "bge-m3", "share_card_with": "x"}, "Request 'bge-m3': share_card_with"),
+    ],
+)
+def test_a_refusal_says_which_request_it_is_about(request_: dict[str, Any], words: str) -> None:
+    model = request_.get("model")
+    refused = vendor.plan_request("1.22", request_)["refused"]
+    assert refused.startswith(words), (model, refused)
+
+
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+def test_a_refusal_shows_the_length_that_was_typed(release: str) -> None:
+    sentence(
+        "max_model_len is 100000 (100096 in whole blocks)", release=release, model="qwen3-8b", max_model_len=100000
+    )
+    ranges: dict[str, Any] = {"input_range": [4, 6000], "output_range": [4, 2000]}
+    sentence("max_model_len is 7000 (7040 in whole blocks)", release=release, max_model_len=7000, **ranges)
+    sentence("max_model_len is 4096, but", release=release, max_model_len=4096, **ranges)
+    few = {"max_model_len": 5000, "max_num_batched_tokens": 4096}
+    sentence("max_model_len 5000 (5120 in whole blocks)", release=release, **few)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("tensor_paralel_size", "tensor_parallel_size"), ("max_model_length", "max_model_len")]
+)
+def test_a_misspelled_option_is_answered_with_the_one_that_is_meant(name: str, meant: str) -> None:
+    sentence(f"does not know '{name}'. Did you mean {meant}?", **{name: 1})
+    sentence("does not know 'colour'. Known: block_size", colour="red")
+
+
+@pytest.mark.parametrize("modules", ["AUTO", ["auto"], {}])
+def test_what_modules_may_be(modules: Any) -> None:
+    sentence("modules (auto, all or a list of module ids)", modules=modules)
 
 
 def network(addresses: list[list[str]], release: str = "1.21", **options: Any) -> dict[str, Any]:
