@@ -55,7 +55,7 @@ options:
         description: V(auto), V(all), or a list of module ids, which is obeyed or refused, never changed.
         type: raw
       dtype:
-        description: How it is computed.
+        description: How it is computed. Left out, it follows weights that are stored quantised (FP8, AWQ, GPTQ).
         type: str
         choices: [auto, bfloat16, float32, fp8, awq, gptq]
       quantization_config:
