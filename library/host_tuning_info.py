@@ -155,6 +155,11 @@ loader:
   type: str
   returned: always
   sample: grub
+drop_in:
+  description: Whether the drop-in for GRUB is there.
+  type: bool
+  returned: always
+  sample: true
 serving_refused:
   description: Why nothing may be served on the running kernel, or null.
   type: str
@@ -334,10 +339,12 @@ class _Boot:
         listing = None if container else _command(module, "grubby", "--info=ALL")
         if listing is not None:
             self.loader, self.entries = "grubby", grub.parse_grubby(listing)
-        elif not container and _GRUB_CONFIG.exists() and _GRUB_DEFAULTS.exists():
-            self.loader, self.entries = "grub", grub.parse_config(_GRUB_CONFIG.read_text())
+        elif not container and _GRUB_CONFIG.exists():
+            # Without its defaults GRUB boots all the same, but nothing can be set.
+            self.loader = "grub" if _GRUB_DEFAULTS.exists() else None
+            self.entries = grub.parse_config(_GRUB_CONFIG.read_text())
             paths = [_GRUB_DEFAULTS, *sorted(_GRUB_DEFAULTS.parent.glob("grub.d/*.cfg"))]
-            self.files = [(str(path), path.read_text()) for path in paths]
+            self.files = [(str(path), path.read_text()) for path in paths if path.exists()]
             if not os.access(_GRUB_CONFIG, os.W_OK):
                 self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."
             foreign = dict(self.files).get(own, grub.MARK)
@@ -414,7 +421,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
 
     record = json.loads(_text(Path(paths["former"])) or "{}")
     # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
-    replaced = boot.entries if boot.loader == "grubby" else []
+    replaced = boot.entries if boot.loader == "grubby" and wanted["set_arguments"] else []
     boot_arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
     return {
         "refusals": [sentence for sentence in refusals if sentence],
@@ -431,6 +438,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "kernel_arguments": arguments,
         "container": container,
         "loader": boot.loader,
+        "drop_in": Path(paths["grub"]).exists(),
         "former": host_state.remember(record, {"sysctl": running, "kernel_arguments": boot_arguments}),
         "server": server,
         "report": {

@@ -114,7 +114,8 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     files = {str(file): file.read_text() for file in sorted(DEFAULTS.parent.glob("grub.d/*.cfg"))}
     files.pop(path, None)
     ours = {path: new} if new is not None else {}
-    line = grub.command_line(grub.evaluate([(str(DEFAULTS), DEFAULTS.read_text()), *sorted({**files, **ours}.items())]))
+    first = [(str(DEFAULTS), DEFAULTS.read_text())] if DEFAULTS.exists() else []
+    line = grub.command_line(grub.evaluate([*first, *sorted({**files, **ours}.items())]))
     expected = [argument for argument in arguments if kernel_cmdline.holds(argument, [word.text for word in line])]
 
     def boots() -> bool:
@@ -125,7 +126,8 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     changed = old != new or (new is not None and not boots())
     if changed and not module.check_mode:
         if old != new:
-            _write(module, path, new)
+            # Taken away only after update-grub: while the file is there, a run that was interrupted can be made up for.
+            _write(module, path, new or grub.MARK + "\n")
         failure = _run(module, [update_grub])
         if failure is None and new is not None and not boots():
             failure = f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
@@ -137,6 +139,8 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
             # What grub-mkconfig writes to, and leaves behind when it fails.
             CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
             module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
+        if new is None:
+            _write(module, path, None)
     return {
         "changed": changed,
         "entries": _shown(grub.parse_config(CONFIG.read_text())),
@@ -183,8 +187,14 @@ def main() -> None:
         arguments = kernel_cmdline.check(module.params["arguments"])
         if grubby:
             result = _with_grubby(module, grubby, arguments)
-        elif update_grub and DEFAULTS.exists() and CONFIG.exists():
+        elif update_grub and CONFIG.exists() and (DEFAULTS.exists() or module.params["state"] == "absent"):
             result = _with_grub(module, update_grub, arguments)
+        elif module.params["state"] == "absent":
+            raise ValueError(
+                f"Kernel arguments of ours are in {module.params['path']}, and there is no update-grub (with {CONFIG}) "
+                "to take them out of the boot entries. Remove that file and renew the boot entries by hand, then run "
+                "again."
+            )
         else:
             raise ValueError(
                 "This system has neither grubby nor update-grub (with /etc/default/grub and /boot/grub/grub.cfg). "

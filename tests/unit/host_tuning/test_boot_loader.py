@@ -38,7 +38,7 @@ class Grub:
 
     def update(self, _command: list[str]) -> tuple[int, str, str]:
         ours = ""
-        if self.drop_in.exists():
+        if self.drop_in.exists() and "DEFAULT " in self.drop_in.read_text():
             ours = self.drop_in.read_text().rpartition("DEFAULT ")[2].rstrip('"\n')
         text = self.original.replace("intel_idle.max_cstate=1\n", f"intel_idle.max_cstate=1 {ours}".rstrip() + "\n")
         self.config.write_text(text)
@@ -92,6 +92,37 @@ def test_taken_away(debian: Grub) -> None:
     assert debian.config.read_text() == debian.original
     assert not debian.drop_in.exists()
     assert debian.run(state="absent")["changed"] is False
+
+
+def test_taken_away_without_grubs_defaults(debian: Grub) -> None:
+    debian.run()
+    (debian.drop_in.parents[1] / "grub").unlink()
+    assert debian.run(state="absent")["changed"] is True
+    assert debian.config.read_text() == debian.original
+    assert not debian.drop_in.exists()
+
+
+def test_an_interrupted_removal_is_made_up_for(debian: Grub) -> None:
+    debian.run()
+
+    def killed(_command: list[str]) -> tuple[int, str, str]:
+        raise KeyboardInterrupt
+
+    debian.answer = killed
+    with pytest.raises(KeyboardInterrupt):
+        debian.run(state="absent")
+    assert "DEFAULT" not in debian.drop_in.read_text()
+    debian.answer = debian.update
+    assert debian.run(state="absent")["changed"] is True
+    assert debian.config.read_text() == debian.original
+    assert not debian.drop_in.exists()
+
+
+def test_a_drop_in_that_nothing_can_take_out_of_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(monkeypatch, {})
+    path = str(tmp_path / "zz.cfg")
+    answer = run_main("host_tuning_kernel_cmdline", {"path": path, "arguments": ARGUMENTS, "state": "absent"})
+    assert f"are in {path}, and there is no update-grub" in answer["msg"]
 
 
 def half_written(debian: Grub) -> Answer:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi import grub
 
 from tests.unit.host_tuning.modules import run_main, script
 
@@ -119,6 +120,21 @@ def test_correctness_refuses_serving(debian: Host) -> None:
 def test_a_users_line_is_found_with_its_place(debian: Host) -> None:
     (sentence,) = [found for found in debian.run()["findings"] if "max_cstate" in found]
     assert sentence.startswith(f"{debian.root}/default/grub.d/50-user.cfg:3 says intel_idle.max_cstate=1")
+
+
+def test_what_is_ours_in_the_boot_entries_is_known_without_grubs_defaults(debian: Host) -> None:
+    assert debian.run()["drop_in"] is False
+    (debian.root / "default/grub.d/zz.cfg").write_text(grub.MARK + "\n")
+    (debian.root / "default/grub").unlink()
+    found = debian.run(set_arguments=False)
+    assert (found["drop_in"], found["loader"]) == (True, None)
+    (item,) = [item for item in found["items"] if item["item"] == "intel_idle.max_cstate"]
+    assert item["after_reboot"] == "1"
+
+
+def test_grubby_that_was_never_asked_has_nothing_to_put_back(debian: Host) -> None:
+    debian.programs["grubby"] = lambda _command: (0, (RECORDED / "rhel9/grubby_info_all.txt").read_text(), "")
+    assert debian.run(set_arguments=False)["former"]["kernel_arguments"] == {}
 
 
 def test_grubby_remembers_what_it_will_replace(debian: Host) -> None:

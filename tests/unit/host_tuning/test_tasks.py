@@ -1,0 +1,51 @@
+"""When the role's tasks act: their conditions and options, evaluated as Ansible does, without a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+
+TASKS = Path(__file__).resolve().parents[3] / "roles/host_tuning/tasks"
+
+
+def task(file: str, name: str) -> dict[str, Any]:
+    """The one task of a file whose name ends like this."""
+    (found,) = [one for one in yaml.safe_load((TASKS / file).read_text()) if one["name"].endswith(name)]
+    return dict(found)
+
+
+def holds(condition: str | list[str], **values: Any) -> bool:
+    conditions = [condition] if isinstance(condition, str) else condition
+    return all(jinja2.Environment(autoescape=True).compile_expression(one)(**values) for one in conditions)
+
+
+@pytest.mark.parametrize(
+    ("drop_in", "recorded", "acts"), [(True, {}, True), (False, {"/boot/vmlinuz": "ro"}, True), (False, {}, False)]
+)
+def test_what_was_set_is_taken_away_whatever_the_inventory_says(
+    drop_in: bool, recorded: dict[str, str], acts: bool
+) -> None:
+    found = {"drop_in": drop_in, "former": {"kernel_arguments": recorded}, "loader": None, "container": False}
+    condition = task("untune.yml", "the next boot has the kernel arguments it had")["when"]
+    for wanted in (True, False):
+        values = {"__host_tuning_found": found, "__host_tuning_kernel_cmdline": wanted}
+        assert holds(condition, **values) is acts
+
+
+@pytest.mark.parametrize(
+    ("wanted", "drop_in", "container", "acts"),
+    [(True, False, False, True), (False, True, False, True), (False, False, False, False), (True, True, True, False)],
+)
+def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
+    wanted: bool, drop_in: bool, container: bool, acts: bool
+) -> None:
+    found = {"drop_in": drop_in, "container": container}
+    one = task("kernel_cmdline.yml", "the next boot has the kernel arguments")
+    assert holds(one["when"], __host_tuning_found=found, __host_tuning_kernel_cmdline=wanted) is acts
+    state = one["host_tuning_kernel_cmdline"]["state"].strip("{} ")
+    expression = jinja2.Environment(autoescape=True).compile_expression(state)
+    assert expression(__host_tuning_kernel_cmdline=wanted) == ("present" if wanted else "absent")
