@@ -32,6 +32,12 @@ options:
         description: Whether the directory, when the file is taken away and leaves it empty, goes too.
         type: bool
         default: false
+      marked:
+        description: >-
+          Whether the file says in its first line that this role wrote it. One at this path that does not is somebody
+          else's: the module fails, with everything as it was.
+        type: bool
+        default: false
 attributes:
   check_mode:
     description: Says what would change and changes nothing.
@@ -65,6 +71,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import host_state_sysctl as sysctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "files": {
@@ -76,6 +83,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "content": {"type": "str", "no_log": False},
             "mode": {"type": "str", "default": "0644"},
             "with_directory": {"type": "bool", "default": False},
+            "marked": {"type": "bool", "default": False},
         },
     }
 }
@@ -101,6 +109,11 @@ def _hold(module: AnsibleModule, path: Path, content: str | None, mode: int) -> 
 def main() -> None:
     """Compare, then write what differs unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    foreign = sysctl.foreign(
+        {file["path"]: _state(Path(file["path"]))[0] for file in module.params["files"] if file["marked"]}
+    )
+    if foreign:
+        module.fail_json(msg=" ".join(foreign))
     written, diff = [], []
     for file in module.params["files"]:
         path, content = Path(file["path"]), file["content"]

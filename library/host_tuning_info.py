@@ -68,6 +68,14 @@ options:
         description: The drop-in for our units.
         type: path
         required: true
+      unit:
+        description: Our unit.
+        type: path
+        required: true
+      udev_rule:
+        description: The rule that has our unit treat a processor that comes online.
+        type: path
+        required: true
       former:
         description: The record of what was there before the first change.
         type: path
@@ -228,13 +236,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "paths": {
         "type": "dict",
         "required": True,
-        "options": {"sysctl": _TEXT, "grub": _TEXT, "limits": _TEXT, "former": _TEXT},
+        "options": dict.fromkeys(("sysctl", "grub", "limits", "unit", "udev_rule", "former"), _TEXT),
     },
     "refuse": {"type": "bool", "default": False},
 }
 _GRUB_DEFAULTS = Path("/etc/default/grub")
 _GRUB_CONFIG = Path("/boot/grub/grub.cfg")
-_UNIT = Path("/etc/systemd/system/gaudi-host-tuning.service")
 _UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants/gaudi-host-tuning.service")
 _CPUS = Path("/sys/devices/system/cpu")
 _TUNED = Path("/etc/tuned/active_profile")
@@ -331,7 +338,7 @@ def _limits(module: AnsibleModule, path: Path) -> tuple[dict[str, str], dict[str
 class _Boot:
     """What the boot loader will hand to the next kernel."""
 
-    def __init__(self, module: AnsibleModule, own: str, *, container: bool) -> None:
+    def __init__(self, module: AnsibleModule, *, container: bool) -> None:
         self.entries: list[grub.Entry] = []
         self.files: list[tuple[str, str]] = []
         self.loader: str | None = None
@@ -347,9 +354,6 @@ class _Boot:
             self.files = [(str(path), path.read_text()) for path in paths if path.exists()]
             if not os.access(_GRUB_CONFIG, os.W_OK):
                 self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."
-            foreign = dict(self.files).get(own, grub.MARK)
-            if not foreign.startswith(grub.MARK):
-                self.refusal = f"{own} was not written by this role. Move it away, then run again."
 
     def written(self, arguments: list[str], own: str) -> list[grub.Word]:
         """Return the kernel arguments with the place each is written, as if ours were written already."""
@@ -384,11 +388,12 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     frozen = [key for key in running if not os.access(procs[key], os.W_OK)]
     assignments = _sysctl_files()
 
-    boot = _Boot(module, paths["grub"], container=container)
+    boot = _Boot(module, container=container)
     kernels = [kernel, *(entry.kernel.rpartition("vmlinuz-")[2] for entry in boot.entries)]
     needed = kernel_cmdline.needed(wanted["kernel_rules"], system.get("ID", ""), kernels, wanted["always"])
     arguments = kernel_cmdline.check(need.argument for need in needed)
     refusals.append(boot.refusal or "")
+    refusals += sysctl.foreign({path: _text(Path(path)) for name, path in paths.items() if name != "former"})
     if needed and wanted["set_arguments"] and boot.loader is None and not container:
         refusals.append(
             f"{system.get('PRETTY_NAME', 'This system')} has neither grubby nor update-grub (with {_GRUB_DEFAULTS} and "
@@ -433,7 +438,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "findings": findings,
         "reboot": reboot,
         "leaving": host_state.reboot_reasons(host_state.leaves_at_reboot(needed, boot.entries, command_line)),
-        "unit_present": _UNIT.exists(),
+        "unit_present": (_text(Path(paths["unit"])) or "").startswith(sysctl.MARK),
         "serving_refused": refused,
         "kernel_arguments": arguments,
         "container": container,

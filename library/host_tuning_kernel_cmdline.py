@@ -62,7 +62,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import grub, kernel_cmdline
+from ansible.module_utils.gaudi import grub, host_state_sysctl, kernel_cmdline
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "raw", "required": True},
@@ -108,8 +108,9 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     """Hold the arguments in a drop-in, and run update-grub when the boot entries do not follow from it."""
     path: str = module.params["path"]
     old = Path(path).read_text() if Path(path).exists() else None
-    if old is not None and not old.startswith(grub.MARK):
-        module.fail_json(msg=f"{path} was not written by this role. Move it away, then run again.")
+    foreign = host_state_sysctl.foreign({path: old})
+    if foreign:
+        module.fail_json(msg=" ".join(foreign))
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
     files = {str(file): file.read_text() for file in sorted(DEFAULTS.parent.glob("grub.d/*.cfg"))}
     files.pop(path, None)

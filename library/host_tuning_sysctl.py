@@ -102,8 +102,9 @@ def _own_text(module: AnsibleModule, path: str) -> str | None:
     if not Path(path).exists():
         return None
     text = Path(path).read_text()
-    if not text.startswith(sysctl.MARK):
-        module.fail_json(msg=f"{path} was not written by this role. Move it away, then run again.")
+    foreign = sysctl.foreign({path: text})
+    if foreign:
+        module.fail_json(msg=" ".join(foreign))
     return text
 
 

@@ -57,6 +57,15 @@ class Plan:
     findings: Sequence[str]
 
 
+def foreign(files: Mapping[str, str | None]) -> list[str]:
+    """Say which files at our paths somebody else wrote. `files`: path and text, None where there is none."""
+    return [
+        f"{path} was not written by this role. Move it away, then run again."
+        for path, text in files.items()
+        if text is not None and not text.startswith(MARK)
+    ]
+
+
 def parse_meminfo(text: str) -> Memory:
     """Read /proc/meminfo. Raises ValueError when it does not name the sizes needed here."""
     found = {}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+from ansible.module_utils.gaudi.host_state_sysctl import MARK
+
 from tests.unit.host_tuning.modules import run_main
 
 
@@ -50,3 +53,25 @@ def test_taken_away_with_its_empty_directory_only(tmp_path: Path) -> None:
     assert not (tmp_path / "alone").exists()
     assert (tmp_path / "shared/other").exists()
     assert hold(*gone)["changed"] is False
+
+
+@pytest.mark.parametrize("content", [None, f"{MARK}\nours\n"])
+def test_a_file_of_somebody_else_is_named_and_nothing_is_touched(tmp_path: Path, content: str | None) -> None:
+    (tmp_path / "ours").write_text("x")
+    theirs = tmp_path / "90-gaudi-host-tuning.rules"
+    theirs.write_text("theirs\n")
+    answer = hold(
+        {"path": str(tmp_path / "ours")},
+        {"path": str(theirs), "marked": True, **({"content": content} if content else {})},
+    )
+    assert answer["msg"] == f"{theirs} was not written by this role. Move it away, then run again."
+    assert theirs.read_text() == "theirs\n"
+    assert (tmp_path / "ours").exists()
+
+
+def test_a_marked_file_of_ours_is_replaced_and_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "unit"
+    for content in (f"{MARK}\nold\n", f"{MARK}\nnew\n"):
+        assert hold({"path": str(path), "content": content, "marked": True})["changed"] is True
+    assert hold({"path": str(path), "marked": True})["changed"] is True
+    assert not path.exists()

@@ -49,6 +49,7 @@ class Host:
             **wanted,
         }
         names = {"sysctl": "zz.conf", "grub": "default/grub.d/zz.cfg", "limits": "limits.conf", "former": "former.json"}
+        names |= {"unit": "our.service", "udev_rule": "our.rules"}
         paths = {name: str(self.root / file) for name, file in names.items()}
         return run_main("host_tuning_info", {"wanted": wish, "paths": paths, "refuse": refuse})
 
@@ -82,10 +83,12 @@ def test_a_read_only_boot(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None
     assert "is mounted read-only" in refusal
 
 
-def test_a_drop_in_of_somebody_else(debian: Host) -> None:
-    (debian.root / "default/grub.d/zz.cfg").write_text("GRUB_TIMEOUT=1\n")
-    (refusal,) = debian.run()["refusals"]
-    assert "was not written by this role" in refusal
+@pytest.mark.parametrize("name", ["default/grub.d/zz.cfg", "zz.conf", "limits.conf", "our.service", "our.rules"])
+def test_a_file_of_somebody_else_at_our_name(debian: Host, name: str) -> None:
+    (debian.root / name).write_text("GRUB_TIMEOUT=1\n")
+    found = debian.run()
+    assert found["refusals"] == [f"{debian.root / name} was not written by this role. Move it away, then run again."]
+    assert found["unit_present"] is False
 
 
 def test_a_file_grub_cannot_read(debian: Host) -> None:
