@@ -355,19 +355,17 @@ class _Boot:
             if not os.access(_GRUB_CONFIG, os.W_OK):
                 self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."
 
-    def written(self, arguments: list[str], own: str) -> list[grub.Word]:
-        """Return the kernel arguments with the place each is written, as if ours were written already."""
+    def written(self, arguments: list[str], own: str) -> list[list[grub.Word]]:
+        """Return command lines with the place each word is written, as if ours were written already."""
         if self.loader == "grubby":
             return [
-                grub.Word(word, grub.Place(f"grubby, {entry.kernel}", 1))
+                [grub.Word(word, grub.Place(f"grubby, {entry.kernel}", 1)) for word in entry.arguments]
                 for entry in self.entries
-                for word in entry.arguments
             ]
         others = {path: text for path, text in self.files if path != own}
         ours = {own: grub.render(arguments)} if arguments else {}
         ordered = sorted({**others, **ours}.items(), key=lambda item: (item[0] != str(_GRUB_DEFAULTS), item[0]))
-        words: list[grub.Word] = grub.command_line(grub.evaluate(ordered))
-        return words
+        return [grub.command_line(grub.evaluate(ordered))]
 
 
 def _inspect(module: AnsibleModule) -> dict[str, Any]:
@@ -414,7 +412,8 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     items += host_state.limit_items(limits, own_limits, units, container=container)
     checklist = host_state.checklist(wanted["firmware"], _firmware(cpus, virtual=virtual or container))
     findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
-    findings += kernel_cmdline.conflicts(arguments, boot.written(arguments, paths["grub"]), paths["grub"])
+    for line in boot.written(arguments, paths["grub"]):
+        findings += kernel_cmdline.conflicts(arguments, line, paths["grub"])
     findings += host_state.other_tuners(_text(_TUNED))
     findings += host_state.absences(items, container=container)
     if not container:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ansible.module_utils.gaudi.grub import Entry, Word
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:@/+-]+)?")
 _PURPOSES = ("speed", "correctness")
+_SWITCHES = ("iommu", "intel_iommu")
+END = "--"
+"""What stands behind it goes to init, not to the kernel (kernel-parameters.rst, parse_args)."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,23 @@ def needed(
 
 
 def value_of(argument: str, words: Sequence[str]) -> str | None:
-    """Return the argument of this name that wins in a command line (the last one), or None."""
-    return next((word for word in reversed(words) if name(word) == name(argument)), None)
+    """Return the argument of this name that wins in a command line, or None: the last one before "--".
+
+    An IOMMU that is switched off stays off: "off" sets no_iommu, which no later word clears
+    (iommu_setup, arch/x86/kernel/pci-dma.c).
+    """
+    given = [word for word in takewhile(lambda word: word != END, words) if name(word) == name(argument)]
+    return next((word for word in given if switches_off(word)), given[-1] if given else None)
+
+
+def switches_off(word: str) -> bool:
+    """Tell whether this argument switches the IOMMU off; its value is a list with commas."""
+    parts = word.partition("=")[2].split(",")
+    return name(word) in _SWITCHES and any(part.startswith("off") for part in parts)
 
 
 def holds(argument: str, words: Sequence[str]) -> bool:
-    """Tell whether a command line has the argument and nothing behind it says otherwise."""
+    """Tell whether a command line has the argument and nothing else wins over it."""
     return value_of(argument, words) == argument
 
 
@@ -105,14 +120,25 @@ def holds_in_all(argument: str, entries: Sequence[Entry]) -> bool:
 def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) -> list[str]:
     """Say who else gives one of our arguments another value, where, and which value wins."""
     texts = [word.text for word in words]
+    counted = list(takewhile(lambda word: word.text != END, words))
     sentences: list[str] = []
-    for word in words:
+    lost = any(word.place.path == own_path for word in words[len(counted) :])
+    if lost:
+        sentences.append(
+            f"{words[len(counted)].place} says --, and what stands behind it goes to init, not to the kernel: "
+            "ours count for nothing. Remove it there; words that the kernel does not know go to init all the same."
+        )
+    for number, word in enumerate(counted):
         ours = next((argument for argument in arguments if name(argument) == name(word.text)), None)
         if ours is None or word.text == ours or word.place.path == own_path:
             continue
         last = value_of(ours, texts)
         if last == ours:
             winner = f"{ours} wins, because it stands last"
+        elif switches_off(word.text) and any(found.text == ours for found in counted[number:]):
+            winner = f"{last} wins, because no later word switches the IOMMU on again"
+        elif lost:
+            winner = f"{last} wins, because ours stands behind --"
         elif any(found.place.path == own_path for found in words):
             winner = f"{last} wins, because it stands behind ours"
         else:

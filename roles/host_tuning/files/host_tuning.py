@@ -17,6 +17,7 @@ import platform
 import re
 import sys
 import tempfile
+from itertools import takewhile
 from pathlib import Path
 
 CPUS = Path("/sys/devices/system/cpu")
@@ -116,12 +117,20 @@ def waits(document: dict[str, object]) -> list[str]:
 
 
 def holds(argument: str, command_line: list[str]) -> bool:
-    """Tell whether the last argument of this name is this one; the kernel reads "-" and "_" as the same letter."""
+    """Tell whether the last argument of this name is this one; the kernel reads "-" and "_" as the same letter.
+
+    Words behind "--" go to init, and no later word takes back that the IOMMU is off.
+    """
 
     def name(word: str) -> str:
         return word.partition("=")[0].replace("-", "_")
 
-    return next((word for word in reversed(command_line) if name(word) == name(argument)), None) == argument
+    def switches_off(word: str) -> bool:
+        parts = word.partition("=")[2].split(",")
+        return name(word) in ("iommu", "intel_iommu") and any(part.startswith("off") for part in parts)
+
+    given = [word for word in takewhile(lambda word: word != "--", command_line) if name(word) == name(argument)]
+    return next((word for word in given if switches_off(word)), given[-1] if given else None) == argument
 
 
 def main() -> int:

@@ -86,6 +86,14 @@ def test_a_later_file_that_wins_does_not_make_every_run_a_change(debian: Grub) -
     assert debian.run()["changed"] is False
 
 
+def test_what_cannot_hold_is_not_expected_of_update_grub(debian: Grub) -> None:
+    defaults = debian.drop_in.parents[1] / "grub"
+    defaults.write_text('GRUB_CMDLINE_LINUX_DEFAULT="quiet iommu=off -- single"\n')
+    debian.answer = lambda _command: (0, "", "")
+    assert debian.run()["changed"] is True
+    assert debian.run()["changed"] is False
+
+
 def test_taken_away(debian: Grub) -> None:
     debian.run()
     assert debian.run(state="absent")["changed"] is True

@@ -112,6 +112,23 @@ def test_a_later_file_that_forgets_ours() -> None:
     assert "iommu=soft wins, because a file behind" in sentence
 
 
+def test_an_iommu_that_is_off_stays_off() -> None:
+    line = words(("iommu=off", "/etc/default/grub", 9), ("iommu=pt", OWN, 3))
+    (sentence,) = kernel_cmdline.conflicts(["iommu=pt"], line, OWN)
+    assert sentence.startswith(
+        "/etc/default/grub:9 says iommu=off, wanted is iommu=pt. iommu=off wins, because no later"
+    )
+    assert kernel_cmdline.value_of("iommu=off", ["iommu=off"]) == "iommu=off"
+
+
+def test_what_stands_behind_two_dashes_counts_for_nothing() -> None:
+    line = words(("iommu=soft", "f", 1), ("--", "f", 2), ("iommu=off", "f", 2), ("iommu=pt", OWN, 3))
+    dashes, soft = kernel_cmdline.conflicts(["iommu=pt"], line, OWN)
+    assert dashes.startswith("f:2 says --, and what stands behind it goes to init, not to the kernel")
+    assert soft.startswith("f:1 says iommu=soft")
+    assert kernel_cmdline.conflicts(["iommu=pt"], [line[3], *line[1:3]], OWN) == []
+
+
 def test_the_same_value_is_no_conflict() -> None:
     assert kernel_cmdline.conflicts(["iommu=pt"], words(("iommu=pt", "/etc/default/grub", 9)), OWN) == []
 

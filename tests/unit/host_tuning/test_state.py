@@ -153,6 +153,12 @@ REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [
     ([CORRECT], UBUNTU, ["iommu=pt", "iommu=soft"], True),
     ([CORRECT], "6.11.0-17-generic", ["ro"], False),
     ([CORRECT], "6.80.0", ["ro"], False),
+    # The IOMMU that is off stays off, and what stands behind "--" goes to init.
+    ([CORRECT], UBUNTU, ["iommu=off", "iommu=pt"], True),
+    ([CORRECT], UBUNTU, ["iommu=noforce,off", "iommu=pt"], True),
+    ([CORRECT], UBUNTU, ["iommu=pt", "--", "iommu=off"], False),
+    ([CORRECT], UBUNTU, ["--", "single", "iommu=pt"], True),
+    ([Needed("intel_iommu=on", "correctness", "x")], UBUNTU, ["intel-iommu=off", "intel_iommu=on"], True),
     ([SPEED], UBUNTU, ["ro"], False),
     ([Needed("intel-iommu=on", "correctness", "x")], "6.1.0", ["intel_iommu=on"], True),
     ([], UBUNTU, ["ro"], False),
