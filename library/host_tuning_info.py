@@ -355,6 +355,10 @@ class _Boot:
             if not os.access(_GRUB_CONFIG, os.W_OK):
                 self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."
 
+    def follows(self) -> list[str] | None:
+        """Return what the next update-grub gives every kernel, or None without GRUB's files."""
+        return [word.text for word in grub.command_line(grub.evaluate(self.files))] if self.files else None
+
     def written(self, arguments: list[str], own: str) -> list[list[grub.Word]]:
         """Return command lines with the place each word is written, as if ours were written already."""
         if self.loader == "grubby":
@@ -406,7 +410,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     limits = {key: str(value) for key, value in wanted["limits"].items()}
     own_limits, units, started = _limits(module, Path(paths["limits"]))
     items = host_state.sysctl_items(settings, running, assignments, paths["sysctl"], frozen if container else ())
-    items += host_state.argument_items(needed, boot.entries, command_line, container=container)
+    items += host_state.argument_items(needed, boot.entries, command_line, boot.follows(), container=container)
     if wanted["cpu"]:
         items += host_state.cpu_items(cpus, enabled=_UNIT_WANTED.is_symlink(), container=container)
     items += host_state.limit_items(limits, own_limits, units, container=container)
@@ -414,6 +418,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
     for line in boot.written(arguments, paths["grub"]):
         findings += kernel_cmdline.conflicts(arguments, line, paths["grub"])
+    findings += host_state.passing(needed, boot.entries, boot.follows())
     findings += host_state.other_tuners(_text(_TUNED))
     findings += host_state.absences(items, container=container)
     if not container:

@@ -82,9 +82,17 @@ def sysctl_items(
 
 
 def argument_items(
-    needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str], *, container: bool
+    needed: Sequence[Needed],
+    entries: Sequence[Entry],
+    running: Sequence[str],
+    written: Sequence[str] | None = None,
+    *,
+    container: bool,
 ) -> list[Item]:
-    """Return one line per kernel argument. `entries` are what can be booted, `running` is /proc/cmdline."""
+    """Return one line per kernel argument. `entries` are what can be booted, `running` is /proc/cmdline.
+
+    `written` is what GRUB's files say, which the next update-grub brings into the entries; None without such files.
+    """
     items = []
     for need in needed:
         label, _, value = need.argument.partition("=")
@@ -96,6 +104,7 @@ def argument_items(
         later = {kernel_cmdline.value_of(need.argument, entry.arguments) for entry in entries}
         configured = any(kernel_cmdline.holds(need.argument, entry.arguments) for entry in entries)
         boots = kernel_cmdline.holds_in_all(need.argument, entries)
+        stays = written is None or kernel_cmdline.holds(need.argument, written)
         after = ", ".join(sorted(_NOTHING if found is None else found.partition("=")[2] or "set" for found in later))
         own = value or "set"
         if not entries:
@@ -103,9 +112,26 @@ def argument_items(
             state = OK if now == need.argument else WRONG
             items.append(Item(label, own, "by hand", shown, "unknown", state))
             continue
-        state = WRONG if not boots else OK if now == need.argument else REBOOT
+        state = WRONG if not (boots and stays) else OK if now == need.argument else REBOOT
         items.append(Item(label, own, own if configured else _NOTHING, shown, after or _NOTHING, state))
     return items
+
+
+def passing(needed: Sequence[Needed], entries: Sequence[Entry], written: Sequence[str] | None) -> list[str]:
+    """Say which arguments the boot entries have only until update-grub runs again. `written`: what GRUB's files say."""
+    lost = [
+        need.argument
+        for need in needed
+        if written is not None
+        and kernel_cmdline.holds_in_all(need.argument, entries)
+        and not kernel_cmdline.holds(need.argument, written)
+    ]
+    if not lost:
+        return []
+    return [
+        f"The boot entries have {' '.join(lost)}, but GRUB's files no longer say so: the next update-grub, as with "
+        "every new kernel, takes it away. Mend the files, then run playbooks/tune_host.yml."
+    ]
 
 
 def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[Item]:

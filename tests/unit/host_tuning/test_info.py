@@ -120,6 +120,21 @@ def test_correctness_refuses_serving(debian: Host) -> None:
     assert found["document"]["serving_refused"] == found["serving_refused"]
 
 
+def test_a_later_file_without_update_grub(debian: Host) -> None:
+    config = debian.root / "default/grub.cfg"
+    config.write_text(config.read_text().replace("max_cstate=1", "max_cstate=0"))
+    (debian.root / "default/grub.d/zz.cfg").write_text(grub.render(["intel_idle.max_cstate=0"]))
+
+    def row() -> tuple[str, str]:
+        (item,) = [item for item in debian.run()["items"] if item["item"] == "intel_idle.max_cstate"]
+        return item["after_reboot"], item["state"]
+
+    assert row() == ("0", "reboot")
+    (debian.root / "default/grub.d/zzz.cfg").write_text('GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n')
+    assert row() == ("0", "wrong")
+    assert any("the next update-grub" in sentence for sentence in debian.run()["findings"])
+
+
 def test_a_users_line_is_found_with_its_place(debian: Host) -> None:
     (sentence,) = [found for found in debian.run()["findings"] if "max_cstate" in found]
     assert sentence.startswith(f"{debian.root}/default/grub.d/50-user.cfg:3 says intel_idle.max_cstate=1")

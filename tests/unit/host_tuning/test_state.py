@@ -67,6 +67,20 @@ def test_a_kernel_argument(entries: list[Entry], running: list[str], state: str)
     assert item.wanted == "0"
 
 
+@pytest.mark.parametrize(
+    ("written", "state"),
+    [(None, "ok"), (["intel_idle.max_cstate=0"], "ok"), (["intel_idle.max_cstate=1"], "wrong"), ([], "wrong")],
+)
+def test_entries_that_the_files_no_longer_say(written: list[str] | None, state: str) -> None:
+    entries = [entry(SPEED.argument)]
+    (item,) = host_state.argument_items([SPEED], entries, [SPEED.argument], written, container=False)
+    assert item.state == state
+    said = host_state.passing([SPEED], entries, written)
+    assert [sentence.startswith(f"The boot entries have {SPEED.argument}, but") for sentence in said] == (
+        [True] if state == "wrong" else []
+    )
+
+
 def test_a_container_has_no_kernel_arguments_of_its_own() -> None:
     (item,) = host_state.argument_items([SPEED], [], [], container=True)
     assert item.state == "not here"
