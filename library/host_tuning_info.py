@@ -404,7 +404,11 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         )
     command_line = kernel_cmdline.split(Path("/proc/cmdline").read_text())
     waiting = [] if container else host_state.waits_for_reboot(needed, boot.entries, command_line)
-    refused = None if container else host_state.serving_refusal(needed, kernel, command_line)
+    lines = boot.written(arguments, paths["grub"])
+    causes: dict[str, str] = {}
+    for line in lines:
+        causes |= kernel_cmdline.causes(arguments, line, paths["grub"])
+    refused = None if container else host_state.serving_refusal(needed, kernel, command_line, waiting, causes)
 
     cpus = _cpus()
     limits = {key: str(value) for key, value in wanted["limits"].items()}
@@ -416,7 +420,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     items += host_state.limit_items(limits, own_limits, units, container=container)
     checklist = host_state.checklist(wanted["firmware"], _firmware(cpus, virtual=virtual or container))
     findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
-    for line in boot.written(arguments, paths["grub"]):
+    for line in lines:
         findings += kernel_cmdline.conflicts(arguments, line, paths["grub"])
     findings += host_state.passing(needed, boot.entries, boot.follows())
     findings += host_state.other_tuners(_text(_TUNED))
@@ -463,7 +467,11 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
             "schema": 1,
             "serving_refused": refused,
             "reboot_needed": reboot,
-            "kernel_arguments": [] if container else [asdict(need) for need in needed],
+            "kernel_arguments": []
+            if container
+            else [
+                {**asdict(need), "waits": need in waiting, "cause": causes.get(need.argument, "")} for need in needed
+            ],
             "firmware": checklist,
             "findings": findings,
         },

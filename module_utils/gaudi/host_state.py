@@ -226,8 +226,17 @@ def reboot_reasons(waiting: Sequence[Needed]) -> list[str]:
     return [f"{' '.join(arguments)} ({reason})" for reason, arguments in reasons.items()]
 
 
-def serving_refusal(needed: Sequence[Needed], kernel: str, running: Sequence[str]) -> str | None:
-    """Say why nothing may be served on this running kernel, or None when it may."""
+def serving_refusal(
+    needed: Sequence[Needed],
+    kernel: str,
+    running: Sequence[str],
+    waiting: Sequence[Needed],
+    causes: Mapping[str, str],
+) -> str | None:
+    """Say why nothing may be served on this running kernel, or None when it may.
+
+    `waiting` are the arguments a reboot brings; `causes` names, for others, the file and line that says otherwise.
+    """
     lacking = [
         need
         for need in needed
@@ -236,10 +245,19 @@ def serving_refusal(needed: Sequence[Needed], kernel: str, running: Sequence[str
     if not lacking:
         return None
     arguments = " ".join(need.argument for need in lacking)
-    return (
-        f"The running kernel {kernel} was started without {arguments}: {lacking[0].because}. "
-        "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
+    return f"The running kernel {kernel} was started without {arguments}: {lacking[0].because}. " + remedy(
+        [causes.get(need.argument, "") for need in lacking if need not in waiting]
     )
+
+
+def remedy(causes: Sequence[str]) -> str:
+    """Say what to do about arguments the running kernel lacks. `causes`: of those that a reboot does not bring."""
+    if not causes:
+        return "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
+    known = " ".join(dict.fromkeys(cause for cause in causes if cause))
+    return (
+        known or "A reboot does not bring it; playbooks/verify_host.yml names the file and line that says otherwise."
+    ) + " Then run playbooks/tune_host.yml with host_tuning_reboot=if_needed."
 
 
 def checklist(settings: Sequence[Mapping[str, object]], seen: Firmware) -> list[dict[str, str]]:

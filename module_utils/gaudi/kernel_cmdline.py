@@ -147,6 +147,16 @@ def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) ->
     return sentences
 
 
+def causes(arguments: Sequence[str], words: Sequence[Word], own_path: str) -> dict[str, str]:
+    """Say, for each argument that a command line does not hold, what keeps it from holding."""
+    texts = [word.text for word in words]
+    return {
+        argument: " ".join(conflicts([argument], words, own_path))
+        for argument in arguments
+        if not holds(argument, texts)
+    }
+
+
 def missing(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
     """Return the arguments that a command line does not hold."""
     return [argument for argument in arguments if not holds(argument, words)]

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 CPUS = Path("/sys/devices/system/cpu")
 BEFORE = Path("/run/gaudi-serving/cpu_before.json")
@@ -76,15 +77,17 @@ def restore(cpus: Path, before: Path) -> int:
     return len(there)
 
 
-def refresh(document: dict[str, object], kernel: str, command_line: list[str]) -> dict[str, object]:
+def refresh(document: dict[str, Any], kernel: str, command_line: list[str]) -> dict[str, Any]:
     """Return the state document as it is for the kernel that runs now.
 
     The same rule as module_utils/gaudi/host_state.py, which this program cannot import; a test holds them together.
     """
-    arguments = document.get("kernel_arguments")
-    lacking = (
-        [need for need in arguments if not holds(need["argument"], command_line)] if isinstance(arguments, list) else []
-    )
+    arguments = [
+        # What is in effect no longer waits; a later boot without it is not mended by one more.
+        {**need, "waits": need["waits"] and not holds(need["argument"], command_line)}
+        for need in document["kernel_arguments"]
+    ]
+    lacking = [need for need in arguments if not holds(need["argument"], command_line)]
     wrong = [
         need
         for need in lacking
@@ -99,20 +102,37 @@ def refresh(document: dict[str, object], kernel: str, command_line: list[str]) -
         refused = (
             f"The running kernel {kernel} was started without {' '.join(need['argument'] for need in wrong)}: "
             f"{wrong[0]['because']}. "
-            "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
-        )
-    # What waited for this boot is there now, unless somebody changed the boot loader's configuration meanwhile.
+        ) + remedy([need["cause"] for need in wrong if not need["waits"]])
     return {
         **document,
+        "kernel_arguments": arguments,
         "serving_refused": refused,
-        "reboot_needed": document.get("reboot_needed", []) if lacking else [],
+        "reboot_needed": reasons([need for need in lacking if need["waits"]]),
     }
 
 
-def waits(document: dict[str, object]) -> list[str]:
+def reasons(needs: list[dict[str, Any]]) -> list[str]:
+    """Say what a reboot brings into effect, and why it matters."""
+    found: dict[str, list[str]] = {}
+    for need in needs:
+        found.setdefault(f"{need['purpose']}: {need['because']}", []).append(need["argument"])
+    return [f"{' '.join(arguments)} ({reason})" for reason, arguments in found.items()]
+
+
+def remedy(causes: list[str]) -> str:
+    """Say what to do about arguments the running kernel lacks. `causes`: of those that a reboot does not bring."""
+    if not causes:
+        return "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
+    known = " ".join(dict.fromkeys(cause for cause in causes if cause))
+    return (
+        known or "A reboot does not bring it; playbooks/verify_host.yml names the file and line that says otherwise."
+    ) + " Then run playbooks/tune_host.yml with host_tuning_reboot=if_needed."
+
+
+def waits(document: dict[str, Any]) -> list[str]:
     """Return what the state document says for people, in sentences."""
-    needed, refused = document.get("reboot_needed"), document.get("serving_refused")
-    sentences = [f"Reboot needed, because of {reason}" for reason in needed] if isinstance(needed, list) else []
+    refused = document["serving_refused"]
+    sentences = [f"Reboot needed, because of {reason}" for reason in document["reboot_needed"]]
     return [*sentences, f"Serving is refused. {refused}"] if refused else sentences
 
 

@@ -135,6 +135,17 @@ def test_a_later_file_without_update_grub(debian: Host) -> None:
     assert any("the next update-grub" in sentence for sentence in debian.run()["findings"])
 
 
+def test_the_line_that_keeps_serving_refused_is_named(debian: Host) -> None:
+    late = debian.root / "default/grub.d/zzz.cfg"
+    late.write_text('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=soft"\n')
+    found = debian.run(always=["iommu"])
+    assert f"{late}:1 says iommu=soft, wanted is iommu=pt. iommu=soft wins" in found["serving_refused"]
+    assert "Reboot this node" not in found["serving_refused"]
+    kept = {need["argument"]: need["cause"] for need in found["document"]["kernel_arguments"]}
+    assert kept["iommu=pt"].startswith(str(late))
+    assert kept["intel_iommu=on"] == ""
+
+
 def test_a_users_line_is_found_with_its_place(debian: Host) -> None:
     (sentence,) = [found for found in debian.run()["findings"] if "max_cstate" in found]
     assert sentence.startswith(f"{debian.root}/default/grub.d/50-user.cfg:3 says intel_idle.max_cstate=1")

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi import host_state
@@ -82,20 +83,46 @@ def test_a_governor_the_kernel_does_not_offer_is_left(program: ModuleType, tmp_p
     assert "cpu0/cpufreq/scaling_governor" not in program.changes(tmp_path)
 
 
+def document(needed: list[Needed], waits: bool = True, cause: str = "") -> dict[str, Any]:
+    """What the role leaves on the node."""
+    arguments = [{**asdict(need), "waits": waits, "cause": cause} for need in needed]
+    kept: dict[str, Any] = json.loads(json.dumps({"kernel_arguments": arguments, "reboot_needed": ["x"]}))
+    return kept
+
+
+@pytest.mark.parametrize(("waits", "cause"), [(True, ""), (False, ""), (False, "f:1 says iommu=soft. Remove it.")])
 @pytest.mark.parametrize(("needed", "kernel", "running", "refused"), REFUSALS)
 def test_the_same_refusal_as_the_role(
-    program: ModuleType, needed: list[Needed], kernel: str, running: list[str], refused: bool
+    program: ModuleType,
+    needed: list[Needed],
+    kernel: str,
+    running: list[str],
+    refused: bool,
+    waits: bool,
+    cause: str,
 ) -> None:
-    document = json.loads(json.dumps({"kernel_arguments": [asdict(need) for need in needed], "reboot_needed": ["x"]}))
-    current = program.refresh(document, kernel, running)
-    assert current["serving_refused"] == host_state.serving_refusal(needed, kernel, running)
+    current = program.refresh(document(needed, waits, cause), kernel, running)
+    waiting = needed if waits else []
+    assert current["serving_refused"] == host_state.serving_refusal(
+        needed, kernel, running, waiting, {need.argument: cause for need in needed}
+    )
     assert (current["serving_refused"] is not None) == refused
+    lacking = [need for need in waiting if not program.holds(need.argument, running)]
+    assert current["reboot_needed"] == host_state.reboot_reasons(lacking)
 
 
 def test_a_reboot_that_happened_is_no_longer_needed(program: ModuleType) -> None:
-    document = {"kernel_arguments": [asdict(Needed("iommu=pt", "speed", "x"))], "reboot_needed": ["iommu=pt (...)"]}
-    assert program.refresh(document, "6.1", ["iommu=pt"])["reboot_needed"] == []
-    assert program.refresh(document, "6.1", ["ro"])["reboot_needed"] == ["iommu=pt (...)"]
+    both = document([Needed("iommu=pt", "correctness", "x"), Needed("quiet", "speed", "y")])
+    assert program.refresh(both, "6.1", ["iommu=pt", "quiet"])["reboot_needed"] == []
+    assert program.refresh(both, "6.1", ["iommu=pt"])["reboot_needed"] == ["quiet (speed: y)"]
+
+
+def test_a_boot_without_what_was_there_before_is_not_mended_by_one_more(program: ModuleType) -> None:
+    booted = program.refresh(document([Needed("iommu=pt", "correctness", "x")]), "6.1", ["iommu=pt"])
+    assert booted["serving_refused"] is None
+    again = program.refresh(booted, "6.1", ["iommu=soft"])
+    assert again["reboot_needed"] == []
+    assert "A reboot does not bring it" in again["serving_refused"]
 
 
 def test_what_waits_is_said_in_sentences(program: ModuleType) -> None:

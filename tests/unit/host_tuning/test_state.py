@@ -183,14 +183,20 @@ REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [
 def test_serving_is_refused_for_correctness_only(
     needed: list[Needed], kernel: str, running: list[str], refused: bool
 ) -> None:
-    sentence = host_state.serving_refusal(needed, kernel, running)
+    sentence = host_state.serving_refusal(needed, kernel, running, [], {})
     assert (sentence is not None) == refused
 
 
 def test_the_refusal_says_what_to_do() -> None:
-    sentence = host_state.serving_refusal([CORRECT], UBUNTU, [])
-    assert sentence is not None
-    assert sentence.startswith(f"The running kernel {UBUNTU} was started without iommu=pt: answers are garbled. Reboot")
+    start = f"The running kernel {UBUNTU} was started without iommu=pt: answers are garbled. "
+    for waiting, causes, says in (
+        ([CORRECT], {}, "Reboot this node"),
+        ([], {"iommu=pt": "f:1 says iommu=soft. Remove it."}, "f:1 says iommu=soft. Remove it. Then run"),
+        ([], {}, "A reboot does not bring it; playbooks/verify_host.yml names the file"),
+    ):
+        sentence = host_state.serving_refusal([CORRECT], UBUNTU, [], waiting, causes)
+        assert sentence is not None
+        assert sentence.startswith(start + says)
 
 
 def check(want: str, **seen: Any) -> tuple[str, str]:
