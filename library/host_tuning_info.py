@@ -163,6 +163,11 @@ loader:
   type: str
   returned: always
   sample: grub
+reload_needed:
+  description: Whether systemd still has an older version of our unit, or of an instance's, than the files.
+  type: bool
+  returned: always
+  sample: false
 drop_in:
   description: Whether the drop-in for GRUB is there.
   type: bool
@@ -432,6 +437,9 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     names = ("sys_vendor", "product_name", "bios_version")
     server = host_state.server(_text(Path("/sys/class/dmi/id") / name) for name in names)
 
+    units_of_ours = ("gaudi-host-tuning.service", "vllm-*.service")
+    stale = _command(module, "systemctl", "show", "--property=NeedDaemonReload", "--value", *units_of_ours) or ""
+
     record = json.loads(_text(Path(paths["former"])) or "{}")
     # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
     replaced = boot.entries if boot.loader == "grubby" and wanted["set_arguments"] else []
@@ -447,6 +455,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "reboot": reboot,
         "leaving": host_state.reboot_reasons(host_state.leaves_at_reboot(needed, boot.entries, command_line)),
         "unit_present": (_text(Path(paths["unit"])) or "").startswith(sysctl.MARK),
+        "reload_needed": "yes" in stale.split(),
         "serving_refused": refused,
         "kernel_arguments": arguments,
         "container": container,

@@ -194,6 +194,16 @@ def test_a_running_instance_is_asked_itself(debian: Host) -> None:
     )
 
 
+def test_files_that_systemd_has_not_read(debian: Host) -> None:
+    assert debian.run()["reload_needed"] is False
+    debian.programs["systemctl"] = lambda command: (
+        0,
+        "no\n\nyes\n" if "--property=NeedDaemonReload" in command else "",
+        "",
+    )
+    assert debian.run()["reload_needed"] is True
+
+
 def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = debian.root / "active_profile"
     profile.write_text("virtual-guest\n")

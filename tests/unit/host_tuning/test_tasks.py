@@ -49,3 +49,20 @@ def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
     state = one["host_tuning_kernel_cmdline"]["state"].strip("{} ")
     expression = jinja2.Environment(autoescape=True).compile_expression(state)
     assert expression(__host_tuning_kernel_cmdline=wanted) == ("present" if wanted else "absent")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reload", "stale"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_what_an_interrupted_run_left_is_read_by_systemd(changed: bool, reload: bool, stale: bool) -> None:
+    one = task("unit.yml", "our unit runs now and at boot")
+    given = {"__host_tuning_written": {"changed": changed}, "__host_tuning_found": {"reload_needed": reload}}
+    expression = one["vars"]["__host_tuning_stale"].strip("{} ")
+    assert jinja2.Environment(autoescape=True).compile_expression(expression)(**given) is stale
+    assert one["ansible.builtin.systemd_service"]["daemon_reload"] == "{{ __host_tuning_stale }}"
+
+
+def test_untune_always_has_systemd_read_its_files_again() -> None:
+    one = task("untune.yml", "forget our files before a reboot can")
+    assert one["ansible.builtin.systemd_service"]["daemon_reload"] is True
+    assert "when" not in one
