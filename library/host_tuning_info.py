@@ -198,7 +198,7 @@ document:
   description: What the node keeps for those who decide whether to serve.
   type: dict
   returned: always
-  sample: {"schema": 1, "serving_refused": null}
+  sample: {"schema": 2, "serving_refused": null}
 report:
   description: What verify_host.yml leaves for programs; reboot_needed and serving_refused are sentences.
   type: dict
@@ -211,7 +211,6 @@ server:
   sample: Supermicro SYS-821GV-TNR, firmware 1.4
 """
 
-import json
 import os
 import platform
 from dataclasses import asdict
@@ -440,7 +439,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     units_of_ours = ("gaudi-host-tuning.service", "vllm-*.service")
     stale = _command(module, "systemctl", "show", "--property=NeedDaemonReload", "--value", *units_of_ours) or ""
 
-    record = json.loads(_text(Path(paths["former"])) or "{}")
+    record = host_state.record(paths["former"], _text(Path(paths["former"])))
     # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
     replaced = boot.entries if boot.loader == "grubby" and wanted["set_arguments"] else []
     boot_arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
@@ -473,7 +472,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
             "serving_refused": refused,
         },
         "document": {
-            "schema": 1,
+            "schema": 2,
             "serving_refused": refused,
             "reboot_needed": reboot,
             "kernel_arguments": []

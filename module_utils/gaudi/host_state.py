@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -362,12 +363,30 @@ def checklist_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     )
 
 
+def record(path: str, text: str | None) -> dict[str, object]:
+    """Read the record of what was there before the first change; without a file it is empty.
+
+    Raises ValueError for a file that is no such record.
+    """
+    if text is None:
+        return {}
+    try:
+        known = json.loads(text)
+    except ValueError:
+        known = None
+    sections = known.items() if isinstance(known, dict) else ()
+    if not sections or any(not isinstance(values, dict) for name, values in sections if name != "schema"):
+        raise ValueError(
+            f"{path} is not the record of what was there before tuning that this role writes. Put it back from a "
+            "backup; or move it away, and what is there now counts as what was there before."
+        )
+    return dict(sections)
+
+
 def remember(known: Mapping[str, object], found: Mapping[str, Mapping[str, str]]) -> dict[str, object]:
     """Return the record of what was there before the first change: what is recorded already stays."""
-    record: dict[str, object] = {"schema": 1}
+    merged: dict[str, object] = {"schema": 1}
     for section, values in found.items():
         kept = known.get(section, {})
-        if not isinstance(kept, Mapping):
-            raise ValueError(f"The record of former values has a section {section!r} that is no mapping: {kept!r}")
-        record[section] = {**values, **kept}
-    return record
+        merged[section] = {**values, **(kept if isinstance(kept, Mapping) else {})}
+    return merged

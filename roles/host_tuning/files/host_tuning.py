@@ -5,6 +5,7 @@ apply [--cpu]  sets governor and idle states, keeping what was there in /run, an
                /var/lib/gaudi-serving/host_tuning.json, up to date with the kernel that runs now.
 restore        puts governor and idle states back.
 allow          status 1, with the reason, where nothing may be served on the running kernel; every instance asks.
+               Status 255, which has systemd call the instance failed, where the state file cannot say.
 waits          says what waits for a reboot, and whether serving is refused until then; nothing when nothing waits.
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 CPUS = Path("/sys/devices/system/cpu")
 BEFORE = Path("/run/gaudi-serving/cpu_before.json")
 STATE = Path("/var/lib/gaudi-serving/host_tuning.json")
+SCHEMA = 2
 GOVERNOR = "performance"
 # Idle states that stay on: busy waiting, C1 as intel_idle and acpi_idle name it, and a guest's halt.
 SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
@@ -75,6 +77,25 @@ def restore(cpus: Path, before: Path) -> int:
         (cpus / control).write_text(value)
     before.unlink()
     return len(there)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the state document. Raises ValueError, with what to do, when it is not one that the role wrote."""
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(damaged(path, str(error))) from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError(damaged(path, f"it is no document of schema {SCHEMA}"))
+    return document
+
+
+def damaged(path: Path, why: str) -> str:
+    """Say that the state cannot be read, and what to do."""
+    return (
+        f"Whether this kernel may serve is not known: {path} cannot be read ({why}). "
+        "Run playbooks/tune_host.yml, which writes it anew."
+    )
 
 
 def refresh(document: dict[str, Any], kernel: str, command_line: list[str]) -> dict[str, Any]:
@@ -166,7 +187,11 @@ def main() -> int:
         print(f"{apply(CPUS, BEFORE)} controls of the processors set")
     if not STATE.exists():
         return 0
-    document = json.loads(STATE.read_text())
+    try:
+        document = load(STATE)
+    except ValueError as error:
+        print(error, file=sys.stderr if chosen.action == "allow" else sys.stdout)
+        return 255 if chosen.action == "allow" else 0
     current = refresh(document, platform.release(), Path("/proc/cmdline").read_text().split())
     if chosen.action == "waits":
         print("\n".join(waits(current)))

@@ -67,6 +67,7 @@ def test_a_host_that_can_be_tuned(debian: Host) -> None:
     assert found["kernel_arguments"] == ["cpufreq.default_governor=performance", "intel_idle.max_cstate=0"]
     assert found["former"]["sysctl"].keys() == {"vm.nr_hugepages"}
     assert found["document"]["serving_refused"] is None
+    assert found["document"]["schema"] == 2
 
 
 def test_an_unknown_distribution(debian: Host) -> None:
@@ -176,6 +177,11 @@ def test_grubby_remembers_what_it_will_replace(debian: Host) -> None:
 def test_the_first_record_is_kept(debian: Host) -> None:
     (debian.root / "former.json").write_text('{"schema": 1, "sysctl": {"vm.nr_hugepages": "777"}}')
     assert debian.run()["former"]["sysctl"] == {"vm.nr_hugepages": "777"}
+
+
+def test_a_damaged_record(debian: Host) -> None:
+    (debian.root / "former.json").write_text("{")
+    assert f"{debian.root}/former.json is not the record" in debian.run()["msg"]
 
 
 def test_a_running_instance_is_asked_itself(debian: Host) -> None:

@@ -131,3 +131,31 @@ def test_what_waits_is_said_in_sentences(program: ModuleType) -> None:
         "Reboot needed, because of iommu=pt (speed: x)",
         "Serving is refused. No IOMMU. Reboot.",
     ]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', "\udc80"])
+@pytest.mark.parametrize(("action", "status"), [("allow", 255), ("waits", 0), ("apply", 0)])
+def test_a_damaged_state_is_said_in_one_sentence(
+    program: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    action: str,
+    status: int,
+) -> None:
+    state = tmp_path / "host_tuning.json"
+    state.write_bytes(text.encode(errors="surrogateescape"))
+    monkeypatch.setattr(program, "STATE", state)
+    monkeypatch.setattr("sys.argv", ["host_tuning.py", action])
+    assert program.main() == status
+    said = "".join(capsys.readouterr())
+    assert said.startswith(f"Whether this kernel may serve is not known: {state} cannot be read (")
+    assert said.endswith("Run playbooks/tune_host.yml, which writes it anew.\n")
+    assert said.count("\n") == 1
+    assert state.read_bytes() == text.encode(errors="surrogateescape")
+
+
+def test_the_state_of_the_role_can_be_read(program: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text('{"schema": 2, "serving_refused": null}')
+    assert program.load(tmp_path / "state")["serving_refused"] is None

@@ -239,8 +239,17 @@ def test_the_first_value_is_kept_and_new_settings_join() -> None:
     first = host_state.remember({}, {"sysctl": {"a": "1"}})
     assert first == {"schema": 1, "sysctl": {"a": "1"}}
     assert host_state.remember(first, {"sysctl": {"a": "9", "b": "2"}}) == {"schema": 1, "sysctl": {"a": "1", "b": "2"}}
-    with pytest.raises(ValueError, match="section 'sysctl' that is no mapping"):
-        host_state.remember({"sysctl": "x"}, {"sysctl": {}})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"schema": 1, "sysctl": "x"}'])
+def test_a_damaged_record_is_named_with_what_to_do(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^/var/before.json is not the record .*Put it back from a backup"):
+        host_state.record("/var/before.json", text)
+
+
+def test_a_record_is_read() -> None:
+    assert host_state.record("f", None) == {}
+    assert host_state.record("f", '{"schema": 1, "sysctl": {"a": "1"}}') == {"schema": 1, "sysctl": {"a": "1"}}
 
 
 def test_what_the_firmware_does_not_say_is_unknown() -> None:
