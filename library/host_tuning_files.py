@@ -90,7 +90,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def _state(path: Path) -> tuple[str | None, int | None]:
-    return (path.read_text(), path.stat().st_mode & 0o7777) if path.exists() else (None, None)
+    return (path.read_text(errors="replace"), path.stat().st_mode & 0o7777) if path.is_file() else (None, None)
 
 
 def _hold(module: AnsibleModule, path: Path, content: str | None, mode: int) -> None:
@@ -109,11 +109,12 @@ def _hold(module: AnsibleModule, path: Path, content: str | None, mode: int) -> 
 def main() -> None:
     """Compare, then write what differs unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    foreign = sysctl.foreign(
-        {file["path"]: _state(Path(file["path"]))[0] for file in module.params["files"] if file["marked"]}
-    )
-    if foreign:
-        module.fail_json(msg=" ".join(foreign))
+    there = {file["path"]: _state(Path(file["path"]))[0] for file in module.params["files"]}
+    touched = [Path(file["path"]) for file in module.params["files"] if there[file["path"]] != file["content"]]
+    refusals = [said for said in map(sysctl.obstacle, touched) if said]
+    refusals += sysctl.foreign({file["path"]: there[file["path"]] for file in module.params["files"] if file["marked"]})
+    if refusals:
+        module.fail_json(msg=" ".join(refusals))
     written, diff = [], []
     for file in module.params["files"]:
         path, content = Path(file["path"]), file["content"]

@@ -76,6 +76,10 @@ options:
         description: The rule that has our unit treat a processor that comes online.
         type: path
         required: true
+      program:
+        description: The program that our unit runs.
+        type: path
+        required: true
       former:
         description: The record of what was there before the first change.
         type: path
@@ -240,13 +244,16 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "paths": {
         "type": "dict",
         "required": True,
-        "options": dict.fromkeys(("sysctl", "grub", "limits", "unit", "udev_rule", "former"), _TEXT),
+        "options": dict.fromkeys(("sysctl", "grub", "limits", "unit", "udev_rule", "program", "former"), _TEXT),
     },
     "refuse": {"type": "bool", "default": False},
 }
+# What lies in folders of our own needs no mark.
+_OWN_FOLDER = ("former", "program")
 _GRUB_DEFAULTS = Path("/etc/default/grub")
 _GRUB_CONFIG = Path("/boot/grub/grub.cfg")
 _UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants/gaudi-host-tuning.service")
+_SYSCTL = Path("/proc/sys")
 _CPUS = Path("/sys/devices/system/cpu")
 _TUNED = Path("/etc/tuned/active_profile")
 _LIMITS = {"nofile": "LimitNOFILE", "memlock": "LimitMEMLOCK"}
@@ -353,9 +360,8 @@ class _Boot:
         elif not container and _GRUB_CONFIG.exists():
             # Without its defaults GRUB boots all the same, but nothing can be set.
             self.loader = "grub" if _GRUB_DEFAULTS.exists() else None
-            self.entries = grub.parse_config(_GRUB_CONFIG.read_text())
-            paths = [_GRUB_DEFAULTS, *sorted(_GRUB_DEFAULTS.parent.glob("grub.d/*.cfg"))]
-            self.files = [(str(path), path.read_text()) for path in paths if path.exists()]
+            self.entries = grub.parse_config(_GRUB_CONFIG.read_text(errors="replace"))
+            self.files = grub.read(_GRUB_DEFAULTS)
             if not os.access(_GRUB_CONFIG, os.W_OK):
                 self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."
 
@@ -370,10 +376,8 @@ class _Boot:
                 [grub.Word(word, grub.Place(f"grubby, {entry.kernel}", 1)) for word in entry.arguments]
                 for entry in self.entries
             ]
-        others = {path: text for path, text in self.files if path != own}
-        ours = {own: grub.render(arguments)} if arguments else {}
-        ordered = sorted({**others, **ours}.items(), key=lambda item: (item[0] != str(_GRUB_DEFAULTS), item[0]))
-        return [grub.command_line(grub.evaluate(ordered))]
+        files = grub.replaced(self.files, own, grub.render(arguments) if arguments else None)
+        return [grub.command_line(grub.evaluate(files))]
 
 
 def _inspect(module: AnsibleModule) -> dict[str, Any]:
@@ -389,9 +393,8 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     refusals.append(
         sysctl.memory_refusal(int(settings.get(sysctl.HUGEPAGES, 0)), memory, wanted["max_memory_share"]) or ""
     )
-    procs = {key: Path("/proc/sys") / key.replace(".", "/") for key in settings}
-    running = {key: sysctl.normal(path.read_text()) for key, path in procs.items() if path.exists()}
-    frozen = [key for key in running if not os.access(procs[key], os.W_OK)]
+    running = sysctl.running(_SYSCTL, settings)
+    frozen = [key for key in running if not os.access(_SYSCTL / key.replace(".", "/"), os.W_OK)]
     assignments = _sysctl_files()
 
     boot = _Boot(module, container=container)
@@ -399,7 +402,10 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     needed = kernel_cmdline.needed(wanted["kernel_rules"], system.get("ID", ""), kernels, wanted["always"])
     arguments = kernel_cmdline.check(need.argument for need in needed)
     refusals.append(boot.refusal or "")
-    refusals += sysctl.foreign({path: _text(Path(path)) for name, path in paths.items() if name != "former"})
+    refusals += sysctl.foreign({path: _text(Path(path)) for name, path in paths.items() if name not in _OWN_FOLDER})
+    refusals += [
+        sysctl.obstacle(Path(path)) or "" for name, path in paths.items() if wanted["set_arguments"] or name != "grub"
+    ]
     if needed and wanted["set_arguments"] and boot.loader is None and not container:
         refusals.append(
             f"{system.get('PRETTY_NAME', 'This system')} has neither grubby nor update-grub (with {_GRUB_DEFAULTS} and "

@@ -76,12 +76,12 @@ LOCALE = Path("/etc/default/locale")
 _SYSTEM = ["/usr/sbin", "/sbin"]
 
 
-def _write(module: AnsibleModule, path: str, text: str | None) -> None:
+def _write(module: AnsibleModule, path: str, text: bytes | None) -> None:
     if text is None:
         Path(path).unlink()
         return
     handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
-    with os.fdopen(handle, "w") as file:
+    with os.fdopen(handle, "wb") as file:
         file.write(text)
     Path(temporary).chmod(0o644)
     Path(path).parent.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def _write(module: AnsibleModule, path: str, text: str | None) -> None:
 
 def _language() -> str:
     """Return the language of this system. update-grub writes LANG into the boot menu, and ssh hands on the caller's."""
-    lines = LOCALE.read_text().splitlines() if LOCALE.exists() else []
+    lines = LOCALE.read_text(errors="replace").splitlines() if LOCALE.exists() else []
     return next((line[5:].strip("\"'") for line in reversed(lines) if line.startswith("LANG=")), "")
 
 
@@ -107,35 +107,34 @@ def _shown(entries: list[grub.Entry]) -> dict[str, str]:
 def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) -> dict[str, Any]:
     """Hold the arguments in a drop-in, and run update-grub when the boot entries do not follow from it."""
     path: str = module.params["path"]
-    old = Path(path).read_text() if Path(path).exists() else None
+    old = Path(path).read_text(errors="replace") if Path(path).is_file() else None
     foreign = host_state_sysctl.foreign({path: old})
     if foreign:
         module.fail_json(msg=" ".join(foreign))
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
-    files = {str(file): file.read_text() for file in sorted(DEFAULTS.parent.glob("grub.d/*.cfg"))}
-    files.pop(path, None)
-    ours = {path: new} if new is not None else {}
-    first = [(str(DEFAULTS), DEFAULTS.read_text())] if DEFAULTS.exists() else []
-    line = grub.command_line(grub.evaluate([*first, *sorted({**files, **ours}.items())]))
+    line = grub.command_line(grub.evaluate(grub.replaced(grub.read(DEFAULTS), path, new)))
     expected = [argument for argument in arguments if kernel_cmdline.holds(argument, [word.text for word in line])]
 
     def boots() -> bool:
-        entries = grub.parse_config(CONFIG.read_text())
+        entries = grub.parse_config(CONFIG.read_text(errors="replace"))
         return all(kernel_cmdline.holds_in_all(argument, entries) for argument in expected)
 
-    before = CONFIG.read_text()
+    before = CONFIG.read_bytes()
     changed = old != new or (new is not None and not boots())
+    obstacle = host_state_sysctl.obstacle(Path(path)) if old != new else None
+    if obstacle:
+        module.fail_json(msg=obstacle)
     if changed and not module.check_mode:
         if old != new:
             # Taken away only after update-grub: while the file is there, a run that was interrupted can be made up for.
-            _write(module, path, new or grub.MARK + "\n")
+            _write(module, path, (new or grub.MARK + "\n").encode())
         failure = _run(module, [update_grub])
         if failure is None and new is not None and not boots():
             failure = f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
         if failure:
             if old != new:
-                _write(module, path, old)
-            if CONFIG.read_text() != before:
+                _write(module, path, None if old is None else old.encode())
+            if CONFIG.read_bytes() != before:
                 _write(module, str(CONFIG), before)
             # What grub-mkconfig writes to, and leaves behind when it fails.
             CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
@@ -144,7 +143,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
             _write(module, path, None)
     return {
         "changed": changed,
-        "entries": _shown(grub.parse_config(CONFIG.read_text())),
+        "entries": _shown(grub.parse_config(CONFIG.read_text(errors="replace"))),
         "diff": {"before_header": path, "before": old or "", "after_header": path, "after": new or ""},
     }
 

@@ -84,7 +84,8 @@ def _proc(key: str) -> Path:
 
 
 def _running(settings: dict[str, str]) -> dict[str, str]:
-    return {key: sysctl.normal(_proc(key).read_text()) for key in settings if _proc(key).exists()}
+    values: dict[str, str] = sysctl.running(PROC / "sys", settings)
+    return values
 
 
 def _write(module: AnsibleModule, path: str, text: str | None) -> None:
@@ -99,9 +100,9 @@ def _write(module: AnsibleModule, path: str, text: str | None) -> None:
 
 
 def _own_text(module: AnsibleModule, path: str) -> str | None:
-    if not Path(path).exists():
+    if not Path(path).is_file():
         return None
-    text = Path(path).read_text()
+    text = Path(path).read_text(errors="replace")
     foreign = sysctl.foreign({path: text})
     if foreign:
         module.fail_json(msg=" ".join(foreign))
@@ -145,10 +146,16 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path: str = module.params["path"]
     wanted = _request(module)
-    before, old = _running(wanted), _own_text(module, path)
+    try:
+        before, old = _running(wanted), _own_text(module, path)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
     # access() answers "no" to root only where the whole of /proc/sys is mounted read-only.
     settable = [key for key in before if os.access(_proc(key), os.W_OK)]
     plan = sysctl.plan(wanted, before, settable, present=module.params["state"] == "present")
+    obstacle = sysctl.obstacle(Path(path)) if plan.text != old else None
+    if obstacle:
+        module.fail_json(msg=obstacle)
     if not module.check_mode:
         # The running kernel first: only it knows whether there is enough memory.
         failure = _set(plan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 MARK = "# Written by gaudi-serving (role host_tuning)."
 DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
@@ -51,6 +52,31 @@ class Entry:
     kernel: str
     arguments: tuple[str, ...]
     line: int
+
+
+def read(defaults: Path) -> list[tuple[str, str]]:
+    """Return /etc/default/grub (`defaults`) and the files behind it, path and text, as grub-mkconfig finds them.
+
+    It passes over a link that leads nowhere. Bytes that are no UTF-8, as in old comments, are kept as "?".
+    Raises ValueError, with the path, for a file that cannot be read.
+    """
+    found = []
+    for path in (defaults, *sorted(defaults.parent.glob("grub.d/*.cfg"))):
+        if path.is_file():
+            try:
+                found.append((str(path), path.read_text(errors="replace")))
+            except OSError as error:
+                raise ValueError(f"{path} cannot be read ({error.strerror}). Mend that, then run again.") from error
+    return found
+
+
+def replaced(files: Sequence[tuple[str, str]], path: str, text: str | None) -> list[tuple[str, str]]:
+    """Return GRUB's files in the order it reads them, as if this drop-in had this text; with None, without it."""
+    others = [(there, content) for there, content in files if there != path]
+    if text is None:
+        return others
+    before = [file for file in others if not file[0].endswith(".cfg") or file[0] < path]
+    return [*before, (path, text), *others[len(before) :]]
 
 
 def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 HUGEPAGES = "vm.nr_hugepages"
 MARK = "# Written by gaudi-serving (role host_tuning)."
@@ -55,6 +57,40 @@ class Plan:
     text: str | None
     todo: Mapping[str, str]
     findings: Sequence[str]
+
+
+def running(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
+    """Return the values of the settings this kernel knows. `proc_sys` is /proc/sys.
+
+    Raises ValueError for a name that is no single setting, or one that the kernel does not show.
+    """
+    found = {}
+    for key in keys:
+        path = proc_sys / key.replace(".", "/")
+        if path.is_dir():
+            raise ValueError(f"{key} is a group of kernel settings, not one. Name one of them, below {path}.")
+        if path.exists():
+            try:
+                found[key] = normal(path.read_text())
+            except OSError as error:
+                raise ValueError(
+                    f"The kernel does not show {key} ({path}: {error.strerror}), so nobody can tell whether it holds. "
+                    "Take it out of host_tuning_sysctl."
+                ) from error
+    return found
+
+
+def obstacle(path: Path) -> str | None:
+    """Say why a file of ours cannot be written or taken away here, or None when it can."""
+    if path.is_dir():
+        return f"{path} is a directory, where a file of this role is to be. Move it away, then run again."
+    folder = next(parent for parent in path.parents if parent.exists())
+    if not folder.is_dir():
+        return f"{folder} is no directory, where {path} is to be. Move it away, then run again."
+    # access() answers "no" to root only where the file system is read-only.
+    if not os.access(folder, os.W_OK):
+        return f"{folder} cannot be written, where {path} is to be. Mount it for writing, then run again."
+    return None
 
 
 def foreign(files: Mapping[str, str | None]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,28 @@ def test_what_cannot_hold_is_not_expected_of_update_grub(debian: Grub) -> None:
     debian.answer = lambda _command: (0, "", "")
     assert debian.run()["changed"] is True
     assert debian.run()["changed"] is False
+
+
+def test_files_that_update_grub_accepts(debian: Grub) -> None:
+    folder = debian.drop_in.parent
+    (folder / "link.cfg").symlink_to("/nowhere")
+    (folder / "folder.cfg").mkdir()
+    (folder / "latin.cfg").write_bytes(b"# f\xfcr uns\n")
+    assert debian.run()["changed"] is True
+
+
+def test_bytes_of_the_boot_menu_are_put_back_as_they_were(debian: Grub) -> None:
+    original = debian.config.read_bytes() + b"# f\xfcr uns\n"
+    debian.config.write_bytes(original)
+    debian.answer = half_written(debian)
+    assert debian.run()["failed"] is True
+    assert debian.config.read_bytes() == original
+
+
+def test_a_folder_that_cannot_be_written(debian: Grub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: not str(path).endswith("grub.d"))
+    assert "grub.d cannot be written" in debian.run()["msg"]
+    assert debian.commands == []
 
 
 def test_taken_away(debian: Grub) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,18 @@ def test_a_marked_file_of_ours_is_replaced_and_taken_away(tmp_path: Path) -> Non
         assert hold({"path": str(path), "content": content, "marked": True})["changed"] is True
     assert hold({"path": str(path), "marked": True})["changed"] is True
     assert not path.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: "locked" not in str(path))
+    (tmp_path / "locked").mkdir()
+    answer = hold(
+        {"path": str(tmp_path / "one"), "content": "1"}, {"path": str(tmp_path / "locked/two"), "content": "2"}
+    )
+    assert answer["msg"].startswith(f"{tmp_path}/locked cannot be written, where {tmp_path}/locked/two is to be")
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_file_in_another_encoding_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"\xfc")
+    assert hold({"path": str(tmp_path / "one"), "content": "1"})["changed"] is True

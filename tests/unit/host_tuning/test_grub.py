@@ -157,6 +157,15 @@ def test_our_drop_in_adds_to_what_is_there() -> None:
     assert line[0].text == "console=tty1"
 
 
+def test_our_drop_in_takes_its_place_among_the_others() -> None:
+    files = [("/etc/default/grub", "a"), ("/etc/default/grub.d/50.cfg", "b"), ("/etc/default/grub.d/zzz.cfg", "c")]
+    own = "/etc/default/grub.d/zz-gaudi-serving.cfg"
+    there = grub.replaced(files, own, "ours")
+    assert [text for _, text in there] == ["a", "b", "ours", "c"]
+    assert [text for _, text in grub.replaced(there, own, "new")] == ["a", "b", "new", "c"]
+    assert grub.replaced(there, own, None) == files
+
+
 ARGUMENTS = st.lists(st.from_regex(r"[a-z][a-z_.]{0,8}(=[a-z0-9,.:]{1,8})?", fullmatch=True), max_size=6)
 
 

@@ -49,7 +49,7 @@ class Host:
             **wanted,
         }
         names = {"sysctl": "zz.conf", "grub": "default/grub.d/zz.cfg", "limits": "limits.conf", "former": "former.json"}
-        names |= {"unit": "our.service", "udev_rule": "our.rules"}
+        names |= {"unit": "our.service", "udev_rule": "our.rules", "program": "lib/program.py"}
         paths = {name: str(self.root / file) for name, file in names.items()}
         return run_main("host_tuning_info", {"wanted": wish, "paths": paths, "refuse": refuse})
 
@@ -96,6 +96,26 @@ def test_a_file_grub_cannot_read(debian: Host) -> None:
     typo = debian.root / "default/grub.d/typo.cfg"
     typo.write_text('GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX="quiet\n')
     assert debian.run()["msg"].startswith(f'{typo}:2: the " opened here is never closed')
+
+
+def test_files_that_update_grub_passes_over(debian: Host) -> None:
+    folder = debian.root / "default/grub.d"
+    (folder / "link.cfg").symlink_to("/nowhere")
+    (folder / "folder.cfg").mkdir()
+    (folder / "latin.cfg").write_bytes(b"# f\xfcr uns\nGRUB_TIMEOUT=1\n")
+    assert debian.run()["refusals"] == []
+
+
+def test_a_folder_that_cannot_be_written(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: not str(path).endswith("grub.d"))
+    (refusal,) = debian.run()["refusals"]
+    assert refusal.startswith(
+        f"{debian.root}/default/grub.d cannot be written, where {debian.root}/default/grub.d/zz.cfg"
+    )
+
+
+def test_a_group_of_settings(debian: Host) -> None:
+    assert debian.run(sysctl={"net.ipv4": 1})["msg"].startswith("net.ipv4 is a group of kernel settings, not one.")
 
 
 def test_absurd_hugepages(debian: Host) -> None:

@@ -224,3 +224,31 @@ def test_a_value_the_kernel_does_not_take_puts_everything_back(proc: Path, tmp_p
     assert "did not take vm.swappiness = 1 (Invalid argument)" in answer["msg"]
     assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
     assert not (tmp_path / "zz.conf").exists()
+
+
+def test_a_name_that_is_a_group_or_not_shown(proc: Path, tmp_path: Path) -> None:
+    (proc / "sys/net/ipv4").mkdir(parents=True)
+    assert "net.ipv4 is a group of kernel settings" in run(tmp_path, settings={"net.ipv4": "1"})["msg"]
+
+    def refuse(_self: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(ValueError, match=r"does not show vm.nr_hugepages .*Take it out of host_tuning_sysctl"):
+            sysctl.running(proc / "sys", ["vm.nr_hugepages"])
+
+
+def test_where_a_file_of_ours_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sysctl.obstacle(tmp_path / "new/deep/file") is None
+    (tmp_path / "file").write_text("x")
+    assert f"{tmp_path} is a directory" in str(sysctl.obstacle(tmp_path))
+    assert f"{tmp_path}/file is no directory" in str(sysctl.obstacle(tmp_path / "file/one"))
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    assert str(sysctl.obstacle(tmp_path / "new/file")).startswith(f"{tmp_path} cannot be written")
+
+
+def test_a_read_only_folder_changes_nothing(proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
+    assert f"{tmp_path} cannot be written, where {tmp_path}/zz.conf is to be" in run(tmp_path)["msg"]
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "0\n"
