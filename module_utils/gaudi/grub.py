@@ -18,6 +18,7 @@ ALWAYS = "GRUB_CMDLINE_LINUX"
 
 _ASSIGNMENT = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
 _REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
+_SECTION = re.compile(r"### (?P<edge>BEGIN|END) /etc/grub\.d/(?P<script>\S+) ###")
 _STRAY_SPACE = re.compile(r"(?P<name>GRUB_[A-Z0-9_]+)[ \t]+=")
 
 
@@ -137,14 +138,22 @@ def render(arguments: Sequence[str]) -> str:
 
 
 def parse_config(text: str) -> list[Entry]:
-    """Read the kernel entries of a generated grub.cfg; recovery entries, which boot with less, are left out."""
+    """Read the entries of a generated grub.cfg that boot this system: those /etc/grub.d/10_linux wrote.
+
+    Its recovery entries, which boot with less, are left out; their ids say so, in every language. Entries of other
+    scripts (40_custom, os-prober, memtest) have arguments of their own.
+    """
     found: list[Entry] = []
-    title = ""
+    title, own, recovery = "", False, False
     for number, line in enumerate(text.splitlines(), start=1):
         parts = line.split()
-        if parts and parts[0] == "menuentry":
+        section = _SECTION.match(line)
+        if section:
+            own = section["edge"] == "BEGIN" and section["script"].partition("_")[2].startswith("linux")
+        elif parts and parts[0] == "menuentry":
+            recovery = "-recovery-" in line
             title = line.split("'")[1] if "'" in line else " ".join(parts[1:])
-        elif len(parts) > 1 and parts[0] in ("linux", "linux16", "linuxefi") and "(recovery mode)" not in title:
+        elif len(parts) > 1 and parts[0] in ("linux", "linux16", "linuxefi") and own and not recovery:
             found.append(Entry(title, parts[1], tuple(parts[2:]), number))
     return found
 

@@ -117,6 +117,16 @@ def test_a_folder_that_cannot_be_written(debian: Grub, monkeypatch: pytest.Monke
     assert debian.commands == []
 
 
+def test_a_foreign_menu_entry_is_nobody_elses_hindrance(debian: Grub) -> None:
+    custom = "### BEGIN /etc/grub.d/40_custom ###\n"
+    debian.original = debian.original.replace(
+        custom, custom + "menuentry 'Mine' {\n\tlinux /vmlinuz root=/dev/sdb1\n}\n"
+    )
+    debian.config.write_text(debian.original)
+    assert debian.run()["changed"] is True
+    assert debian.run()["changed"] is False
+
+
 def test_taken_away(debian: Grub) -> None:
     debian.run()
     assert debian.run(state="absent")["changed"] is True

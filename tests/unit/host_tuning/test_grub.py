@@ -47,6 +47,25 @@ def test_what_debian_boots_is_what_the_files_say() -> None:
         assert list(entry.arguments[2:]) == line
 
 
+def test_entries_of_others_do_not_count() -> None:
+    text = (RECORDED / "debian12/grub.cfg").read_text()
+    theirs = """### BEGIN /etc/grub.d/{script} ###
+menuentry 'Another' $menuentry_id_option 'gnulinux-simple-1' {{
+\tlinux\t/boot/vmlinuz-9 root=UUID=1 ro
+}}
+### END /etc/grub.d/{script} ###
+"""
+    others = "".join(theirs.format(script=script) for script in ("30_os-prober", "20_memtest86+", "40_custom"))
+    kernels = [entry.kernel for entry in grub.parse_config(text)]
+    assert [entry.kernel for entry in grub.parse_config(others + text + others)] == kernels
+    assert len(grub.parse_config(text + theirs.format(script="10_linux_zfs"))) == len(kernels) + 1
+
+
+def test_recovery_entries_are_known_in_every_language() -> None:
+    text = (RECORDED / "debian12/grub.cfg").read_text()
+    assert len(grub.parse_config(text.replace("(recovery mode)", "(Wiederherstellungsmodus)"))) == 2
+
+
 def test_ubuntu_cloud_image_starts_the_line_anew() -> None:
     line = grub.command_line(grub.evaluate(recorded("ubuntu2404")))
     assert [word.text for word in line] == [
