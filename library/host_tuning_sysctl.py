@@ -152,7 +152,8 @@ def main() -> None:
         module.fail_json(msg=str(error))
     # access() answers "no" to root only where the whole of /proc/sys is mounted read-only.
     settable = [key for key in before if os.access(_proc(key), os.W_OK)]
-    plan = sysctl.plan(wanted, before, settable, present=module.params["state"] == "present")
+    own = {found.key: found.value for found in sysctl.parse(path, old or "")}
+    plan = sysctl.plan(wanted, before, settable, own, present=module.params["state"] == "present")
     obstacle = sysctl.obstacle(Path(path)) if plan.text != old else None
     if obstacle:
         module.fail_json(msg=obstacle)

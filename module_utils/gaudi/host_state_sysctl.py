@@ -242,20 +242,33 @@ def render(settings: Mapping[str, str], missing: Sequence[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan(wanted: Mapping[str, str], running: Mapping[str, str], settable: Sequence[str], *, present: bool) -> Plan:
+def plan(
+    wanted: Mapping[str, str],
+    running: Mapping[str, str],
+    settable: Sequence[str],
+    own: Mapping[str, str],
+    *,
+    present: bool,
+) -> Plan:
     """Decide what to set and what to write.
 
     `running` has the settings this kernel knows, `settable` those it lets us change; without `present` the drop-in
-    goes, and `wanted` are the values to put back.
+    goes, and `wanted` are the values to put back where what runs is still ours. `own` is what our drop-in says.
     """
     missing = [key for key in wanted if key not in running]
     differ = {key: wanted[key] for key in running if key in wanted and running[key] != wanted[key]}
+    theirs = [] if present else [key for key in differ if running[key] != own.get(key, running[key])]
     findings = [f"This kernel has no setting {key}; there is nothing to set." for key in missing]
     findings += [
         f"{key} is {running[key]} and cannot be set to {differ[key]} from here: /proc/sys is read-only. "
         "In a container this is the host's to set."
         for key in differ
-        if key not in settable
+        if key not in settable and key not in theirs
     ]
-    todo = {key: value for key, value in differ.items() if key in settable}
+    findings += [
+        f"{key} is {running[key]}, this role had set {own[key]}: somebody changed it since, and it is left. "
+        f"Before the first change it was {wanted[key]}."
+        for key in theirs
+    ]
+    todo = {key: value for key, value in differ.items() if key in settable and key not in theirs}
     return Plan(render(wanted, missing) if present else None, todo, findings)

@@ -3,7 +3,7 @@
 
 apply [--cpu]  sets governor and idle states, keeping what was there in /run, and brings the node's state file,
                /var/lib/gaudi-serving/host_tuning.json, up to date with the kernel that runs now.
-restore        puts governor and idle states back.
+restore        puts governor and idle states back, but for those that somebody changed since.
 allow          status 1, with the reason, where nothing may be served on the running kernel; every instance asks.
                Status 255, which has systemd call the instance failed, where the state file cannot say.
 waits          says what waits for a reboot, and whether serving is refused until then; nothing when nothing waits.
@@ -67,16 +67,25 @@ def apply(cpus: Path, before: Path) -> int:
     return len(todo)
 
 
-def restore(cpus: Path, before: Path) -> int:
-    """Put back what was kept, where the processor is still online. Returns how many were put back."""
+def restore(cpus: Path, before: Path) -> tuple[int, list[str]]:
+    """Put back what was kept, where the processor is still online and has what we set.
+
+    Returns how many were put back, and the controls that somebody changed since.
+    """
     if not before.exists():
-        return 0
+        return 0, []
     kept: dict[str, str] = json.loads(before.read_text())
     there = {control: value for control, value in kept.items() if (cpus / control).exists()}
+    theirs = [
+        control
+        for control in there
+        if (cpus / control).read_text().strip() != (GOVERNOR if control.endswith("scaling_governor") else "1")
+    ]
     for control, value in there.items():
-        (cpus / control).write_text(value)
+        if control not in theirs:
+            (cpus / control).write_text(value)
     before.unlink()
-    return len(there)
+    return len(there) - len(theirs), theirs
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -181,7 +190,10 @@ def main() -> int:
     parser.add_argument("--cpu", action="store_true", help="set governor and idle states")
     chosen = parser.parse_args()
     if chosen.action == "restore":
-        print(f"{restore(CPUS, BEFORE)} controls of the processors put back")
+        count, theirs = restore(CPUS, BEFORE)
+        print(f"{count} controls of the processors put back")
+        if theirs:
+            print(f"Somebody changed these since, and they are left: {' '.join(theirs)}")
         return 0
     if chosen.cpu:
         print(f"{apply(CPUS, BEFORE)} controls of the processors set")

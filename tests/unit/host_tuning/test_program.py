@@ -55,9 +55,21 @@ def test_set_settled_and_put_back(program: ModuleType, tmp_path: Path) -> None:
     assert (cpus / "cpu0/cpuidle/state1/disable").read_text() == "0"
     assert (cpus / "cpu0/cpuidle/state3/disable").read_text() == "1"
     assert program.apply(cpus, before) == 0
-    assert program.restore(cpus, before) == 4
+    assert program.restore(cpus, before) == (4, [])
     assert tree(cpus) == original
-    assert program.restore(cpus, before) == 0
+    assert program.restore(cpus, before) == (0, [])
+
+
+def test_what_somebody_changed_since_is_left(program: ModuleType, tmp_path: Path) -> None:
+    cpus, before = tmp_path / "cpu", tmp_path / "run/before.json"
+    cpu(cpus, 0, "powersave")
+    program.apply(cpus, before)
+    (cpus / "cpu0/cpufreq/scaling_governor").write_text("schedutil\n")
+    (cpus / "cpu0/cpuidle/state2/disable").write_text("0\n")
+    theirs = ["cpu0/cpufreq/scaling_governor", "cpu0/cpuidle/state2/disable"]
+    assert program.restore(cpus, before) == (1, theirs)
+    assert (cpus / theirs[0]).read_text() == "schedutil\n"
+    assert (cpus / "cpu0/cpuidle/state3/disable").read_text() == "0"
 
 
 def test_a_processor_that_comes_later(program: ModuleType, tmp_path: Path) -> None:

@@ -252,3 +252,23 @@ def test_a_read_only_folder_changes_nothing(proc: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
     assert f"{tmp_path} cannot be written, where {tmp_path}/zz.conf is to be" in run(tmp_path)["msg"]
     assert (proc / "sys/vm/nr_hugepages").read_text() == "0\n"
+
+
+def test_a_later_value_of_somebody_else_is_left_and_said(proc: Path, tmp_path: Path) -> None:
+    before = run(tmp_path)["before"]
+    (proc / "sys/vm/nr_hugepages").write_text("40\n")
+    back = run(tmp_path, settings=before, state="absent")
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "40\n"
+    assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
+    assert back["findings"] == [
+        "vm.nr_hugepages is 40, this role had set 64: somebody changed it since, and it is left. "
+        "Before the first change it was 0."
+    ]
+    assert not (tmp_path / "zz.conf").exists()
+
+
+def test_a_setting_that_left_the_inventory_is_put_back_all_the_same(proc: Path, tmp_path: Path) -> None:
+    before = run(tmp_path)["before"]
+    run(tmp_path, settings={"vm.nr_hugepages": "64"})
+    assert run(tmp_path, settings=before, state="absent")["findings"] == []
+    assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
