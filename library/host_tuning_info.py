@@ -38,6 +38,11 @@ options:
         type: list
         elements: str
         default: []
+      formerly:
+        description: Kernel arguments that were ours and whose record is gone, in the run that takes them back.
+        type: list
+        elements: str
+        default: []
       cpu:
         description: Whether processors are to run at full speed.
         type: bool
@@ -157,6 +162,12 @@ leaving:
   elements: str
   returned: always
   sample: []
+ours:
+  description: Kernel arguments that are ours, or were before they left the inventory.
+  type: list
+  elements: str
+  returned: always
+  sample: ["cpufreq.default_governor=performance", "intel_idle.max_cstate=0"]
 unit_present:
   description: Whether the role's unit is there.
   type: bool
@@ -236,6 +247,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "kernel_rules": {"type": "list", "elements": "dict", "required": True},
             "set_arguments": {"type": "bool", "required": True},
             "always": {"type": "list", "elements": "str", "default": []},
+            "formerly": {"type": "list", "elements": "str", "default": []},
             "cpu": {"type": "bool", "required": True},
             "limits": {"type": "dict", "required": True},
             "firmware": {"type": "list", "elements": "dict", "required": True},
@@ -437,7 +449,15 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     findings += host_state.absences(items, container=container)
     if not container:
         findings += host_state.restarts(limits, {unit: units[unit] for unit in started})
-    reboot = host_state.reboot_reasons(waiting)
+    record = host_state.record(paths["former"], _text(Path(paths["former"])))
+    drop_in = _text(Path(paths["grub"])) or ""
+    held = grub.drop_in_arguments(drop_in) if drop_in.startswith(grub.MARK) else []
+    gone = {argument: "was ours" for argument in held if argument not in arguments}
+    former = host_state.remember(record, {"arguments": gone})["arguments"]
+    past = kernel_cmdline.past([*wanted["formerly"], *former], arguments)
+    leaving = host_state.leaves_at_reboot([*needed, *past], boot.entries, command_line)
+    past_leaving = [need for need in leaving if need in past]
+    reboot = host_state.reboot_reasons([*waiting, *past_leaving])
     in_effect = all(item.state in (host_state.OK, host_state.ABSENT) for item in items)
     names = ("sys_vendor", "product_name", "bios_version")
     server = host_state.server(_text(Path("/sys/class/dmi/id") / name) for name in names)
@@ -445,7 +465,6 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     units_of_ours = ("gaudi-host-tuning.service", "vllm-*.service")
     stale = _command(module, "systemctl", "show", "--property=NeedDaemonReload", "--value", *units_of_ours) or ""
 
-    record = host_state.record(paths["former"], _text(Path(paths["former"])))
     # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
     replaced = boot.entries if boot.loader == "grubby" and wanted["set_arguments"] else []
     boot_arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
@@ -458,7 +477,8 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "checklist_table": host_state.checklist_table(checklist),
         "findings": findings,
         "reboot": reboot,
-        "leaving": host_state.reboot_reasons(host_state.leaves_at_reboot(needed, boot.entries, command_line)),
+        "leaving": host_state.reboot_reasons(leaving),
+        "ours": list(dict.fromkeys([*former, *held])),
         "unit_present": (_text(Path(paths["unit"])) or "").startswith(sysctl.MARK),
         "reload_needed": "yes" in stale.split(),
         "serving_refused": refused,
@@ -466,7 +486,9 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "container": container,
         "loader": boot.loader,
         "drop_in": Path(paths["grub"]).exists(),
-        "former": host_state.remember(record, {"sysctl": running, "kernel_arguments": boot_arguments}),
+        "former": host_state.remember(
+            record, {"sysctl": running, "kernel_arguments": boot_arguments, "arguments": gone}
+        ),
         "server": server,
         "report": {
             "server": server,
@@ -486,6 +508,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
             else [
                 {**asdict(need), "waits": need in waiting, "cause": causes.get(need.argument, "")} for need in needed
             ],
+            "leaving": [asdict(need) for need in past_leaving],
             "firmware": checklist,
             "findings": findings,
         },

@@ -71,6 +71,11 @@ def read(defaults: Path) -> list[tuple[str, str]]:
     return found
 
 
+def drop_in_arguments(text: str) -> list[str]:
+    """Return the arguments that a drop-in of ours holds."""
+    return [word.text for word in words(evaluate([("", text)]), DEFAULT)]
+
+
 def replaced(files: Sequence[tuple[str, str]], path: str, text: str | None) -> list[tuple[str, str]]:
     """Return GRUB's files in the order it reads them, as if this drop-in had this text; with None, without it."""
     others = [(there, content) for there, content in files if there != path]

@@ -91,6 +91,15 @@ def needed(
     return found
 
 
+def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[Needed]:
+    """Return what was ours and is no longer wanted, to say what a reboot takes away."""
+    return [
+        Needed(argument, "speed", "the inventory no longer asks for it, and a reboot takes it away")
+        for argument in dict.fromkeys(arguments)
+        if argument not in wanted
+    ]
+
+
 def value_of(argument: str, words: Sequence[str]) -> str | None:
     """Return the argument of this name that wins in a command line, or None: the last one before "--".
 

@@ -137,7 +137,10 @@ def refresh(document: dict[str, Any], kernel: str, command_line: list[str]) -> d
         **document,
         "kernel_arguments": arguments,
         "serving_refused": refused,
-        "reboot_needed": reasons([need for need in lacking if need["waits"]]),
+        "reboot_needed": reasons(
+            [need for need in lacking if need["waits"]]
+            + [need for need in document["leaving"] if holds(need["argument"], command_line)]
+        ),
     }
 
 

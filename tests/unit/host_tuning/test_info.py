@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import resource
 import shutil
@@ -154,6 +155,35 @@ def test_a_later_file_without_update_grub(debian: Host) -> None:
     (debian.root / "default/grub.d/zzz.cfg").write_text('GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n')
     assert row() == ("0", "wrong")
     assert any("the next update-grub" in sentence for sentence in debian.run()["findings"])
+
+
+def test_an_argument_that_left_the_inventory(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_in = debian.root / "default/grub.d/zz.cfg"
+    drop_in.write_text(grub.render(["intel_idle.max_cstate=0", "nosoftlockup"]))
+    real = Path.read_text
+    monkeypatch.setattr(
+        Path,
+        "read_text",
+        lambda self, **options: "ro nosoftlockup\n" if str(self) == "/proc/cmdline" else real(self, **options),
+    )
+    left = "nosoftlockup (speed: the inventory no longer asks for it, and a reboot takes it away)"
+    found = debian.run()
+    assert found["former"]["arguments"] == {"nosoftlockup": "was ours"}
+    assert found["ours"] == ["nosoftlockup", "intel_idle.max_cstate=0"]
+    assert found["reboot"] == found["leaving"] == [left]
+    assert [need["argument"] for need in found["document"]["leaving"]] == ["nosoftlockup"]
+    # The next run finds a drop-in without it, and knows it from the record.
+    drop_in.write_text(grub.render(["intel_idle.max_cstate=0"]))
+    (debian.root / "former.json").write_text(json.dumps(found["former"]))
+    assert debian.run()["reboot"] == [left]
+    # After untune both are gone.
+    drop_in.unlink()
+    (debian.root / "former.json").unlink()
+    assert debian.run()["leaving"] == []
+    assert debian.run(formerly=found["ours"])["leaving"] == [left]
+    # A drop-in of somebody else says nothing about what was ours.
+    drop_in.write_text('GRUB_CMDLINE_LINUX_DEFAULT="nosoftlockup"\n')
+    assert debian.run()["ours"] == []
 
 
 def test_the_line_that_keeps_serving_refused_is_named(debian: Host) -> None:

@@ -98,7 +98,9 @@ def test_a_governor_the_kernel_does_not_offer_is_left(program: ModuleType, tmp_p
 def document(needed: list[Needed], waits: bool = True, cause: str = "") -> dict[str, Any]:
     """What the role leaves on the node."""
     arguments = [{**asdict(need), "waits": waits, "cause": cause} for need in needed]
-    kept: dict[str, Any] = json.loads(json.dumps({"kernel_arguments": arguments, "reboot_needed": ["x"]}))
+    kept: dict[str, Any] = json.loads(
+        json.dumps({"kernel_arguments": arguments, "reboot_needed": ["x"], "leaving": []})
+    )
     return kept
 
 
@@ -127,6 +129,12 @@ def test_a_reboot_that_happened_is_no_longer_needed(program: ModuleType) -> None
     both = document([Needed("iommu=pt", "correctness", "x"), Needed("quiet", "speed", "y")])
     assert program.refresh(both, "6.1", ["iommu=pt", "quiet"])["reboot_needed"] == []
     assert program.refresh(both, "6.1", ["iommu=pt"])["reboot_needed"] == ["quiet (speed: y)"]
+
+
+def test_what_was_ours_leaves_with_the_boot(program: ModuleType) -> None:
+    kept = {**document([]), "leaving": [asdict(Needed("quiet", "speed", "gone"))]}
+    assert program.refresh(kept, "6.1", ["quiet"])["reboot_needed"] == ["quiet (speed: gone)"]
+    assert program.refresh(kept, "6.1", ["ro"])["reboot_needed"] == []
 
 
 def test_a_boot_without_what_was_there_before_is_not_mended_by_one_more(program: ModuleType) -> None:

@@ -32,7 +32,7 @@ def test_what_was_set_is_taken_away_whatever_the_inventory_says(
     found = {"drop_in": drop_in, "former": {"kernel_arguments": recorded}, "loader": None, "container": False}
     condition = task("untune.yml", "the next boot has the kernel arguments it had")["when"]
     for wanted in (True, False):
-        values = {"__host_tuning_found": found, "__host_tuning_kernel_cmdline": wanted}
+        values = {"__host_tuning_first": found, "__host_tuning_kernel_cmdline": wanted}
         assert holds(condition, **values) is acts
 
 
@@ -66,3 +66,10 @@ def test_untune_always_has_systemd_read_its_files_again() -> None:
     one = task("untune.yml", "forget our files before a reboot can")
     assert one["ansible.builtin.systemd_service"]["daemon_reload"] is True
     assert "when" not in one
+
+
+def test_untune_remembers_what_was_ours_after_the_record_is_gone() -> None:
+    wanted = yaml.safe_load((TASKS.parent / "vars/main.yml").read_text())["__host_tuning_wanted"]
+    expression = jinja2.Environment(autoescape=True).compile_expression(wanted["formerly"].strip("{} "))
+    assert expression(__host_tuning_first={"ours": ["quiet"]}) == ["quiet"]
+    assert task("untune.yml", "what was there before the first change")["register"] == "__host_tuning_first"
