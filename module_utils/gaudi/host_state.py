@@ -275,6 +275,8 @@ def checklist(settings: Sequence[Mapping[str, object]], seen: Firmware) -> list[
         else ("ok" if seen.energy_bias == 0 else "wrong", f"energy_perf_bias is {seen.energy_bias}, 0 is performance"),
         "snc": ("cannot be read", "the kernel shows no NUMA nodes")
         if not seen.nodes or not seen.packages
+        else ("cannot be read", _VIRTUAL)
+        if seen.virtual
         else (
             "ok" if seen.nodes <= seen.packages else "wrong",
             f"{seen.nodes} NUMA nodes on {seen.packages} processors",
@@ -331,9 +333,10 @@ def absences(items: Sequence[Item], *, container: bool) -> list[str]:
 
 
 def server(names: Iterable[str | None]) -> str:
-    """Return maker, model and firmware version in one line; what the firmware does not say is "unknown"."""
-    maker, model, firmware = (name or "unknown" for name in names)
-    return f"{maker} {model}, firmware {firmware}"
+    """Return maker, model and firmware version in one line, as far as the firmware says them."""
+    maker, model, firmware = names
+    known = " ".join(name for name in (maker, model) if name) or "server of an unknown model"
+    return f"{known}, firmware {firmware or 'of an unknown version'}"
 
 
 def table(rows: Sequence[Mapping[str, str]], columns: Mapping[str, str]) -> list[str]:

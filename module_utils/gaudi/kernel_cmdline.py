@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from ansible.module_utils.gaudi.grub import Entry, Word
 
-_ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:@/+-]+)?")
+_ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:@/+=-]+)?")
 _PURPOSES = ("speed", "correctness")
 _SWITCHES = ("iommu", "intel_iommu")
 END = "--"
@@ -47,7 +47,7 @@ def check(arguments: Iterable[object]) -> list[str]:
         if not isinstance(argument, str) or not _ARGUMENT.fullmatch(argument):
             raise ValueError(
                 f"{argument!r} is not a kernel argument this role can write. "
-                "Give text like 'name' or 'name=value', of letters, digits and . , : @ / + _ -"
+                "Give text like 'name' or 'name=value', of letters, digits and . , : @ / + = _ -"
             )
         twice = next((other for other in checked if name(other) == name(argument) and other != argument), None)
         if twice:

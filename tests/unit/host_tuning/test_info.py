@@ -122,7 +122,8 @@ def test_a_group_of_settings(debian: Host) -> None:
 def test_absurd_hugepages(debian: Host) -> None:
     (refusal,) = debian.run(sysctl={"vm.nr_hugepages": 999999999})["refusals"]
     assert "host_tuning_max_memory_share allows 50 %" in refusal
-    assert "Give a whole number of pages" in debian.run(sysctl={"vm.nr_hugepages": -1})["msg"]
+    for pages in (-1, True, "many", 1.5):
+        assert "Give a whole number of pages" in debian.run(sysctl={"vm.nr_hugepages": pages})["msg"]
 
 
 def test_a_container_is_asked_for_nothing_it_cannot_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

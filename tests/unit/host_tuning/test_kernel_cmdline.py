@@ -71,6 +71,7 @@ def test_arguments_that_contradict_each_other() -> None:
     with pytest.raises(ValueError, match=r"'iommu=pt' and 'iommu=soft' contradict"):
         kernel_cmdline.check(["iommu=pt", "iommu=soft"])
     assert kernel_cmdline.check(["quiet", "quiet"]) == ["quiet"]
+    assert kernel_cmdline.check(["pci=realloc=off"]) == ["pci=realloc=off"]
 
 
 def test_the_last_one_wins_and_dashes_are_underscores() -> None:

@@ -253,7 +253,14 @@ def test_a_record_is_read() -> None:
 
 
 def test_what_the_firmware_does_not_say_is_unknown() -> None:
-    assert host_state.server(["QEMU", None, "1.16"]) == "QEMU unknown, firmware 1.16"
+    assert host_state.server(["QEMU", None, "1.16"]) == "QEMU, firmware 1.16"
+    unknown = "server of an unknown model, firmware of an unknown version"
+    assert host_state.server([None, None, None]) == unknown
+
+
+def test_a_virtual_machine_says_nothing_about_its_hosts_numa_nodes() -> None:
+    assert check("snc", nodes=1, packages=1)[0] == "ok"
+    assert check("snc", nodes=1, packages=1, virtual=True)[0] == "cannot be read"
 
 
 def test_every_rule_of_the_catalogue_has_a_source_and_can_be_read() -> None:

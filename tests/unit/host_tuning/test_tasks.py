@@ -8,6 +8,8 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 TASKS = Path(__file__).resolve().parents[3] / "roles/host_tuning/tasks"
 
@@ -73,3 +75,40 @@ def test_untune_remembers_what_was_ours_after_the_record_is_gone() -> None:
     expression = jinja2.Environment(autoescape=True).compile_expression(wanted["formerly"].strip("{} "))
     assert expression(__host_tuning_first={"ours": ["quiet"]}) == ["quiet"]
     assert task("untune.yml", "what was there before the first change")["register"] == "__host_tuning_first"
+
+
+def variable(name: str, **values: Any) -> Any:
+    """One of the role's variables, as Ansible would make it of these values."""
+    text = yaml.safe_load((TASKS.parent / "vars/main.yml").read_text())
+    for part in name.split("."):
+        text = text[part]
+    return Templar(loader=DataLoader(), variables=values).template(trust_as_template(text))
+
+
+@pytest.mark.parametrize(("given", "expected"), [("quiet", ["quiet"]), (["quiet", "ro"], ["quiet", "ro"])])
+def test_one_argument_without_a_list_is_a_list_of_one(given: object, expected: list[str]) -> None:
+    rules = variable(
+        "__host_tuning_rules",
+        host_tuning_extra_kernel_arguments=given,
+        __host_tuning_catalog={"kernel_arguments": []},
+        __host_tuning_cpu=True,
+    )
+    assert [rule["arguments"] for rule in rules] == [expected]
+
+
+def test_hugepages_are_judged_as_they_were_written() -> None:
+    wanted = variable("__host_tuning_wanted.sysctl", host_tuning_sysctl={"a.b": 1}, host_tuning_hugepages=True)
+    assert wanted == {"a.b": 1, "vm.nr_hugepages": True}
+
+
+@pytest.mark.parametrize(("states", "reboots"), [(["reboot", "ok"], True), (["reboot", "wrong"], False)])
+def test_verify_advises_what_helps(states: list[str], reboots: bool) -> None:
+    one = task("verify.yml", "Fail unless all is in effect")
+    items = [{"item": f"item {state}", "state": state} for state in states]
+    templar = Templar(loader=DataLoader(), variables={"__host_tuning_found": {"items": items}})
+    lacking = templar.template(trust_as_template(one["vars"]["lacking"]))
+    said = Templar(loader=DataLoader(), variables={"lacking": lacking}).template(
+        trust_as_template(one["ansible.builtin.assert"]["fail_msg"])
+    )
+    assert said.startswith("Not in effect: item reboot")
+    assert ("A reboot of this node brings it" in said) is reboots
