@@ -356,12 +356,16 @@ class Supervisor:
         changed = phase != self.state.get("phase")
         if changed:
             self.state["since"] = now_text()
-        if not changed and text == self.state.get("status") and not extra:
+        # Lines of the log may be read after the endpoint has answered, and belong into the state all the same.
+        learned = {
+            "warm_up": {name: list(counts) for name, counts in self.progress.warm_up.items()},
+            "warm_up_seconds": self.progress.warm_up_seconds,
+            "memory": self.progress.memory,
+        }
+        known = all(self.state.get(name) == value for name, value in learned.items())
+        if not changed and known and text == self.state.get("status") and not extra:
             return
-        self.state.update(phase=phase, status=text, **extra)
-        self.state["warm_up"] = {name: list(counts) for name, counts in self.progress.warm_up.items()}
-        self.state["warm_up_seconds"] = self.progress.warm_up_seconds
-        self.state["memory"] = self.progress.memory
+        self.state.update(phase=phase, status=text, **learned, **extra)
         self.notifier.send(STATUS=text)
         self.unwritten = True
         if changed or extra:
