@@ -71,7 +71,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import host_state_sysctl as sysctl
+from ansible.module_utils.gaudi import host_files
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "files": {
@@ -111,8 +111,10 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     there = {file["path"]: _state(Path(file["path"]))[0] for file in module.params["files"]}
     touched = [Path(file["path"]) for file in module.params["files"] if there[file["path"]] != file["content"]]
-    refusals = [said for said in map(sysctl.obstacle, touched) if said]
-    refusals += sysctl.foreign({file["path"]: there[file["path"]] for file in module.params["files"] if file["marked"]})
+    refusals = [said for said in map(host_files.obstacle, touched) if said]
+    refusals += host_files.foreign(
+        {file["path"]: there[file["path"]] for file in module.params["files"] if file["marked"]}
+    )
     if refusals:
         module.fail_json(msg=" ".join(refusals))
     written, diff = [], []

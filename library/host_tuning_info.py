@@ -233,7 +233,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import grub, host_state, kernel_cmdline
+from ansible.module_utils.gaudi import grub, host_files, host_state, kernel_cmdline
 from ansible.module_utils.gaudi import host_state_sysctl as sysctl
 
 _TEXT: dict[str, Any] = {"type": "path", "required": True}
@@ -414,9 +414,11 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     needed = kernel_cmdline.needed(wanted["kernel_rules"], system.get("ID", ""), kernels, wanted["always"])
     arguments = kernel_cmdline.check(need.argument for need in needed)
     refusals.append(boot.refusal or "")
-    refusals += sysctl.foreign({path: _text(Path(path)) for name, path in paths.items() if name not in _OWN_FOLDER})
+    refusals += host_files.foreign({path: _text(Path(path)) for name, path in paths.items() if name not in _OWN_FOLDER})
     refusals += [
-        sysctl.obstacle(Path(path)) or "" for name, path in paths.items() if wanted["set_arguments"] or name != "grub"
+        host_files.obstacle(Path(path)) or ""
+        for name, path in paths.items()
+        if wanted["set_arguments"] or name != "grub"
     ]
     if needed and wanted["set_arguments"] and boot.loader is None and not container:
         refusals.append(
@@ -451,7 +453,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         findings += host_state.restarts(limits, {unit: units[unit] for unit in started})
     record = host_state.record(paths["former"], _text(Path(paths["former"])))
     drop_in = _text(Path(paths["grub"])) or ""
-    held = grub.drop_in_arguments(drop_in) if drop_in.startswith(grub.MARK) else []
+    held = grub.drop_in_arguments(drop_in) if drop_in.startswith(host_files.MARK) else []
     gone = {argument: "was ours" for argument in held if argument not in arguments}
     former = host_state.remember(record, {"arguments": gone})["arguments"]
     past = kernel_cmdline.past([*wanted["formerly"], *former], arguments)
@@ -479,7 +481,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "reboot": reboot,
         "leaving": host_state.reboot_reasons(leaving),
         "ours": list(dict.fromkeys([*former, *held])),
-        "unit_present": (_text(Path(paths["unit"])) or "").startswith(sysctl.MARK),
+        "unit_present": (_text(Path(paths["unit"])) or "").startswith(host_files.MARK),
         "reload_needed": "yes" in stale.split(),
         "serving_refused": refused,
         "kernel_arguments": arguments,

@@ -62,7 +62,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import grub, host_state_sysctl, kernel_cmdline
+from ansible.module_utils.gaudi import grub, host_files, kernel_cmdline
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "raw", "required": True},
@@ -108,7 +108,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     """Hold the arguments in a drop-in, and run update-grub when the boot entries do not follow from it."""
     path: str = module.params["path"]
     old = Path(path).read_text(errors="replace") if Path(path).is_file() else None
-    foreign = host_state_sysctl.foreign({path: old})
+    foreign = host_files.foreign({path: old})
     if foreign:
         module.fail_json(msg=" ".join(foreign))
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
@@ -121,13 +121,13 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
 
     before = CONFIG.read_bytes()
     changed = old != new or (new is not None and not boots())
-    obstacle = host_state_sysctl.obstacle(Path(path)) if old != new else None
+    obstacle = host_files.obstacle(Path(path)) if old != new else None
     if obstacle:
         module.fail_json(msg=obstacle)
     if changed and not module.check_mode:
         if old != new:
             # Taken away only after update-grub: while the file is there, a run that was interrupted can be made up for.
-            _write(module, path, (new or grub.MARK + "\n").encode())
+            _write(module, path, (new or host_files.MARK + "\n").encode())
         failure = _run(module, [update_grub])
         if failure is None and new is not None and not boots():
             failure = f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."

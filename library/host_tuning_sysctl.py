@@ -68,6 +68,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi import host_files
 from ansible.module_utils.gaudi import host_state_sysctl as sysctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -103,7 +104,7 @@ def _own_text(module: AnsibleModule, path: str) -> str | None:
     if not Path(path).is_file():
         return None
     text = Path(path).read_text(errors="replace")
-    foreign = sysctl.foreign({path: text})
+    foreign = host_files.foreign({path: text})
     if foreign:
         module.fail_json(msg=" ".join(foreign))
     return text
@@ -154,7 +155,7 @@ def main() -> None:
     settable = [key for key in before if os.access(_proc(key), os.W_OK)]
     own = {found.key: found.value for found in sysctl.parse(path, old or "")}
     plan = sysctl.plan(wanted, before, settable, own, present=module.params["state"] == "present")
-    obstacle = sysctl.obstacle(Path(path)) if plan.text != old else None
+    obstacle = host_files.obstacle(Path(path)) if plan.text != old else None
     if obstacle:
         module.fail_json(msg=obstacle)
     if not module.check_mode:

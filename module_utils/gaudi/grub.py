@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = "# Written by gaudi-serving (role host_tuning)."
+from ansible.module_utils.gaudi import host_files
+
 DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
 ALWAYS = "GRUB_CMDLINE_LINUX"
 
@@ -136,7 +137,7 @@ def command_line(values: Mapping[str, Text]) -> list[Word]:
 def render(arguments: Sequence[str]) -> str:
     """Return the text of our drop-in: what is there already, and these arguments behind it."""
     return (
-        f"{MARK}\n"
+        f"{host_files.MARK}\n"
         "# Changes made here are overwritten; playbooks/untune_host.yml takes the file away.\n"
         f'{DEFAULT}="${DEFAULT} {" ".join(arguments)}"\n'
     )

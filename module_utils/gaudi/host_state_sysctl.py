@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible.module_utils.gaudi import host_files
+
 HUGEPAGES = "vm.nr_hugepages"
-MARK = "# Written by gaudi-serving (role host_tuning)."
-"""First line of every file of ours; a file of ours without it belongs to somebody else and is left alone."""
 
 DIRECTORIES = (
     "/etc/sysctl.d",
@@ -78,28 +77,6 @@ def running(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
                     "Take it out of host_tuning_sysctl."
                 ) from error
     return found
-
-
-def obstacle(path: Path) -> str | None:
-    """Say why a file of ours cannot be written or taken away here, or None when it can."""
-    if path.is_dir():
-        return f"{path} is a directory, where a file of this role is to be. Move it away, then run again."
-    folder = next(parent for parent in path.parents if parent.exists())
-    if not folder.is_dir():
-        return f"{folder} is no directory, where {path} is to be. Move it away, then run again."
-    # access() answers "no" to root only where the file system is read-only.
-    if not os.access(folder, os.W_OK):
-        return f"{folder} cannot be written, where {path} is to be. Mount it for writing, then run again."
-    return None
-
-
-def foreign(files: Mapping[str, str | None]) -> list[str]:
-    """Say which files at our paths somebody else wrote. `files`: path and text, None where there is none."""
-    return [
-        f"{path} was not written by this role. Move it away, then run again."
-        for path, text in files.items()
-        if text is not None and not text.startswith(MARK)
-    ]
 
 
 def parse_meminfo(text: str) -> Memory:
@@ -235,7 +212,7 @@ def conflicts(wanted: Mapping[str, str], assignments: Sequence[Assignment], own_
 def render(settings: Mapping[str, str], missing: Sequence[str] = ()) -> str:
     """Return the text of our drop-in; boot passes over a setting marked as missing in this kernel."""
     lines = [
-        MARK,
+        host_files.MARK,
         "# Changes made here are overwritten; playbooks/untune_host.yml takes the file away.",
     ]
     lines += [f"{'-' if key in missing else ''}{key} = {settings[key]}" for key in sorted(settings)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import grub
+from ansible.module_utils.gaudi import grub, host_files
 
 from tests.unit.host_tuning.modules import run_main, script
 
@@ -205,7 +205,7 @@ def test_a_users_line_is_found_with_its_place(debian: Host) -> None:
 
 def test_what_is_ours_in_the_boot_entries_is_known_without_grubs_defaults(debian: Host) -> None:
     assert debian.run()["drop_in"] is False
-    (debian.root / "default/grub.d/zz.cfg").write_text(grub.MARK + "\n")
+    (debian.root / "default/grub.d/zz.cfg").write_text(host_files.MARK + "\n")
     (debian.root / "default/grub").unlink()
     found = debian.run(set_arguments=False)
     assert (found["drop_in"], found["loader"]) == (True, None)

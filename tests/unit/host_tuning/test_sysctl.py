@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi import host_files
 from ansible.module_utils.gaudi import host_state_sysctl as sysctl
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,7 +121,7 @@ def test_conflicts_name_the_place_and_the_winner() -> None:
 
 def test_what_we_write_is_what_boot_reads() -> None:
     text = sysctl.render({"vm.nr_hugepages": "64", "kernel.numa_balancing": "0"}, ["kernel.numa_balancing"])
-    assert text.startswith(sysctl.MARK)
+    assert text.startswith(host_files.MARK)
     assert "-kernel.numa_balancing = 0\n" in text
     assert {found.key: found.value for found in sysctl.parse("f", text)} == {
         "vm.nr_hugepages": "64",
@@ -240,12 +241,12 @@ def test_a_name_that_is_a_group_or_not_shown(proc: Path, tmp_path: Path) -> None
 
 
 def test_where_a_file_of_ours_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sysctl.obstacle(tmp_path / "new/deep/file") is None
+    assert host_files.obstacle(tmp_path / "new/deep/file") is None
     (tmp_path / "file").write_text("x")
-    assert f"{tmp_path} is a directory" in str(sysctl.obstacle(tmp_path))
-    assert f"{tmp_path}/file is no directory" in str(sysctl.obstacle(tmp_path / "file/one"))
+    assert f"{tmp_path} is a directory" in str(host_files.obstacle(tmp_path))
+    assert f"{tmp_path}/file is no directory" in str(host_files.obstacle(tmp_path / "file/one"))
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
-    assert str(sysctl.obstacle(tmp_path / "new/file")).startswith(f"{tmp_path} cannot be written")
+    assert str(host_files.obstacle(tmp_path / "new/file")).startswith(f"{tmp_path} cannot be written")
 
 
 def test_a_read_only_folder_changes_nothing(proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
