@@ -35,7 +35,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -45,6 +45,7 @@ from typing import Any, BinaryIO, NoReturn, TypeVar
 VERSION = "1"
 STATE_FOLDER = ".gaudi-serving"
 PROVENANCE = "fp8.json"
+LOCKS = ("lock", "workers")  # in the state folder while work is done: of the program, of its worker processes
 MARKER_KEY = "gaudi_fp8_range"
 EVERY_BYTE = "every byte"  # the provenance's word for a whole verification
 
@@ -777,8 +778,8 @@ class Journal:
 
     def remove_from(self, folder: Path) -> None:
         """Everything is done and said in the provenance; a run that was killed here leaves them, and nobody minds."""
-        for path in (self.done_path, self.path, self.path.with_name("lock")):
-            (folder / STATE_FOLDER / path.name).unlink()
+        for name in (self.done_path.name, self.path.name, *LOCKS):
+            (folder / STATE_FOLDER / name).unlink()
 
 
 def request_of(wish: Wish) -> dict[str, Any]:
@@ -858,10 +859,11 @@ class Progress:
 class Worker:
     """One worker process, spoken to in JSON lines over its standard input and output."""
 
-    def __init__(self) -> None:
-        # -I, -S: nothing of the caller's environment, and no packages, which start slowly and are not needed.
-        command = [sys.executable, "-I", "-S", str(Path(__file__).absolute()), "--worker"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    def __init__(self, command: Sequence[str]) -> None:
+        # Nothing is inheritable but what only_one holds for the workers.
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, close_fds=False
+        )
         if self.process.stdin is None or self.process.stdout is None:
             raise RuntimeError("a worker was started without pipes")
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
@@ -889,11 +891,14 @@ class Worker:
 class Crew:
     """Worker processes; each gets the next task when it has finished one.
 
-    A worker ends when its standard input ends, so none outlives a killed parent.
+    A worker whose parent was killed ends when it has nobody to answer or to ask; only_one waits for that.
     """
 
+    # -I, -S: nothing of the caller's environment, and no packages, which start slowly and are not needed.
+    command: Sequence[str] = (sys.executable, "-I", "-S", str(Path(__file__).absolute()), "--worker")
+
     def __init__(self, jobs: int) -> None:
-        self.workers = [Worker() for _ in range(jobs)]
+        self.workers = [Worker(self.command) for _ in range(jobs)]
 
     def __enter__(self) -> Crew:
         """Workers are there from the beginning."""
@@ -1195,14 +1200,25 @@ def check_places(wish: Wish) -> None:
 
 @contextlib.contextmanager
 def only_one(wish: Wish) -> Iterator[None]:
-    """Hold the lock of this target; a second conversion into it is refused."""
+    """Hold the locks of this target; a second conversion into it is refused.
+
+    The second lock is inherited by the workers and free only when all have ended. Who holds the first can wait for
+    it: only workers of a killed run can have it, and they would rename what they were writing into our result.
+    """
     folder = wish.staging / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as lock:
+    own, shared = (folder / name for name in LOCKS)
+    with own.open("a") as lock, shared.open("a") as workers:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Refusal(f"another conversion into {wish.target} is running; wait for it or stop it first") from error
+        try:
+            fcntl.flock(workers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("waits for the workers of a run that was killed; they end by themselves", file=sys.stderr)
+            fcntl.flock(workers, fcntl.LOCK_EX)
+        os.set_inheritable(workers.fileno(), True)
         yield
 
 

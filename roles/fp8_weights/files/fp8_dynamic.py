@@ -34,7 +34,6 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -491,23 +490,10 @@ class Wish(fp8.Wish):
     keep: tuple[str, ...] = ()
 
 
-class Worker(fp8.Worker):
-    """A worker process of this program."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-E", "-S", "-B", str(Path(__file__).absolute()), "--worker"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-        if self.process.stdin is None or self.process.stdout is None:
-            raise RuntimeError("a worker was started without pipes")
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
-        self.unread = b""
-
-
 class Crew(fp8.Crew):
     """Workers of this program."""
 
-    def __init__(self, jobs: int) -> None:
-        self.workers = [Worker() for _ in range(jobs)]
+    command = (sys.executable, "-E", "-S", "-B", str(Path(__file__).absolute()), "--worker")
 
 
 class Journal:
@@ -784,10 +770,11 @@ def convert(wish: Wish) -> str:
             compared = run(wish, journal.source, missing, wish.staging, convert=True, finished=finished)
             carry(wish, journal.source)
             fp8.write_json(wish.staging / fp8.STATE_FOLDER / fp8.PROVENANCE, provenance(wish, journal))
-            Journal.path(wish).unlink()
-            (wish.staging / fp8.STATE_FOLDER / "lock").unlink()
+            # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
             wish.staging.rename(wish.target)
             fp8.fsync_folder(wish.target.parent)
+            for name in (Journal.path(wish).name, *fp8.LOCKS):
+                (wish.target / fp8.STATE_FOLDER / name).unlink()
     except Refusal:
         if fresh and not Journal.path(wish).exists():
             shutil.rmtree(wish.staging)  # nothing was begun: leave no trace of the attempt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import importlib.util
 import io
 import json
@@ -502,6 +503,36 @@ def test_two_conversions_into_one_target_exclude_each_other(tmp_path: Path) -> N
         assert "is running" in refused(source, tmp_path / "out")
 
 
+def test_the_workers_of_a_killed_run_are_waited_for(tmp_path: Path) -> None:
+    # A worker that lives on would rename what its successor is just writing into the result.
+    source = checkpoints.write(tmp_path / "in")
+    state = tmp_path / "out.partial" / ".gaudi-serving"
+    state.mkdir(parents=True)
+    with (state / "workers").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as such a worker does
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(source), str(tmp_path / "out")], stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        assert "waits for the workers of a run that was killed" in process.stderr.readline()
+        assert {path.name for path in state.iterdir()} == {"lock", "workers"}
+    assert process.communicate()[0] is None
+    assert process.returncode == 0
+    assert sorted(path.name for path in (tmp_path / "out" / ".gaudi-serving").iterdir()) == ["fp8.json"]
+
+
+def test_workers_hold_the_lock_they_are_waited_for_with(tmp_path: Path) -> None:
+    wish = fp8.parse_arguments([str(tmp_path / "in"), str(tmp_path / "out")])
+    with fp8.only_one(wish):
+        crew = fp8.Crew(1)
+    with (tmp_path / "out.partial" / ".gaudi-serving" / "workers").open("a") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with crew:
+            pass
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_verify_finds_one_wrong_byte(tmp_path: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
     run(source, tmp_path / "out")
@@ -667,23 +698,33 @@ def kill_in(wanted: str, pause: float, source: Path, target: Path, *options: str
 
     None when it had ended by itself.
     """
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "2", *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    known = (*PHASES, "in place")
-    while process.poll() is None and known.index(phase_of(target, 6)) < known.index(wanted):
-        pass
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(pause)
-    ended = process.poll() is not None
-    if ended:
-        assert process.returncode == 0
-    else:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    with target.with_name(target.name + ".said").open("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "2", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+        )
+        known = (*PHASES, "in place")
+        while process.poll() is None and known.index(phase_of(target, 6)) < known.index(wanted):
+            pass
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(pause)
+        ended = process.poll() is not None
+        if ended:
+            said.seek(0)
+            assert process.returncode == 0, said.read()
+        else:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
     return None if ended else phase_of(target, 6)
+
+
+def wait_for_workers(target: Path) -> None:
+    """Return when no worker of a killed conversion is left that could still write."""
+    folder = target.with_name(target.name + ".partial") / ".gaudi-serving"
+    folder.mkdir(exist_ok=True)
+    with (folder / "workers").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def result_of(folder: Path) -> dict[str, bytes]:
@@ -708,8 +749,9 @@ def interrupt_and_continue(tmp_path: Path, rounds: int, seed: int) -> Counter[st
         if phase is None or phase == "in place":
             assert result_of(target) == expected
             shutil.rmtree(target)
-        elif rng.random() < 0.5:
-            shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)  # so that the early phases come again
+        elif rng.random() < 0.5 and (tmp_path / "out.partial").exists():
+            wait_for_workers(target)
+            shutil.rmtree(tmp_path / "out.partial")  # so that the early phases come again
     result = run(source, target, "--jobs", 2, "--verify")
     assert result.returncode == 0, result.stderr
     assert result_of(target) == expected

@@ -494,6 +494,20 @@ def test_killed_at_any_moment_it_continues_to_the_same_bytes(tmp_path: Path) -> 
     assert served(tmp_path / "out") == expected
 
 
+def test_killed_before_its_result_is_in_place_it_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out")]))
+    assert run(source, tmp_path / "out").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "out" / ".gaudi-serving").iterdir()) == ["fp8.json"]
+
+
 def test_memory_does_not_grow_with_the_tensor() -> None:
     """A tensor of many rows is read in pieces of at most PIECE bytes (or one row)."""
     tensor = Tensor("a_proj.weight", "BF16", (5000, 512), 0, 5000 * 1024)
