@@ -89,6 +89,10 @@ options:
         description: The record of what was there before the first change.
         type: path
         required: true
+      state:
+        description: The document for those who decide whether to serve.
+        type: path
+        required: true
   refuse:
     description: Whether to fail, with the reasons, where the host cannot be tuned like this.
     type: bool
@@ -178,6 +182,21 @@ loader:
   type: str
   returned: always
   sample: grub
+unit_settled:
+  description: Whether our unit starts at boot, runs as its files say, and no processor was slowed since.
+  type: bool
+  returned: always
+  sample: true
+former_kept:
+  description: Whether the record of what was there before says all of RV(former) already.
+  type: bool
+  returned: always
+  sample: true
+document_kept:
+  description: Whether the node keeps RV(document) already.
+  type: bool
+  returned: always
+  sample: true
 reload_needed:
   description: Whether systemd still has an older version of our unit, or of an instance's, than the files.
   type: bool
@@ -226,6 +245,7 @@ server:
   sample: Supermicro SYS-821GV-TNR, firmware 1.4
 """
 
+import json
 import os
 import platform
 from dataclasses import asdict
@@ -256,15 +276,18 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "paths": {
         "type": "dict",
         "required": True,
-        "options": dict.fromkeys(("sysctl", "grub", "limits", "unit", "udev_rule", "program", "former"), _TEXT),
+        "options": dict.fromkeys(
+            ("sysctl", "grub", "limits", "unit", "udev_rule", "program", "former", "state"), _TEXT
+        ),
     },
     "refuse": {"type": "bool", "default": False},
 }
 # What lies in folders of our own needs no mark.
-_OWN_FOLDER = ("former", "program")
+_OWN_FOLDER = ("former", "program", "state")
 _GRUB_DEFAULTS = Path("/etc/default/grub")
 _GRUB_CONFIG = Path("/boot/grub/grub.cfg")
-_UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants/gaudi-host-tuning.service")
+_UNIT = "gaudi-host-tuning.service"
+_UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / _UNIT
 _SYSCTL = Path("/proc/sys")
 _CPUS = Path("/sys/devices/system/cpu")
 _TUNED = Path("/etc/tuned/active_profile")
@@ -277,6 +300,14 @@ def _text(path: Path) -> str | None:
         return path.read_text(errors="replace").strip()
     except OSError:
         # sysfs answers some reads with an error where the hardware has nothing to say.
+        return None
+
+
+def _json(path: Path) -> object:
+    """Return what a file of JSON says, or None when it says nothing that can be read."""
+    try:
+        return json.loads(_text(path) or "")
+    except ValueError:
         return None
 
 
@@ -313,7 +344,8 @@ def _cpus() -> list[host_state.Cpu]:
             _text(state / "name") or state.name: _text(state / "disable") == "0"
             for state in sorted(path.glob("cpuidle/state*"))
         }
-        found.append(host_state.Cpu(int(path.name[3:]), _text(path / "cpufreq/scaling_governor"), states))
+        governors = (_text(path / "cpufreq/scaling_available_governors") or "").split()
+        found.append(host_state.Cpu(int(path.name[3:]), _text(path / "cpufreq/scaling_governor"), states, governors))
     return found
 
 
@@ -455,8 +487,8 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     drop_in = _text(Path(paths["grub"])) or ""
     held = grub.drop_in_arguments(drop_in) if drop_in.startswith(host_files.MARK) else []
     gone = {argument: "was ours" for argument in held if argument not in arguments}
-    former = host_state.remember(record, {"arguments": gone})["arguments"]
-    past = kernel_cmdline.past([*wanted["formerly"], *former], arguments)
+    given_up = host_state.remember(record, {"arguments": gone})["arguments"]
+    past = kernel_cmdline.past([*wanted["formerly"], *given_up], arguments)
     leaving = host_state.leaves_at_reboot([*needed, *past], boot.entries, command_line)
     past_leaving = [need for need in leaving if need in past]
     reboot = host_state.reboot_reasons([*waiting, *past_leaving])
@@ -464,12 +496,28 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     names = ("sys_vendor", "product_name", "bios_version")
     server = host_state.server(_text(Path("/sys/class/dmi/id") / name) for name in names)
 
-    units_of_ours = ("gaudi-host-tuning.service", "vllm-*.service")
-    stale = _command(module, "systemctl", "show", "--property=NeedDaemonReload", "--value", *units_of_ours) or ""
+    shown = _command(module, "systemctl", "show", "--property=Id,ActiveState,NeedDaemonReload", _UNIT, "vllm-*.service")
+    stale = "NeedDaemonReload=yes" in (shown or "").splitlines()
+    ours = next((block.splitlines() for block in (shown or "").split("\n\n") if f"Id={_UNIT}" in block), [])
+    slowed = wanted["cpu"] and host_state.slowed(cpus)
+    # In a container it is never started (ConditionVirtualization).
+    settled = not stale and (container or ("ActiveState=active" in ours and not slowed))
 
     # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
     replaced = boot.entries if boot.loader == "grubby" and wanted["set_arguments"] else []
     boot_arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
+    former = host_state.remember(record, {"sysctl": running, "kernel_arguments": boot_arguments, "arguments": gone})
+    document = {
+        "schema": 2,
+        "serving_refused": refused,
+        "reboot_needed": reboot,
+        "kernel_arguments": []
+        if container
+        else [{**asdict(need), "waits": need in waiting, "cause": causes.get(need.argument, "")} for need in needed],
+        "leaving": [asdict(need) for need in past_leaving],
+        "firmware": checklist,
+        "findings": findings,
+    }
     return {
         "refusals": [sentence for sentence in refusals if sentence],
         "in_effect": in_effect,
@@ -480,17 +528,17 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "findings": findings,
         "reboot": reboot,
         "leaving": host_state.reboot_reasons(leaving),
-        "ours": list(dict.fromkeys([*former, *held])),
+        "ours": list(dict.fromkeys([*given_up, *held])),
         "unit_present": (_text(Path(paths["unit"])) or "").startswith(host_files.MARK),
-        "reload_needed": "yes" in stale.split(),
+        "unit_settled": settled and _UNIT_WANTED.is_symlink(),
+        "reload_needed": stale,
         "serving_refused": refused,
         "kernel_arguments": arguments,
         "container": container,
         "loader": boot.loader,
         "drop_in": Path(paths["grub"]).exists(),
-        "former": host_state.remember(
-            record, {"sysctl": running, "kernel_arguments": boot_arguments, "arguments": gone}
-        ),
+        "former": former,
+        "former_kept": former == record,
         "server": server,
         "report": {
             "server": server,
@@ -501,19 +549,8 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
             "reboot_needed": reboot,
             "serving_refused": refused,
         },
-        "document": {
-            "schema": 2,
-            "serving_refused": refused,
-            "reboot_needed": reboot,
-            "kernel_arguments": []
-            if container
-            else [
-                {**asdict(need), "waits": need in waiting, "cause": causes.get(need.argument, "")} for need in needed
-            ],
-            "leaving": [asdict(need) for need in past_leaving],
-            "firmware": checklist,
-            "findings": findings,
-        },
+        "document": document,
+        "document_kept": _json(Path(paths["state"])) == json.loads(json.dumps(document)),
     }
 
 

@@ -40,6 +40,8 @@ class Cpu:
     governor: str | None
     idle_states: Mapping[str, bool]
     """Name of each idle state and whether it may be entered."""
+    governors: Sequence[str] = ()
+    """The governors its driver offers."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,15 @@ def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[It
             state = OK if enabled and now == want else WRONG
             items.append(Item(label, want, configured, now, want if enabled else "unknown", state))
     return items
+
+
+def slowed(cpus: Sequence[Cpu]) -> bool:
+    """Tell whether a processor has a control that our unit would change: the rule of its program, host_tuning.py."""
+    return any(
+        ("performance" in cpu.governors and cpu.governor != "performance")
+        or any(on and name not in SHALLOW for name, on in cpu.idle_states.items())
+        for cpu in cpus
+    )
 
 
 def process_limits(text: str) -> dict[str, str]:

@@ -50,9 +50,12 @@ class Host:
             **wanted,
         }
         names = {"sysctl": "zz.conf", "grub": "default/grub.d/zz.cfg", "limits": "limits.conf", "former": "former.json"}
-        names |= {"unit": "our.service", "udev_rule": "our.rules", "program": "lib/program.py"}
+        names |= {"unit": "our.service", "udev_rule": "our.rules", "program": "lib/program.py", "state": "state.json"}
         paths = {name: str(self.root / file) for name, file in names.items()}
         return run_main("host_tuning_info", {"wanted": wish, "paths": paths, "refuse": refuse})
+
+
+_UNITS = "--property=Id,ActiveState,NeedDaemonReload"
 
 
 @pytest.fixture
@@ -253,12 +256,53 @@ def test_a_running_instance_is_asked_itself(debian: Host) -> None:
 
 def test_files_that_systemd_has_not_read(debian: Host) -> None:
     assert debian.run()["reload_needed"] is False
-    debian.programs["systemctl"] = lambda command: (
-        0,
-        "no\n\nyes\n" if "--property=NeedDaemonReload" in command else "",
-        "",
-    )
+    shown = "Id=gaudi-host-tuning.service\nNeedDaemonReload=no\n\nId=vllm-a.service\nNeedDaemonReload=yes\n"
+    debian.programs["systemctl"] = lambda command: (0, shown if _UNITS in command else "", "")
     assert debian.run()["reload_needed"] is True
+
+
+@pytest.mark.parametrize(
+    ("enabled", "active", "governor", "settled"),
+    [
+        (True, "active", "performance", True),
+        (False, "active", "performance", False),
+        (True, "inactive", "performance", False),
+        # Slowed by somebody since; where the driver offers nothing better our unit can do nothing.
+        (True, "active", "powersave", False),
+        (True, "active", "powersave alone", True),
+    ],
+)
+def test_a_unit_with_nothing_left_to_do(
+    debian: Host, monkeypatch: pytest.MonkeyPatch, enabled: bool, active: str, governor: str, settled: bool
+) -> None:
+    link = debian.root / "wanted"
+    if enabled:
+        link.symlink_to("/dev/null")
+    monkeypatch.setattr(debian.module, "_UNIT_WANTED", link)
+    controls = debian.root / "cpu/cpu0/cpufreq"
+    controls.mkdir(parents=True)
+    (controls / "scaling_governor").write_text(governor.split()[0])
+    (controls / "scaling_available_governors").write_text("powersave" + " performance" * ("alone" not in governor))
+    monkeypatch.setattr(debian.module, "_CPUS", debian.root / "cpu")
+    shown = f"Id=gaudi-host-tuning.service\nActiveState={active}\nNeedDaemonReload=no\n"
+    shown += "\nId=vllm-a.service\nActiveState=failed\nNeedDaemonReload=no\n"
+    debian.programs["systemctl"] = lambda command: (0, shown if _UNITS in command else "", "")
+    assert debian.run()["unit_settled"] is settled
+    # Nobody asked for the processors: how they run is not our unit's concern.
+    assert debian.run(cpu=False)["unit_settled"] is (enabled and active == "active")
+
+
+def test_what_the_node_keeps_is_compared_with_what_is_so(debian: Host) -> None:
+    found = debian.run()
+    assert not found["former_kept"]
+    assert not found["document_kept"]
+    (debian.root / "former.json").write_text(json.dumps(found["former"], indent=4))
+    (debian.root / "state.json").write_text(json.dumps(found["document"], indent=4))
+    found = debian.run()
+    assert found["former_kept"]
+    assert found["document_kept"]
+    (debian.root / "state.json").write_text("{")
+    assert debian.run()["document_kept"] is False
 
 
 def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,30 @@ def test_what_an_interrupted_run_left_is_read_by_systemd(changed: bool, reload: 
     assert one["ansible.builtin.systemd_service"]["daemon_reload"] == "{{ __host_tuning_stale }}"
 
 
+@pytest.mark.parametrize(
+    ("stale", "settled", "checking", "written", "acts"),
+    [
+        (False, True, False, [], False),
+        (False, False, False, [], True),
+        (True, True, False, ["/unit"], True),
+        (True, False, True, ["/unit"], False),
+        (True, False, True, ["/limits"], True),
+    ],
+)
+def test_the_unit_is_left_alone_when_it_is_settled(
+    stale: bool, settled: bool, checking: bool, written: list[str], acts: bool
+) -> None:
+    one = task("unit.yml", "our unit runs now and at boot")
+    given = {
+        "__host_tuning_stale": stale,
+        "__host_tuning_found": {"unit_settled": settled},
+        "__host_tuning_written": {"written": written},
+        "__host_tuning_paths": {"unit": "/unit"},
+        "ansible_check_mode": checking,
+    }
+    assert all(holds(condition, **given) for condition in one["when"]) is acts
+
+
 def test_untune_always_has_systemd_read_its_files_again() -> None:
     one = task("untune.yml", "forget our files before a reboot can")
     assert one["ansible.builtin.systemd_service"]["daemon_reload"] is True
