@@ -22,6 +22,7 @@ from .model import Refusal, listed
 from .progress import Progress
 from .record import Manifest
 from .request import Request, Source
+from .run import Work, run
 from .staging import check_room, only_one, publish, standing
 
 LOOK_AGAIN = 0.5  # seconds between two looks at how much has arrived
@@ -145,25 +146,12 @@ def take(wish: Request, giver: Giver, made: Manifest, progress: Progress) -> dic
 
 def main(arguments: list[str]) -> int:
     """Entry point."""
-    os.umask(0o022)
-    progress_path, result_path = (os.environ.get(f"GAUDI_JOB_{name}") for name in ("PROGRESS", "RESULT"))
-    try:
+
+    def begin() -> tuple[Path, Work]:
         wish, giver, made = load(Path(arguments[0]))
-        result = take(wish, giver, made, Progress(Path(progress_path) if progress_path else None))
-    except Refusal as refusal:
-        print(refusal, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(
-            f"{error.filename or wish.target.parent} cannot be read or written ({error.strerror}). What has arrived is "
-            "kept; mend it or make room, then run the same again",
-            file=sys.stderr,
-        )
-        return 1
-    if result_path:
-        Path(result_path).write_text(json.dumps(result), encoding="utf-8")
-    print(json.dumps(result), flush=True)
-    return 0
+        return wish.target, lambda progress: take(wish, giver, made, progress)
+
+    return run(begin)
 
 
 if __name__ == "__main__":
