@@ -64,12 +64,18 @@ def generate(folder: Path) -> int:
 
 
 @contextmanager
-def serving(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """A simulated hub in a process of its own; its address and the model's commit."""
-    command = [sys.executable, "-m", "simulator.hub", "--kind", kind, "--port", "0", f"{MODEL}={folder}"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+def hub(folder: Path, log: Path, *options: str) -> Iterator[tuple[str, str]]:
+    """Serve the model by a simulated hub in a process of its own; gives its address and the model's commit.
+
+    ``log`` has a line for each answer it has given.
+    """
+    command = [sys.executable, "-m", "simulator.hub", *options, "--port", "0", f"{MODEL}={folder}"]
+    with log.open("w") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, text=True) as process:
         try:
-            said = process.stdout.readline().split() if process.stdout else []
+            while not (said := log.read_text().split()):
+                if process.poll() is not None:
+                    raise SystemExit("the hub has ended")
+                time.sleep(0.1)
             yield said[0].removesuffix(f"/{MODEL}"), said[2]
         finally:
             process.terminate()
@@ -173,8 +179,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=ROOT / ".cache", prefix="gaudi-weights-") as name:
         folder = Path(name)
         size = generate(folder / "hub")
-        with serving("huggingface", folder / "hub") as (hub, commit), serving("git", folder / "hub") as (forge, _):
-            runs = contenders(folder, hub, commit, forge)
+        made, log = folder / "hub", folder / "hub.log"
+        with hub(made, log) as (library, commit), hub(made, folder / "forge.log", "--kind", "git") as (forge, _):
+            runs = contenders(folder, library, commit, forge)
             found: dict[str, list[Run]] = {name: [] for name in runs}
             for _ in range(RUNS):
                 for contender, run in runs.items():

@@ -17,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from docker import DockerClient
@@ -34,22 +33,9 @@ TRAFFIC_LIMIT, TIME_LIMIT = 1.0, 2.5
 FOLDER = "/data/models/Measured"
 
 
-@contextmanager
-def hub(folder: Path, address: str, log: Path) -> Iterator[tuple[str, str]]:
-    """A limited hub in a process of its own; its address and the model's commit. ``log`` has a line for each answer."""
-    command = [
-        *(sys.executable, "-m", "simulator.hub", "--address", "0.0.0.0", "--name", address),  # noqa: S104 - for the nodes
-        *("--port", "0", "--rate", str(HUB_RATE), f"{weights.MODEL}={folder}"),
-    ]
-    with log.open("w") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, text=True) as process:
-        try:
-            while not (said := log.read_text().split()):
-                if process.poll() is not None:
-                    raise SystemExit("the hub has ended")
-                time.sleep(0.1)
-            yield said[0].removesuffix(f"/{weights.MODEL}"), said[2]
-        finally:
-            process.terminate()
+def limited(address: str) -> tuple[str, ...]:
+    """Options of a hub that the nodes reach and that sends no faster than it may."""
+    return ("--address", "0.0.0.0", "--name", address, "--rate", str(HUB_RATE))  # noqa: S104 - for the nodes
 
 
 def sent(log: Path) -> int:
@@ -110,12 +96,12 @@ def compare(client: DockerClient, names: Sequence[str]) -> int:
         # What is installed on first use is installed before the clock runs: a small folder is spread in the same way.
         warm.mkdir()
         (warm / "config.json").write_text("{}")
-        with hub(warm, address, log) as (endpoint, commit):
+        with weights.hub(warm, log, *limited(address)) as (endpoint, commit):
             fetch(names, endpoint, commit)
         on_nodes(client, names, "rm", "-rf", FOLDER)
         rate = [f"{LINK_RATE * 8 // 1_000_000}mbit", "burst", "4mb", "latency", "200ms"]
         on_nodes(client, names, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", *rate)
-        with hub(model, address, log) as (endpoint, commit):
+        with weights.hub(model, log, *limited(address)) as (endpoint, commit):
             alone = fetch(names[:1], endpoint, commit)
             on_nodes(client, names, "rm", "-rf", FOLDER)
             before = sent(log)
