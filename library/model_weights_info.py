@@ -103,6 +103,11 @@ storage:
   returned: always
   type: dict
   sample: {fstype: nfs4, source: "filer:/models"}
+rsync:
+  description: Whether the node has rsync, which gives and takes folders.
+  returned: always
+  type: bool
+  sample: true
 table:
   description: The same for people, a line each.
   returned: always
@@ -130,7 +135,8 @@ def main() -> None:
     folders = weights_folders.look(root, module.params["directories"])
     fstype, source = weights_folders.mounted(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), str(root))
     storage = {"fstype": fstype, "source": source}
-    module.exit_json(changed=False, folders=folders, storage=storage, table=weights.table(folders))
+    rsync = module.get_bin_path("rsync") is not None
+    module.exit_json(changed=False, folders=folders, storage=storage, rsync=rsync, table=weights.table(folders))
 
 
 if __name__ == "__main__":

@@ -196,3 +196,12 @@ def test_as_a_program_it_needs_nothing_but_the_standard_library(ask: Ask, tmp_pa
     assert refused.returncode == 1
     assert "none.json cannot be read" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("wrong", ["", "raise SystemExit('no')"])
+def test_the_token_is_gone_when_it_has_ended(
+    wrong: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRONG", wrong)
+    assert take.main([str(ask())]) == bool(wrong)
+    assert not (tmp_path / "token").exists()

@@ -149,7 +149,15 @@ def main(arguments: list[str]) -> int:
 
     def begin() -> tuple[Path, Work]:
         wish, giver, made = load(Path(arguments[0]))
-        return wish.target, lambda progress: take(wish, giver, made, progress)
+
+        def work(progress: Progress) -> dict[str, Any]:
+            try:
+                return take(wish, giver, made, progress)
+            finally:
+                # It is for this once.
+                giver.password_file.unlink(missing_ok=True)
+
+        return wish.target, work
 
     return run(begin)
 

@@ -1,0 +1,156 @@
+#!/usr/bin/python
+"""Give a folder of weights to another node for as long as that takes, or give it no more."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: weights_giving
+short_description: Give a folder of weights to another node
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Serves one folder by rsync, to be read only, to whoever has the token that is made for the occasion on the node
+    itself. Nothing of it survives a reboot, and all of it is taken away in the end.
+options:
+  state:
+    description: V(present) serves the folder, V(absent) ends that and removes unit, configuration and token.
+    type: str
+    choices: [present, absent]
+    default: present
+  folder:
+    description: The folder. Needed with O(state=present).
+    type: path
+  configuration:
+    description: rsync's configuration, with the token in the file V(secrets) beside it. Needed with O(state=present).
+    type: str
+  unit:
+    description: The text of the unit that serves it. Needed with O(state=present).
+    type: str
+  directory:
+    description: Where configuration and token lie meanwhile.
+    type: path
+    required: true
+  unit_path:
+    description: Where the unit lies meanwhile.
+    type: path
+    required: true
+requirements:
+  - root (C(become))
+  - rsync
+attributes:
+  check_mode:
+    description: Says what would be done and does nothing.
+    support: full
+  diff_mode:
+    description: Shows nothing, since the token is part of it.
+    support: none
+  platform:
+    description: Linux.
+    support: full
+    platforms: posix
+"""
+
+EXAMPLES = r"""
+- name: Give no more
+  weights_giving:
+    state: absent
+    directory: /run/gaudi-serving-give
+    unit_path: /run/systemd/system/gaudi-weights-give.service
+  become: true
+"""
+
+RETURN = r"""
+token:
+  description: What a taker proves itself with.
+  returned: with O(state=present), unless in check mode
+  type: str
+  sample: FdVvU3pYx8b0pP7m6gVqkK0S9tq2rQnXbWc1dTzE
+manifest:
+  description: The folder's record, files with their sizes and checksums.
+  returned: with O(state=present)
+  type: dict
+  sample: {"source": "huggingface", "repository": "Qwen/Qwen3-8B", "files": []}
+"""
+
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "folder": {"type": "path"},
+    "configuration": {"type": "str"},
+    "unit": {"type": "str"},
+    "directory": {"type": "path", "required": True},
+    "unit_path": {"type": "path", "required": True},
+}
+TOKEN_BYTES = 30
+
+
+def _systemctl(module: AnsibleModule, *arguments: str) -> None:
+    rc, out, err = module.run_command(["systemctl", *arguments])
+    if rc:
+        module.fail_json(msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {(err or out).strip()}")
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Nobody else can read it at any moment, unless the mode says so."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
+    record = Path(module.params["folder"], ".gaudi-serving", "manifest.json")
+    try:
+        manifest = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        module.fail_json(
+            msg=f"{record} cannot be read ({error}); playbooks/verify_weights.yml says what is wrong with it."
+        )
+    if module.check_mode:
+        return {"manifest": manifest}
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    unit.parent.mkdir(parents=True, exist_ok=True)
+    _write(directory / "secrets", f"taker:{token}\n", 0o600)
+    _write(directory / "rsyncd.conf", module.params["configuration"], 0o600)
+    _write(unit, module.params["unit"], 0o644)
+    _systemctl(module, "daemon-reload")
+    _systemctl(module, "restart", unit.name)
+    return {"manifest": manifest, "token": token}
+
+
+def _give_no_more(module: AnsibleModule, directory: Path, unit: Path) -> bool:
+    there = unit.exists() or directory.exists()
+    if there and not module.check_mode:
+        if unit.exists():
+            # First: while the unit's file is there, a run that was interrupted can be made up for.
+            _systemctl(module, "stop", unit.name)
+        if directory.exists():
+            shutil.rmtree(directory)
+        unit.unlink(missing_ok=True)
+        _systemctl(module, "daemon-reload")
+    return there
+
+
+def main() -> None:
+    """Give, or give no more."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        required_if=[("state", "present", ["folder", "configuration", "unit"])],
+        supports_check_mode=True,
+    )
+    directory, unit = Path(module.params["directory"]), Path(module.params["unit_path"])
+    if module.params["state"] == "absent":
+        module.exit_json(changed=_give_no_more(module, directory, unit))
+    module.exit_json(changed=True, **_give(module, directory, unit))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Giving a folder to another node, and giving it no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+
+from tests.unit.weights.test_modules import run_main
+
+
+class Node:
+    """Where things lie on the node that gives, and what its systemd was asked."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.directory, self.unit = root / "Model", root / "run/give", root / "run/systemd/give.service"
+        self.asked: list[list[str]] = []
+        self.fails = ""
+        (self.folder / ".gaudi-serving").mkdir(parents=True)
+        (root / "run").mkdir()
+        (self.folder / ".gaudi-serving/manifest.json").write_text('{"files": []}')
+
+    def run(self, **more: Any) -> dict[str, Any]:
+        places = {"directory": str(self.directory), "unit_path": str(self.unit)}
+        wish = {"folder": str(self.folder), "configuration": "read only = yes\n", "unit": "[Service]\n"}
+        return run_main("weights_giving", {**places, **(more if more.get("state") == "absent" else {**wish, **more})})
+
+    def systemctl(self, command: list[str]) -> tuple[int, str, str]:
+        self.asked.append(command[1:])
+        return (1, "", "It is broken.\n") if command[1] == self.fails else (0, "", "")
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    made = Node(tmp_path)
+    monkeypatch.setattr(AnsibleModule, "run_command", made.systemctl)
+    return made
+
+
+def test_it_is_served_with_a_token_of_its_own_each_time(node: Node) -> None:
+    first, second = node.run(), node.run()
+    assert first["changed"]
+    assert first["manifest"] == {"files": []}
+    assert len(first["token"]) >= 40
+    assert first["token"] != second["token"]
+    assert (node.directory / "secrets").read_text() == f"taker:{second['token']}\n"
+    assert (node.directory / "rsyncd.conf").read_text() == "read only = yes\n"
+    assert node.asked == [["daemon-reload"], ["restart", "give.service"]] * 2
+
+
+def test_nobody_else_can_read_the_token(node: Node) -> None:
+    node.run()
+    modes = {path: path.stat().st_mode & 0o777 for path in (node.directory, *node.directory.iterdir())}
+    assert set(modes.values()) == {0o700, 0o600}
+    assert modes[node.directory] == 0o700
+
+
+def test_nothing_is_left_of_it(node: Node) -> None:
+    node.run()
+    node.asked.clear()
+    assert node.run(state="absent")["changed"] is True
+    assert not node.directory.exists()
+    assert not node.unit.exists()
+    assert node.asked == [["stop", "give.service"], ["daemon-reload"]]
+    assert node.run(state="absent")["changed"] is False
+
+
+def test_what_was_not_stopped_is_not_forgotten(node: Node) -> None:
+    node.run()
+    node.fails = "stop"
+    assert node.run(state="absent")["msg"] == "systemctl stop give.service ended with status 1: It is broken."
+    assert node.unit.exists()
+
+
+def test_a_folder_without_a_record_is_not_given(node: Node) -> None:
+    record = node.folder / ".gaudi-serving/manifest.json"
+    record.write_text("{")
+    assert node.run()["msg"].startswith(f"{record} cannot be read (")
+    assert node.asked == []
+    assert not node.directory.exists()
+
+
+def test_check_mode_does_nothing(node: Node) -> None:
+    said = node.run(_ansible_check_mode=True)
+    assert said["changed"]
+    assert "token" not in said
+    assert not node.directory.exists()
+    node.run()
+    node.asked.clear()
+    assert node.run(state="absent", _ansible_check_mode=True)["changed"]
+    assert node.directory.exists()
+    assert node.asked == []
+    assert json.loads((node.folder / ".gaudi-serving/manifest.json").read_text()) == {"files": []}
