@@ -20,6 +20,10 @@ options:
   folder:
     description: The folder. Needed with O(state=present).
     type: path
+  record:
+    description: The file in it that says what it holds.
+    type: str
+    default: .gaudi-serving/manifest.json
   configuration:
     description: rsync's configuration, with the token in the file V(secrets) beside it. Needed with O(state=present).
     type: str
@@ -84,6 +88,7 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "folder": {"type": "path"},
+    "record": {"type": "str", "default": ".gaudi-serving/manifest.json"},
     "configuration": {"type": "str"},
     "unit": {"type": "str"},
     "directory": {"type": "path", "required": True},
@@ -106,7 +111,7 @@ def _write(path: Path, text: str, mode: int) -> None:
 
 
 def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
-    record = Path(module.params["folder"], ".gaudi-serving", "manifest.json")
+    record = Path(module.params["folder"], module.params["record"])
     try:
         manifest = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -7,6 +7,9 @@ DESCRIPTION is a JSON document of the module calibration_plan. The tool writes i
 are there and readable, an earlier TARGET is kept under a dated name and the new one takes its place. Earlier
 measurements are never deleted and stay where they are until then, whatever happens.
 
+With DESCRIPTION's name ending in .giver instead of .json, a file beside it, what another node measured is taken from
+there by rsync and published in the same way. That file and the token it names are for this once, and removed.
+
 Python 3.9, the standard library and vllm_plan beside this program. Exit status: 0 measured (or measured before),
 1 refused or failed (one sentence as the last line), 2 wrong usage, 130 stopped.
 """
@@ -43,6 +46,9 @@ ROOM = 2_000_000_000
 # A bar of the tool: "Processed prompts:  12%|#2        | 61/512 [...]".
 BAR = re.compile(r"prompts[^|]*\|[^|]*\|\s*(\d+)/(\d+)")
 TAIL = 40
+SILENCE = 60  # seconds without a byte after which a node that gives counts as gone
+NO_ANSWER = 15  # seconds for its first answer
+UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
 # What the last words of a tool mean, first match first.
 SIGNS = (
     (re.compile(r"already acquired|synStatus=20\b"), "a card is held by another process; hl-smi names it"),
@@ -86,15 +92,20 @@ def fsync_folder(folder: Path) -> None:
 def digest(document: dict[str, Any]) -> str:
     """Stands for what is measured: the same weights with the same tool in the same way.
 
-    Which cards and which container are of no importance; the weights are named by the record of their conversion or
-    fetch, where they have one.
+    Which cards and which container are of no importance, nor on which node; the weights are named by the files in the
+    record of their conversion or fetch, where they have one, not by when they came or were verified.
     """
     counted = ("model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "files")
     content = {key: document[key] for key in counted}
-    for name in ("fp8.json", "manifest.json"):
+    for name, files in (("fp8.json", "shards"), ("manifest.json", "files")):
         record = Path(document["weights"]) / OWN / name
         if record.exists():
-            content[name] = hashlib.sha256(record.read_bytes()).hexdigest()
+            try:
+                content[name] = json.loads(record.read_text(encoding="utf-8")).get(files)
+            except (ValueError, AttributeError) as wrong:
+                raise Refusal(
+                    f"the weights' record {record} cannot be read ({wrong}); playbooks/verify_weights.yml says more"
+                ) from wrong
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -289,6 +300,11 @@ def check_before(document: dict[str, Any], target: Path) -> None:
         raise Refusal(f"the data set {dataset} is not there; put it on the node, or leave it out to fetch it")
     if dataset.startswith("/") and Path(dataset).is_dir() and not any(Path(dataset).iterdir()):
         raise Refusal(f"the data set {dataset} is an empty folder")
+    check_room(target)
+
+
+def check_room(target: Path) -> None:
+    """Refuse a file system with too little room."""
     room = os.statvfs(target.parent)
     free = room.f_bavail * room.f_frsize
     if free < ROOM:
@@ -371,6 +387,63 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
     return {"target": str(target), "files": len(made["measurements"]), "kept": str(kept) if kept else None}
 
 
+def bring(giver: dict[str, str], staging: Path) -> None:
+    """Have rsync bring what the other node gives; raises Refusal with rsync's own words."""
+    command = [
+        *("rsync", "--recursive", "--times", f"--timeout={SILENCE}", f"--contimeout={NO_ANSWER}"),
+        *(f"--password-file={giver['password_file']}", giver["address"], f"{staging}/"),
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if ran.returncode:
+        said = " ".join(ran.stderr.split())[:300]
+        where = giver["address"].split("/")[2].rpartition("@")[2]
+        remedy = f". Nodes of a site must reach each other at {where}" if ran.returncode in UNREACHED else ""
+        raise Refusal(f"{giver['name']} did not give its measurements (rsync, status {ran.returncode}: {said}){remedy}")
+
+
+def take(document: dict[str, Any], giver: dict[str, str], again: bool) -> dict[str, Any]:
+    """Have what another node measured, checked and published; returns the result."""
+    target = Path(document["target"])
+    staging = target.with_name(target.name + ".partial")
+    wanted = digest(document)
+    with only_one(target):
+        kept = None
+        made = measured(target, wanted)
+        if made is None or again:
+            check_room(target)
+            stage(document, staging)
+            bring(giver, staging)
+            made = measured(staging, wanted)
+            if made is None:
+                raise Refusal(
+                    f"{giver['name']} gave what was measured of other weights, or in another way, or it is not whole; "
+                    "run playbooks/calibrate.yml with --limit and this node's name to measure here"
+                )
+            if check_files(staging, document["expected"]) != made["measurements"]:
+                raise Refusal(f"{giver['name']} gave files that are not what its record says; measure there again")
+            check_written(staging, document)
+            kept = publish(staging, target)
+            print(f"{target}: {len(made['measurements'])} measurement files, taken from {giver['name']}.")
+        else:
+            print(f"{target} holds these measurements already; nothing to do.")
+    return {"target": str(target), "files": len(made["measurements"]), "kept": str(kept) if kept else None}
+
+
+def work(description: Path, again: bool) -> dict[str, Any]:
+    """Measure, or take what another node measured where one is named beside the description."""
+    document = json.loads(description.read_text(encoding="utf-8"))
+    named = description.with_suffix(".giver")
+    if not named.exists():
+        return calibrate(document, again)
+    giver = json.loads(named.read_text(encoding="utf-8"))
+    try:
+        return take(document, giver, again)
+    finally:
+        # They are for this once.
+        Path(giver["password_file"]).unlink(missing_ok=True)
+        named.unlink()
+
+
 def _stop(signum: int, _frame: Any) -> None:
     raise Stopped(signum)
 
@@ -381,10 +454,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("description", type=Path, help="document of the module calibration_plan")
     parser.add_argument("--again", action="store_true", help="measure even what is measured already")
     given = parser.parse_args(arguments)
+    # Measurements are for the server to read, and for other nodes to take.
+    os.umask(0o022)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        result = calibrate(json.loads(given.description.read_text(encoding="utf-8")), given.again)
+        result = work(given.description, given.again)
     except (Refusal, Failure) as refusal:
         print(f"calibrate: {refusal}", file=sys.stderr)
         return 1

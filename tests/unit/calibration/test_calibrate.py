@@ -344,6 +344,122 @@ def test_two_at_a_time_exclude_each_other(node: Node) -> None:
         assert "another measurement into" in node.refused()
 
 
+@pytest.mark.parametrize("name", ["fp8.json", "manifest.json"])
+def test_weights_are_the_same_wherever_and_whenever_they_came(node: Node, name: str) -> None:
+    record = node.home / "weights" / ".gaudi-serving" / name
+    record.parent.mkdir()
+
+    def stands_for(files: object, **more: str) -> str:
+        record.write_text(json.dumps({"shards": files, "files": files, **more}))
+        return calibrate.digest(node.document)
+
+    assert stands_for(1, fetched="today") == stands_for(1, fetched="before", verified="every byte") != stands_for(2)
+    record.write_text("{")
+    assert f"the weights' record {record} cannot be read" in node.refused()
+
+
+# --- taken from another node -------------------------------------------------------------------------------
+
+
+RSYNC = """#!{python}
+import os, shutil, sys
+from pathlib import Path
+word = next(a for a in sys.argv if a.startswith("--password-file=")).partition("=")[2]
+assert Path(word).read_text() == "secret"
+assert sys.argv[-2] == "rsync://taker@10.0.0.7:8730/weights/"
+Path({home!r}, "asked").touch()
+{fault}
+shutil.copytree({given!r}, sys.argv[-1], dirs_exist_ok=True)
+{after}
+"""
+
+
+@pytest.fixture
+def taker(node: Node, tmp_path: Path) -> Node:
+    """A node with the same weights as one that has measured them."""
+    assert node.run()[0] == 0
+    (tmp_path / "second").mkdir()
+    other = Node(tmp_path / "second")
+    other.document |= {key: node.document[key] for key in ("weights", "dataset")}
+    give(other, node)
+    return other
+
+
+def give(taker: Node, giver: Node, fault: str = "", after: str = "") -> None:
+    """Say, as the role does, that another node gives, and what is to go wrong meanwhile."""
+    text = RSYNC.format(python=sys.executable, home=str(taker.home), given=str(giver.target), fault=fault, after=after)
+    (taker.home / "bin" / "rsync").write_text(text)
+    (taker.home / "bin" / "rsync").chmod(0o755)
+    (taker.home / "token").write_text("secret")
+    named = {"name": "gaudi-01", "address": "rsync://taker@10.0.0.7:8730/weights/"}
+    content = {**named, "password_file": str(taker.home / "token")}
+    (taker.home / "document.giver").write_text(json.dumps(content))
+
+
+def test_what_another_node_measured_is_taken_and_recorded_as_there(taker: Node, node: Node) -> None:
+    status, said = taker.run()
+    assert status == 0, said
+    assert taker.docker() == []
+    names = [*NAMES, ".gaudi-serving/calibration.json"]
+    assert all((taker.target / name).read_bytes() == (node.target / name).read_bytes() for name in names)
+    assert json.loads((taker.home / "result.json").read_text())["files"] == len(NAMES)
+    # The token and the order were for this once.
+    assert not (taker.home / "token").exists()
+    assert not (taker.home / "document.giver").exists()
+    assert "nothing to do" in taker.run()[1]
+
+
+def test_what_is_there_is_not_taken_again_unless_that_is_wished(taker: Node, node: Node) -> None:
+    assert taker.run()[0] == 0
+    (taker.home / "asked").unlink()
+    give(taker, node)
+    assert taker.run()[0] == 0
+    assert not (taker.home / "asked").exists()
+    give(taker, node)
+    assert taker.run("--again")[0] == 0
+    assert (taker.home / "asked").exists()
+    assert len(taker.kept()) == 1
+
+
+def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
+    # The rsync that gives it to another node runs as nobody.
+    before = os.umask(0o077)
+    try:
+        assert node.run()[0] == 0
+    finally:
+        os.umask(before)
+    for path in (node.target, node.target / ".gaudi-serving", node.target / ".gaudi-serving" / "calibration.json"):
+        assert path.stat().st_mode & 0o004, path
+
+
+@pytest.mark.parametrize(
+    ("fault", "after", "says"),
+    [
+        ("sys.exit('no')", "", "gaudi-01 did not give its measurements (rsync, status 1: no)\n"),
+        ("sys.exit(35)", "", "(rsync, status 35: ). Nodes of a site must reach each other at 10.0.0.7:8730"),
+        ("", f"Path(sys.argv[-1], {NAMES[0]!r}).write_text('[]')", "gaudi-01 gave files that are not what its record"),
+        ("", f"Path(sys.argv[-1], {NAMES[0]!r}).unlink()", "gaudi-01 gave what was measured of other weights, or in"),
+    ],
+)
+def test_what_cannot_be_taken_leaves_what_was_there(taker: Node, node: Node, fault: str, after: str, says: str) -> None:
+    taker.target.mkdir()
+    (taker.target / "old.json").write_text("hours of work")
+    give(taker, node, fault, after)
+    assert says in taker.refused() + "\n"
+    assert [path.name for path in taker.target.iterdir()] == ["old.json"]
+    assert taker.kept() == []
+    assert not (taker.home / "token").exists()
+    # Then it measures by itself.
+    assert taker.run()[0] == 0
+    assert len(taker.runs()) == 1
+
+
+def test_measurements_of_other_weights_are_not_taken(taker: Node) -> None:
+    taker.document["prompts"] = 5
+    assert "gaudi-01 gave what was measured of other weights, or in another way" in taker.refused()
+    assert not taker.target.exists()
+
+
 def test_a_bar_is_read_line_by_line() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\rProcessed prompts:  12%|#2   | 61/512 [x]\r\n\ntwo")

@@ -29,7 +29,7 @@ RSYNC = """#!{python}
 import os, shutil, sys, time
 from pathlib import Path
 staging, address = Path(sys.argv[-1]), sys.argv[-2]
-assert address == "rsync://taker@10.0.0.7:8730/Small-Model/", address
+assert address == "rsync://taker@10.0.0.7:8730/weights/", address
 assert Path(next(a for a in sys.argv if a.startswith("--password-file=")).partition("=")[2]).read_text() == "secret"
 names = [name for name in sys.stdin.read().split(chr(0)) if name]
 exec(os.environ.get("WRONG", ""))
@@ -65,7 +65,7 @@ def ask(given: Path, tmp_path: Path) -> Ask:
         (tmp_path / "node").mkdir(exist_ok=True)
         content = {
             "giver": "gaudi-01",
-            "address": "rsync://taker@10.0.0.7:8730/Small-Model/",
+            "address": "rsync://taker@10.0.0.7:8730/weights/",
             "password_file": str(tmp_path / "token"),
             "target": str(tmp_path / "node" / "Small-Model"),
             "manifest": json.loads((given / ".gaudi-serving/manifest.json").read_text()),

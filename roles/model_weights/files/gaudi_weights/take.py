@@ -28,6 +28,7 @@ from .staging import check_room, only_one, publish, standing
 LOOK_AGAIN = 0.5  # seconds between two looks at how much has arrived
 SILENCE = 60  # seconds without a byte after which the giver counts as gone
 NO_ANSWER = 15  # seconds for the first answer
+UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
 READERS = 4  # files read at the same time when they are checked
 
 
@@ -90,10 +91,9 @@ def bring(wish: Request, giver: Giver, made: Manifest, progress: Progress) -> No
         watcher.join()
     if ran.returncode:
         said = " ".join(ran.stderr.decode(errors="replace").split())[:300]
-        raise Refusal(
-            f"{giver.name} did not give {wish.target.name} (rsync, status {ran.returncode}: {said}). Nodes of a site "
-            f"must reach each other at {giver.address.split('/')[2].rpartition('@')[2]}"
-        )
+        where = giver.address.split("/")[2].rpartition("@")[2]
+        remedy = f". Nodes of a site must reach each other at {where}" if ran.returncode in UNREACHED else ""
+        raise Refusal(f"{giver.name} did not give {wish.target.name} (rsync, status {ran.returncode}: {said}){remedy}")
     progress.advance(made.size - progress.done)
     progress.end()
 

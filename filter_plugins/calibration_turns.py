@@ -1,0 +1,42 @@
+"""Say which node of a play measures a model for static FP8, and which take the measurements from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def calibration_turns(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Decide from what every node of the play said; nobody measures what another node of its site has or measures.
+
+    A node says: wish, standing for what is to be measured and how; site, within which nodes reach each other; has, that
+    it is measured there; running, that it is being measured there.
+
+    Returns measure: the nodes that measure, and take: the giver of each node that takes.
+
+    >>> node = {"wish": "1", "site": "one", "has": False, "running": False}
+    >>> calibration_turns({"a": node, "b": node})
+    {'measure': ['a'], 'take': {'b': 'a'}}
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(said):
+        groups.setdefault((str(said[name]["site"]), str(said[name]["wish"])), []).append(name)
+    measure: list[str] = []
+    take: dict[str, str] = {}
+    for names in groups.values():
+        givers = [name for name in names if said[name]["has"]]
+        # Work that runs already is waited for, not begun elsewhere once more.
+        running = [name for name in names if said[name]["running"]]
+        measures = running if running or givers else names[:1]
+        measure += measures
+        giver = (givers or measures)[0]
+        take |= {name: giver for name in names if name not in givers and name not in measures}
+    return {"measure": measure, "take": take}
+
+
+class FilterModule:
+    """What Ansible finds here."""
+
+    def filters(self) -> dict[str, Callable[..., object]]:
+        """Return the filters by name."""
+        return {"calibration_turns": calibration_turns}
