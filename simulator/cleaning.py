@@ -24,16 +24,20 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
     for machine in machines() if scopes is None else []:
         machine.down()
         say(f"Switched off and removed the virtual machine {machine.name}")
-    left = [machine.name for machine in machines() if machine.process]
+    ours = [machine.name for machine in machines() if machine.process]
+    others: list[str] = []
     if client is not None:
         for name, checkout in sorted(living_scopes(client)):
             if checkout == str(ROOT) and (scopes is None or Scope(name) in scopes):
                 _remove_scope(client, Scope(name), say)
-        left += [_whose(name, checkout) for name, checkout in sorted(living_scopes(client))]
-        if not left:
+        living = sorted(living_scopes(client))
+        ours += [name for name, checkout in living if checkout == str(ROOT)]
+        others = [f"{name} (of {checkout})" for name, checkout in living if checkout != str(ROOT)]
+        if not ours and not others:
             _remove_shared(client, say)
-    if left:
-        say(f"Images, the engine and .cache stay for {', '.join(left)} (clean --all: every scope of this checkout)")
+    if ours or others:
+        hint = " (clean --all: every scope of this checkout)" if ours else ""
+        say(f"Images, the engine and .cache stay for {', '.join([*ours, *others])}{hint}")
         return
     for sentence in kernel.restore():
         say(sentence)
@@ -50,10 +54,6 @@ def living_scopes(client: DockerClient) -> set[tuple[str, str]]:
     labels = [network.attrs["Labels"] for network in client.networks.list(filters=filters)]
     labels += [container.labels for container in client.containers.list(all=True, filters=filters)]
     return {(found[LABEL], found[CHECKOUT]) for found in labels if found[LABEL] != IMAGES}
-
-
-def _whose(name: str, checkout: str) -> str:
-    return name if checkout == str(ROOT) else f"{name} (of {checkout})"
 
 
 def _remove_scope(client: DockerClient, scope: Scope, say: Say) -> None:

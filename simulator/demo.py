@@ -109,7 +109,7 @@ def _what_next(scope: Scope, report: Report) -> None:
     report.line(f"  {ssh} curl -s http://127.0.0.1:30001/v1/models")
     report.line("  .venv/bin/ansible-playbook -i inventories/simulated site.yml             # again: changed=0")
     report.line("  .venv/bin/ansible-playbook -i inventories/simulated playbooks/plan.yml   # what, and why")
-    report.line("  make demo-clean                                                          # leaves no trace")
+    report.line("  make demo-clean                                                          # all of it but .venv")
     report.line()
 
 

@@ -415,9 +415,9 @@ def instance_of(user: Mapping[str, Any]) -> str | None:
 
 
 def free_port(listeners: Sequence[Listener], port: int) -> int:
-    """The next port above one that nobody listens on."""
+    """The next port above one that nobody listens on; not one of the system's own services, below 1024."""
     taken = {listener.port for listener in listeners}
-    return next((free for free in range(port + 1, 65536) if free not in taken), port)
+    return next((free for free in range(max(port + 1, 1024), 65536) if free not in taken), port)
 
 
 def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: int) -> list[Problem]:

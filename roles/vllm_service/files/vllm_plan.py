@@ -71,6 +71,12 @@ class Plan:
             raise ValueError(f"a value has the wrong type: {wrong}") from wrong
 
     @property
+    def environment_file(self) -> str:
+        """What docker reads as the container's environment: NAME=value by lines, verbatim, sorted by name."""
+        own = {str(name): str(value) for name, value in self.container.get("environment", {}).items()}
+        return "".join(f"{name}={value}\n" for name, value in sorted({**self.environment, **own}.items()))
+
+    @property
     def name(self) -> str:
         """The container's name."""
         return str(self.container["name"])

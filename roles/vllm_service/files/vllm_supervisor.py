@@ -509,6 +509,12 @@ class Supervisor:
             raise configuration("plan", f"{path} cannot be used: {wrong}. Run the playbook again.") from wrong
         if plan.instance != self.instance:
             raise configuration("plan", f"{path} is the plan of {plan.instance}, not of {self.instance}.")
+        if environment.decode("utf-8", "replace") != plan.environment_file:
+            raise configuration(
+                "plan",
+                f"{self.paths.environment(self.instance)} is not the environment of {path}: it was changed by hand, or "
+                "two runs wrote it at once. Run the playbook again.",
+            )
         guarded = b"guarded" if self.guard() else b"open"
         return plan, hashlib.sha256(b"\0".join([text, environment, guarded])).hexdigest()
 
@@ -856,7 +862,6 @@ class Run:
         """The engine may come back to a container that never noticed."""
         boss = self.boss
         deadline = time.monotonic() + boss.settings.engine_wait
-        phase = "waiting" if boss.ready_at is None else "serving"
         boss.extend(boss.settings.engine_wait)
         while not boss.docker.answers():
             if time.monotonic() > deadline:
@@ -865,7 +870,11 @@ class Run:
                     f"The container engine went away and did not return within {boss.settings.engine_wait:g} s."
                     " Look at systemctl status docker.",
                 )
-            boss.publish(phase, "the container engine is gone; waiting for it to return")
+            text = "the container engine is gone; waiting for it to return"
+            if boss.ready_at is not None and self.endpoint.problem(models=False) is None:
+                boss.publish("serving", f"{text}, while the server answers without it")
+            else:
+                boss.publish("waiting", text)
             if boss.watchdog:
                 boss.notifier.send(WATCHDOG=1)
             try:
@@ -917,7 +926,14 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
         supervisor.remove_container(name, found.running)
         print(f"Removed the container {name}.")
         return EXIT_STOPPED
-    except (Failure, EngineGone) as failed:
+    except EngineGone as gone:
+        print(
+            f"The container engine does not answer ({gone}), so the container vllm-{instance} may still be running. "
+            "Start the engine (systemctl start docker), then run this again.",
+            file=sys.stderr,
+        )
+        return 1
+    except Failure as failed:
         print(failed, file=sys.stderr)
         return 1
     finally:

@@ -281,6 +281,7 @@ def test_another_instance_on_the_port_is_named(user: dict[str, str]) -> None:
 def test_the_port_to_take_instead_is_free() -> None:
     listeners = [preflight.Listener("*", port, 1) for port in (30001, 30002, 30003, 30005)]
     assert preflight.free_port(listeners, 30001) == 30004
+    assert preflight.free_port(listeners, 22) == 1024
     assert preflight.free_port(listeners, 65535) == 65535
 
 

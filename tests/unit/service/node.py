@@ -80,7 +80,12 @@ class Node:
     def write_plan(self) -> None:
         """Write the plan and its environment file, as the role does."""
         (self.instances / "plan.json").write_text(json.dumps(self.plan))
-        (self.instances / "environment").write_text("PT_HPU_LAZY_MODE=1\n")
+        (self.instances / "environment").write_text(
+            "".join(
+                f"{name}={value}\n"
+                for name, value in sorted({**self.plan["environment"], **self.plan["container"]["environment"]}.items())
+            )
+        )
 
     def reserve(self, cards: list[dict[str, Any]]) -> None:
         """Write cards.lock."""

@@ -209,7 +209,12 @@ def foreign_container(node: Node) -> None:
     (node.root / "container.json").write_text(json.dumps({"pid": os.getpid(), "labels": {}}))
 
 
+def other_environment(node: Node) -> None:
+    (node.instances / "environment").write_text("PT_HPU_LAZY_MODE=0\n")
+
+
 CHECKS = [
+    (other_environment, "plan", 78, "environment is not the environment of"),
     (missing_plan, "plan", 78, "plan.json is not there"),
     (broken_plan, "plan", 78, "schema is None"),
     (nobody_reserved, "reservation", 78, "cards.lock is not there"),
@@ -340,6 +345,11 @@ def test_the_engine_comes_back_with_the_container(node: Node) -> None:
     pid = node.container_pid()
     (node.root / "engine_down").touch()
     node.wait_for(lambda: any("engine is gone" in text for text in node.statuses), "the notice")
+    assert node.state["phase"] == "serving"
+    assert node.statuses[-1].endswith("waiting for it to return, while the server answers without it")
+    (node.root / "unwell").touch()
+    node.wait_for(lambda: node.state["phase"] == "waiting", "a server that does not answer")
+    (node.root / "unwell").unlink()
     (node.root / "engine_down").unlink()
     node.wait_for(lambda: node.statuses[-1].startswith("serving tiny"), "serving again")
     assert node.container_pid() == pid
@@ -450,6 +460,14 @@ def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
     code, output = node.run(action="clean")
     assert code == 78
     assert node.container_runs()
+
+
+def test_clean_without_an_engine_says_what_may_still_run(node: Node) -> None:
+    (node.root / "engine_down").touch()
+    code, output = node.run(action="clean")
+    assert code == 1
+    assert output.startswith("The container engine does not answer (Cannot connect")
+    assert "so the container vllm-tiny may still be running. Start the engine (systemctl start docker), then" in output
 
 
 def test_clean_removes_a_stray_container(node: Node) -> None:
