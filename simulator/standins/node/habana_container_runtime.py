@@ -33,13 +33,23 @@ NO_DEVICES = "no habanalabs devices found. driver might not be loaded"
 
 def bundle_of(arguments: list[str]) -> Path | None:
     """Return the bundle directory of a create command, None for every other command."""
-    if "create" not in [argument for argument in arguments if not argument.startswith("-")]:
+    return file_of(arguments, "create", "b", "bundle") or Path.cwd() if "create" in arguments else None
+
+
+def process_of(arguments: list[str]) -> Path | None:
+    """Return the description of the process that an exec command adds, None for every other command."""
+    return file_of(arguments, "exec", "p", "process")
+
+
+def file_of(arguments: list[str], command: str, short: str, long: str) -> Path | None:
+    """Return the path an option of a command names, None for other commands and without the option."""
+    if command not in [argument for argument in arguments if not argument.startswith("-")]:
         return None
     for position, argument in enumerate(arguments):
         name, has_value, value = argument.partition("=")
-        if name.lstrip("-") in ("b", "bundle") and name.startswith("-"):
+        if name.lstrip("-") in (short, long) and name.startswith("-"):
             return Path(value if has_value else arguments[position + 1])
-    return Path.cwd()
+    return None
 
 
 def environment_of(spec: dict[str, Any], name: str) -> str | None:
@@ -62,10 +72,10 @@ def choose(wanted: str | None, available: list[int]) -> tuple[list[int], list[st
     return [index for index in available if str(index) in names], [n for n in names if n not in map(str, available)]
 
 
-def lower_rlimits(spec: dict[str, Any], may_raise: bool, own: dict[str, int]) -> list[str]:
+def lower_rlimits(process: dict[str, Any], may_raise: bool, own: dict[str, int]) -> list[str]:
     """Lower rlimits above this process's own hard limit, which it may not exceed; say which."""
     notes = []
-    for limit in [] if may_raise else spec["process"].get("rlimits") or []:
+    for limit in [] if may_raise else process.get("rlimits") or []:
         granted = own.get(limit["type"], -1)
         if granted != -1 and limit["hard"] > granted:
             notes.append(
@@ -91,7 +101,7 @@ def rewrite(
     spec: dict[str, Any], config: dict[str, Any], available: list[int], own: dict[str, int], may_raise: bool
 ) -> list[str]:
     """Change the container's specification in place; return what is worth a line in the log."""
-    notes = lower_rlimits(spec, may_raise, own)
+    notes = lower_rlimits(spec["process"], may_raise, own)
     always = config.get("habana-container-runtime", {}).get("visible_devices_all_as_default", True)
     wanted = environment_of(spec, "HABANA_VISIBLE_DEVICES")
     if wanted is None and not always:
@@ -144,6 +154,11 @@ def main() -> None:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             with Path(target).open("a", encoding="utf-8") as log:
                 log.writelines(f"{now} simulated {bundle.name[:12]}: {note}\n" for note in notes)
+    added = process_of(arguments)
+    if added is not None:
+        process = json.loads(added.read_text(encoding="utf-8"))
+        lower_rlimits(process, may_raise_limits(), hard_limits())
+        added.write_text(json.dumps(process), encoding="utf-8")
     runc = shutil.which("runc")
     if runc is None:
         sys.exit('ERROR: exec: "runc": executable file not found in $PATH')

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -96,12 +98,12 @@ def test_an_rlimit_above_what_may_be_granted_is_lowered_and_named() -> None:
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**63))
 def test_limits_are_never_raised(hard: int, soft: int, granted: int) -> None:
     changed = spec(rlimits=[{"type": "RLIMIT_MEMLOCK", "hard": hard, "soft": min(soft, hard)}])
-    runtime.lower_rlimits(changed, may_raise=False, own={"RLIMIT_MEMLOCK": granted})
+    runtime.lower_rlimits(changed["process"], may_raise=False, own={"RLIMIT_MEMLOCK": granted})
     limit = changed["process"]["rlimits"][0]
     assert limit["hard"] == min(hard, granted)
     assert limit["soft"] == min(soft, hard, granted)
     kept = spec(rlimits=[{"type": "RLIMIT_MEMLOCK", "hard": hard, "soft": 0}])
-    runtime.lower_rlimits(kept, may_raise=True, own={"RLIMIT_MEMLOCK": granted})
+    runtime.lower_rlimits(kept["process"], may_raise=True, own={"RLIMIT_MEMLOCK": granted})
     assert kept["process"]["rlimits"][0]["hard"] == hard
 
 
@@ -118,6 +120,35 @@ def test_limits_are_never_raised(hard: int, soft: int, granted: int) -> None:
 )
 def test_only_a_create_names_a_bundle(arguments: list[str], bundle: Path | None) -> None:
     assert runtime.bundle_of(arguments) == bundle
+
+
+@pytest.mark.parametrize(
+    ("arguments", "process"),
+    [
+        (["--root", "/run/x", "exec", "--process", "/p/1", "--detach", "id"], Path("/p/1")),
+        (["exec", "-p=/p/2", "id"], Path("/p/2")),
+        (["exec", "id", "true"], None),
+        (["create", "--process", "/p/3", "id"], None),
+    ],
+)
+def test_only_an_exec_names_a_process(arguments: list[str], process: Path | None) -> None:
+    assert runtime.process_of(arguments) == process
+
+
+def test_a_process_that_is_added_gets_no_more_than_the_node_may_grant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = tmp_path / "process"
+    added.write_text(json.dumps({"rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1 << 20, "soft": 1 << 20}]}))
+    became: list[list[str]] = []
+    monkeypatch.setattr(sys, "argv", ["runtime", "exec", "--process", str(added), "id"])
+    monkeypatch.setattr(runtime, "may_raise_limits", lambda: False)
+    monkeypatch.setattr(runtime, "hard_limits", lambda: {"RLIMIT_NOFILE": 20000})
+    monkeypatch.setattr("shutil.which", lambda _name: "/usr/bin/runc")
+    monkeypatch.setattr("os.execv", lambda _path, words: became.append(words))
+    runtime.main()
+    assert json.loads(added.read_text())["rlimits"] == [{"type": "RLIMIT_NOFILE", "hard": 20000, "soft": 20000}]
+    assert became == [["/usr/bin/runc", "exec", "--process", str(added), "id"]]
 
 
 def test_the_configuration_that_is_installed_can_be_read() -> None:
