@@ -311,13 +311,19 @@ def _place(
             f"{label}: modules names {len(request.modules)} cards, but tensor_parallel_size is {count}. "
             f"Name as many modules as the instance has cards."
         )
-    check_heads(model, count, label)
     cards = read_cards(node.topology, node.reservations, request.instance, node.planned)
     if not cards:
         raise Refusal(
             f"{label} asks for {count} card{'s' if count > 1 else ''}, but none was found on the node. "
             f"Check that the driver is loaded and that hl-smi lists the cards."
         )
+    if request.modules is None and count > len(cards):
+        raise Refusal(
+            f"{label} asks for {count} cards, but the node has {len(cards)} "
+            f"(modules {_list([card.module_id for card in cards])}). Lower tensor_parallel_size, or serve it on a node "
+            f"with more cards."
+        )
+    check_heads(model, count, len(cards), label)
     own = node.reservations.modules.get(request.instance or "", ())
     for card in cards:
         held = node.reservations.serials.get(card.module_id)

@@ -135,14 +135,17 @@ def check_kv_cache(draft: Draft, wish: Wish) -> None:
         )
 
 
-def check_heads(model: ModelFacts, count: int, label: str) -> None:
-    """Attention heads are divided among the cards, and every card needs key-value heads of its own."""
+def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
+    """Attention heads are divided among the cards, and every card needs key-value heads of its own.
+
+    ``cards``: those of the node, more than which are not advised.
+    """
     heads, shared = model.shape.num_attention_heads, model.shape.num_key_value_heads
     if heads is None or shared is None:
         return
     # Latent attention keeps one compressed vector that is not divided among the cards.
     most = heads if model.shape.kv_lora_rank is not None else shared
-    fits = [n for n in range(1, min(most, 16) + 1) if heads % n == 0]
+    fits = [n for n in range(1, min(most, cards) + 1) if heads % n == 0]
     if heads % count:
         raise Refusal(
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "

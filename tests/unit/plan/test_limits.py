@@ -639,7 +639,10 @@ def test_a_first_generation_card_is_not_what_the_releases_ask_for() -> None:
         ({"weights": "/models/QwQ-32B/", "extra_args": ["--seed"]}, "QwQ-32B: "),
         ({"weights": "Qwen/Qwen3-8B", "extra_args": ["--seed"]}, "Qwen3-8B: "),
         # The sentence has the name already.
-        ({"model": "qwen3-8b", "tensor_parallel_size": 16}, "qwen3-8b: tensor_parallel_size is 16"),
+        (
+            {"model": "qwen3-8b", "tensor_parallel_size": 16},
+            "qwen3-8b asks for 16 cards, but the node has 8 (modules 0,1,2,3,4,5,6,7). Lower",
+        ),
         ({"model": "qwen3-8b", "port": 0}, "Request 'qwen3-8b': port"),
         ({"model": "bge-m3", "share_card_with": "x"}, "Request 'bge-m3': share_card_with"),
     ],
