@@ -187,6 +187,12 @@ unit_settled:
   type: bool
   returned: always
   sample: true
+former_lost:
+  description: Settings of ours whose values from before are not recorded any more.
+  type: list
+  elements: str
+  returned: always
+  sample: []
 former_kept:
   description: Whether the record of what was there before says all of RV(former) already.
   type: bool
@@ -284,6 +290,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 # What lies in folders of our own needs no mark.
 _OWN_FOLDER = ("former", "program", "state")
+_BOOT = Path("/boot")
 _GRUB_DEFAULTS = Path("/etc/default/grub")
 _GRUB_CONFIG = Path("/boot/grub/grub.cfg")
 _UNIT = "gaudi-host-tuning.service"
@@ -402,8 +409,9 @@ class _Boot:
         if listing is not None:
             self.loader, self.entries = "grubby", grub.parse_grubby(listing)
         elif not container and _GRUB_CONFIG.exists():
-            # Without its defaults GRUB boots all the same, but nothing can be set.
-            self.loader = "grub" if _GRUB_DEFAULTS.exists() else None
+            # Without its defaults or update-grub it boots all the same, but nothing can be set.
+            update_grub = module.get_bin_path("update-grub", opt_dirs=["/usr/sbin", "/sbin"])
+            self.loader = "grub" if _GRUB_DEFAULTS.exists() and update_grub else None
             self.entries = grub.parse_config(_GRUB_CONFIG.read_text(errors="replace"))
             self.files = grub.read(_GRUB_DEFAULTS)
             if not os.access(_GRUB_CONFIG, os.W_OK):
@@ -412,6 +420,17 @@ class _Boot:
     def follows(self) -> list[str] | None:
         """Return what the next update-grub gives every kernel, or None without GRUB's files."""
         return [word.text for word in grub.command_line(grub.evaluate(self.files))] if self.files else None
+
+    def taken_away(self, arguments: list[str], own: str) -> str:
+        """Say who sets the line anew behind our drop-in, as if that were written already; empty where nobody does."""
+        files = grub.replaced(self.files, own, grub.render(arguments)) if arguments and self.files else []
+        place = grub.taken_away(files, own)
+        if place is None:
+            return ""
+        return (
+            f"{place} sets {grub.DEFAULT} anew, without what {own} adds to it, so that {' '.join(arguments)} do not "
+            f'reach the kernel. Write "${grub.DEFAULT} ..." there, or move that line to a file that sorts before.'
+        )
 
     def written(self, arguments: list[str], own: str) -> list[list[grub.Word]]:
         """Return command lines with the place each word is written, as if ours were written already."""
@@ -442,7 +461,9 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     assignments = _sysctl_files()
 
     boot = _Boot(module, container=container)
-    kernels = [kernel, *(entry.kernel.rpartition("vmlinuz-")[2] for entry in boot.entries)]
+    # One that is installed is booted sooner or later, whatever the boot entries say at this moment.
+    installed = [] if container else [path.name.partition("-")[2] for path in _BOOT.glob("vmlinuz-*")]
+    kernels = [kernel, *installed, *(entry.kernel.rpartition("vmlinuz-")[2] for entry in boot.entries)]
     needed = kernel_cmdline.needed(wanted["kernel_rules"], system.get("ID", ""), kernels, wanted["always"])
     arguments = kernel_cmdline.check(need.argument for need in needed)
     refusals.append(boot.refusal or "")
@@ -464,6 +485,9 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     causes: dict[str, str] = {}
     for line in lines:
         causes |= kernel_cmdline.causes(arguments, line, paths["grub"])
+    taken_away = boot.taken_away(arguments, paths["grub"]) if wanted["set_arguments"] else ""
+    if taken_away:
+        causes = {argument: causes.get(argument) or taken_away for argument in causes}
     refused = None if container else host_state.serving_refusal(needed, kernel, command_line, waiting, causes)
 
     cpus = _cpus()
@@ -478,12 +502,26 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     findings = sysctl.conflicts(settings, assignments, paths["sysctl"])
     for line in lines:
         findings += kernel_cmdline.conflicts(arguments, line, paths["grub"])
+    findings += [taken_away] if taken_away else []
+    findings += [
+        f"{place}: what this says is worked out by a shell, and is not read here; what the next boot brings may be "
+        "different. /proc/cmdline shows it after a reboot."
+        for place in grub.unread(boot.files)
+    ]
     findings += host_state.passing(needed, boot.entries, boot.follows())
     findings += host_state.other_tuners(_text(_TUNED))
     findings += host_state.absences(items, container=container)
     if not container:
         findings += host_state.restarts(limits, {unit: units[unit] for unit in started})
     record = host_state.record(paths["former"], _text(Path(paths["former"])))
+    set_here = sysctl.parse(paths["sysctl"], _text(Path(paths["sysctl"])) or "")
+    lost = [] if record else sorted(found.key for found in set_here)
+    if lost:
+        findings.append(
+            f"{paths['former']} is gone: what {', '.join(lost)} were before tuning is not known any more. "
+            "playbooks/untune_host.yml cannot put them back; a reboot after it brings the system's own values."
+        )
+    findings += host_state.left_behind(record, settings, lambda keys: sysctl.running(_SYSCTL, keys))
     drop_in = _text(Path(paths["grub"])) or ""
     held = grub.drop_in_arguments(drop_in) if drop_in.startswith(host_files.MARK) else []
     gone = {argument: "was ours" for argument in held if argument not in arguments}
@@ -539,6 +577,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
         "drop_in": Path(paths["grub"]).exists(),
         "former": former,
         "former_kept": former == record,
+        "former_lost": lost,
         "server": server,
         "report": {
             "server": server,

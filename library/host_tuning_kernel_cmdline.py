@@ -56,6 +56,7 @@ entries:
   sample: {"/boot/vmlinuz-6.1.0-56-amd64": "root=UUID=41b2 ro quiet intel_idle.max_cstate=0"}
 """
 
+import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -72,6 +73,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 CONFIG = Path("/boot/grub/grub.cfg")
 DEFAULTS = Path("/etc/default/grub")
+LOCK = Path("/run/gaudi-host-tuning.lock")
 LOCALE = Path("/etc/default/locale")
 _SYSTEM = ["/usr/sbin", "/sbin"]
 
@@ -97,7 +99,11 @@ def _language() -> str:
 def _run(module: AnsibleModule, command: list[str]) -> str | None:
     """Run a command; return what it said when it failed, None when it did its work."""
     rc, out, err = module.run_command(command, environ_update={"LC_ALL": "C", "LANG": _language()})
-    return None if rc == 0 else f"{' '.join(command)} ended with status {rc}: {(err or out).strip()[-2000:]}"
+    if rc == 0:
+        return None
+    end = f"was killed by signal {-rc}" if rc < 0 else f"ended with status {rc}"
+    said = (err or out).strip()[-2000:]
+    return f"{' '.join(command)} {end}{': ' + said if said else '.'}"
 
 
 def _shown(entries: list[grub.Entry]) -> dict[str, str]:
@@ -116,7 +122,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     expected = [argument for argument in arguments if kernel_cmdline.holds(argument, [word.text for word in line])]
 
     def boots() -> bool:
-        entries = grub.parse_config(CONFIG.read_text(errors="replace"))
+        entries = grub.parse_config(CONFIG.read_text(errors="replace")) if CONFIG.exists() else []
         return all(kernel_cmdline.holds_in_all(argument, entries) for argument in expected)
 
     before = CONFIG.read_bytes()
@@ -134,7 +140,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
         if failure:
             if old != new:
                 _write(module, path, None if old is None else old.encode())
-            if CONFIG.read_bytes() != before:
+            if not CONFIG.exists() or CONFIG.read_bytes() != before:
                 _write(module, str(CONFIG), before)
             # What grub-mkconfig writes to, and leaves behind when it fails.
             CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
@@ -179,8 +185,15 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
 
 
 def main() -> None:
-    """Find the boot loader's tool and let it hold the arguments."""
+    """Have the boot loader hold the arguments, one run after the other: update-grub fails beside another one."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _hold(module)
+
+
+def _hold(module: AnsibleModule) -> None:
+    """Find the boot loader's tool and let it hold the arguments."""
     grubby = module.get_bin_path("grubby", opt_dirs=_SYSTEM)
     update_grub = module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
     try:

@@ -8,7 +8,7 @@ so that a conflicting argument is reported with its file and line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,12 @@ ALWAYS = "GRUB_CMDLINE_LINUX"
 _ASSIGNMENT = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
 _REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
 _SECTION = re.compile(r"### (?P<edge>BEGIN|END) /etc/grub\.d/(?P<script>\S+) ###")
+# Control flow, other files, and expansions in the two variables: read as text, though the shell does more.
+_BEYOND = re.compile(
+    r"(?:if|elif|case|for|while|until|eval|source|\.)[ \t]"
+    r"|(?:export[ \t]+)?GRUB_CMDLINE_LINUX(?:_DEFAULT)?(?:\+=|=.*(?:`|\$\(|\$\{[A-Za-z0-9_]*[^A-Za-z0-9_}]))",
+    re.DOTALL,
+)
 _STRAY_SPACE = re.compile(r"(?P<name>GRUB_[A-Z0-9_]+)[ \t]+=")
 
 
@@ -93,6 +99,36 @@ def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
     Raises ValueError, with file and line, for what a shell could not read.
     """
     values: dict[str, Text] = {}
+    for _place, name, value in _assignments(files, values):
+        values[name] = value
+    return values
+
+
+def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> Place | None:
+    """Return where a file behind our drop-in sets the line anew, without what ours adds; None where nobody does."""
+    values: dict[str, Text] = {}
+    ours, place = False, None
+    for where, name, value in _assignments(files, values):
+        values[name] = value
+        if name == DEFAULT:
+            had, ours = ours, any(origin.path == own_path for _, origin in value)
+            place = None if ours else where if had else place
+    return place
+
+
+def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
+    """Return where a file says what only a shell can work out and the arguments may depend on, once a file."""
+    found: dict[str, Place] = {}
+    for path, text in files:
+        for statement in _statements(path, text):
+            written = "".join(character for character, _ in statement)
+            if _BEYOND.match(written):
+                found.setdefault(path, statement[0][1])
+    return list(found.values())
+
+
+def _assignments(files: Iterable[tuple[str, str]], values: Mapping[str, Text]) -> Iterator[tuple[Place, str, Text]]:
+    """Every assignment in the order of the files: where, what, and its value with the values so far."""
     for path, text in files:
         for statement in _statements(path, text):
             written = "".join(character for character, _ in statement)
@@ -104,8 +140,7 @@ def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
                 )
             match = _ASSIGNMENT.match(written)
             if match:
-                values[match["name"]] = _value(statement[match.end() :], values)
-    return values
+                yield statement[0][1], match["name"], _value(statement[match.end() :], values)
 
 
 def words(values: Mapping[str, Text], name: str) -> list[Word]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from ansible.module_utils.gaudi import host_state_sysctl as sysctl
@@ -395,6 +395,23 @@ def record(path: str, text: str | None) -> dict[str, object]:
             "backup; or move it away, and what is there now counts as what was there before."
         )
     return dict(sections)
+
+
+def left_behind(
+    known: Mapping[str, object], wanted: Iterable[str], running: Callable[[Iterable[str]], Mapping[str, str]]
+) -> list[str]:
+    """Say which kernel settings still have the value they were given here, though nobody asks for them any more.
+
+    `running` gives the values that settings have now.
+    """
+    recorded = known.get("sysctl", {})
+    then = {key: value for key, value in recorded.items() if key not in wanted} if isinstance(recorded, Mapping) else {}
+    return [
+        f"{key} is {now}, and was {then[key]} before it was set here. The inventory no longer asks for it; "
+        "playbooks/untune_host.yml puts it back, or sysctl -w does."
+        for key, now in sorted(running(then).items())
+        if now != then[key]
+    ]
 
 
 def remember(known: Mapping[str, object], found: Mapping[str, Mapping[str, str]]) -> dict[str, object]:

@@ -100,13 +100,22 @@ def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[Needed]:
     ]
 
 
+def subject(word: str) -> str:
+    """Return what an argument is about: its name; iommu.passthrough=0 is about the same as iommu=pt.
+
+    The later one of the two wins (iommu_set_def_domain_type in drivers/iommu/iommu.c, iommu_setup as below).
+    """
+    off = word.partition("=")[2][:1].lower() in ("0", "n") or word.partition("=")[2].lower() == "off"
+    return "iommu" if name(word) == "iommu.passthrough" and off else name(word)
+
+
 def value_of(argument: str, words: Sequence[str]) -> str | None:
     """Return the argument of this name that wins in a command line, or None: the last one before "--".
 
     An IOMMU that is switched off stays off: "off" sets no_iommu, which no later word clears
     (iommu_setup, arch/x86/kernel/pci-dma.c).
     """
-    given = [word for word in takewhile(lambda word: word != END, words) if name(word) == name(argument)]
+    given = [word for word in takewhile(lambda word: word != END, words) if subject(word) == subject(argument)]
     return next((word for word in given if switches_off(word)), given[-1] if given else None)
 
 
@@ -138,7 +147,7 @@ def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) ->
             "ours count for nothing. Remove it there; words that the kernel does not know go to init all the same."
         )
     for number, word in enumerate(counted):
-        ours = next((argument for argument in arguments if name(argument) == name(word.text)), None)
+        ours = next((argument for argument in arguments if subject(argument) == subject(word.text)), None)
         if ours is None or word.text == ours or word.place.path == own_path:
             continue
         last = value_of(ours, texts)

@@ -55,9 +55,21 @@ def write(path: Path, text: str) -> None:
     Path(temporary).rename(path)
 
 
+def kept_values(before: Path) -> dict[str, str] | None:
+    """Return what the controls were before the first change; None, with a sentence, when that cannot be read."""
+    try:
+        kept = json.loads(before.read_text()) if before.exists() else {}
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict):
+        print(f"{before} cannot be read: what the processors had before is not known; a reboot brings it back.")
+        return None
+    return kept
+
+
 def apply(cpus: Path, before: Path) -> int:
     """Set the controls; keep the value each had the first time. Returns how many were set."""
-    kept: dict[str, str] = json.loads(before.read_text()) if before.exists() else {}
+    kept = kept_values(before) or {}
     todo = changes(cpus)
     for control in todo:
         kept.setdefault(control, (cpus / control).read_text().strip())
@@ -72,9 +84,9 @@ def restore(cpus: Path, before: Path) -> tuple[int, list[str]]:
 
     Returns how many were put back, and the controls that somebody changed since.
     """
-    if not before.exists():
+    kept = kept_values(before)
+    if not kept:
         return 0, []
-    kept: dict[str, str] = json.loads(before.read_text())
     there = {control: value for control, value in kept.items() if (cpus / control).exists()}
     theirs = [
         control
@@ -172,7 +184,8 @@ def waits(document: dict[str, Any]) -> list[str]:
 def holds(argument: str, command_line: list[str]) -> bool:
     """Tell whether the last argument of this name is this one; the kernel reads "-" and "_" as the same letter.
 
-    Words behind "--" go to init, and no later word takes back that the IOMMU is off.
+    Words behind "--" go to init, no later word takes back that the IOMMU is off, and a later iommu.passthrough=0 takes
+    back iommu=pt.
     """
 
     def name(word: str) -> str:
@@ -182,7 +195,12 @@ def holds(argument: str, command_line: list[str]) -> bool:
         parts = word.partition("=")[2].split(",")
         return name(word) in ("iommu", "intel_iommu") and any(part.startswith("off") for part in parts)
 
-    given = [word for word in takewhile(lambda word: word != "--", command_line) if name(word) == name(argument)]
+    def subject(word: str) -> str:
+        value = word.partition("=")[2].lower()
+        off = value[:1] in ("0", "n") or value == "off"
+        return "iommu" if name(word) == "iommu.passthrough" and off else name(word)
+
+    given = [word for word in takewhile(lambda word: word != "--", command_line) if subject(word) == subject(argument)]
     return next((word for word in given if switches_off(word)), given[-1] if given else None) == argument
 
 

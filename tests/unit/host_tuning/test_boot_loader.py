@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import shutil
@@ -31,6 +32,7 @@ class Grub:
         patch.setattr(module, "DEFAULTS", root / "default/grub")
         self.locale = root / "locale"
         patch.setattr(module, "LOCALE", self.locale)
+        patch.setattr(module, "LOCK", root / "lock")
         self.languages: list[str | None] = []
         self.commands = script(patch, {"update-grub": self.update_grub}, self.languages)
 
@@ -125,6 +127,38 @@ def test_a_foreign_menu_entry_is_nobody_elses_hindrance(debian: Grub) -> None:
     debian.config.write_text(debian.original)
     assert debian.run()["changed"] is True
     assert debian.run()["changed"] is False
+
+
+def test_a_boot_menu_that_is_gone_is_put_back(debian: Grub) -> None:
+    def gone(_command: list[str]) -> tuple[int, str, str]:
+        debian.config.unlink()
+        return 3, "", "no room"
+
+    debian.answer = gone
+    assert "ended with status 3: no room The previous configuration is back in place" in debian.run()["msg"]
+    assert debian.config.read_text() == debian.original
+    assert not debian.drop_in.exists()
+
+
+def test_an_update_that_was_killed_says_so(debian: Grub) -> None:
+    debian.answer = lambda _command: (-9, "", "")
+    assert debian.run()["msg"].startswith("/usr/sbin/update-grub was killed by signal 9. The previous configuration is")
+
+
+def test_two_runs_do_not_update_grub_at_once(debian: Grub) -> None:
+    held: list[bool] = []
+
+    def look(command: list[str]) -> tuple[int, str, str]:
+        with (debian.drop_in.parents[2] / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.append(True)
+        return debian.update(command)
+
+    debian.answer = look
+    assert debian.run()["changed"] is True
+    assert held == [True]
 
 
 def test_taken_away(debian: Grub) -> None:

@@ -176,6 +176,47 @@ def test_our_drop_in_adds_to_what_is_there() -> None:
     assert line[0].text == "console=tty1"
 
 
+@pytest.mark.parametrize(
+    ("behind", "line"),
+    [
+        ("# mine\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n", 2),
+        ("GRUB_CMDLINE_LINUX_DEFAULT=\n", 1),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT quiet"\n', None),
+        ('A="$GRUB_CMDLINE_LINUX_DEFAULT"\nGRUB_CMDLINE_LINUX_DEFAULT=x\nGRUB_CMDLINE_LINUX_DEFAULT="$A y"\n', None),
+        ("GRUB_CMDLINE_LINUX=quiet\n", None),
+    ],
+)
+def test_a_file_that_forgets_ours_is_found(behind: str, line: int | None) -> None:
+    files = [("/e/grub", "GRUB_CMDLINE_LINUX_DEFAULT=a\n"), ("/e/zz", grub.render(["b"])), ("/e/zzz", behind)]
+    place = grub.taken_away(files, "/e/zz")
+    assert place == (None if line is None else grub.Place("/e/zzz", line))
+    # Whoever stands before ours takes nothing away.
+    assert grub.taken_away([files[2], *files[:2]], "/e/zz") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('\nGRUB_CMDLINE_LINUX_DEFAULT="$(echo a)"\n', 2),
+        ("GRUB_CMDLINE_LINUX=`echo a`\n", 1),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="${GRUB_CMDLINE_LINUX_DEFAULT%%a}"\n', 1),
+        ("GRUB_CMDLINE_LINUX_DEFAULT+=' a'\n", 1),
+        ("if true; then\nGRUB_CMDLINE_LINUX=a\nfi\n", 1),
+        (". /etc/other\n", 1),
+        ('GRUB_CMDLINE_LINUX_DEFAULT="${GRUB_CMDLINE_LINUX_DEFAULT} a"\n', None),
+        ("GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\n", None),
+        ("# if it is so\n", None),
+    ],
+)
+def test_what_only_a_shell_works_out_is_named(text: str, line: int | None) -> None:
+    assert grub.unread([("/e/grub", text)]) == ([] if line is None else [grub.Place("/e/grub", line)])
+
+
+@pytest.mark.parametrize("system", ["debian12", "rhel9"])
+def test_files_of_the_distributions_are_read_wholly(system: str) -> None:
+    assert grub.unread(grub.read(RECORDED / system / "grub")) == []
+
+
 def test_our_drop_in_takes_its_place_among_the_others() -> None:
     files = [("/etc/default/grub", "a"), ("/etc/default/grub.d/50.cfg", "b"), ("/etc/default/grub.d/zzz.cfg", "c")]
     own = "/etc/default/grub.d/zz-gaudi-serving.cfg"

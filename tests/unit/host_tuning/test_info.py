@@ -28,6 +28,7 @@ class Host:
         shutil.copytree(RECORDED / "debian12", root / "default")
         self.root = root
         self.module = importlib.import_module("host_tuning_info")
+        patch.setattr(self.module, "_BOOT", root / "boot")
         patch.setattr(self.module, "_GRUB_DEFAULTS", root / "default/grub")
         patch.setattr(self.module, "_GRUB_CONFIG", root / "default/grub.cfg")
         patch.setattr(self.module, "_TUNED", root / "no tuned here")
@@ -35,6 +36,7 @@ class Host:
         self.programs: dict[str, Any] = {
             "systemd-detect-virt": lambda command: (0, container if "--container" in command else "none", ""),
             "systemctl": lambda _command: (0, "", ""),
+            "update-grub": lambda _command: (0, "", ""),
         }
         script(patch, self.programs)
 
@@ -159,6 +161,60 @@ def test_a_later_file_without_update_grub(debian: Host) -> None:
     (debian.root / "default/grub.d/zzz.cfg").write_text('GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n')
     assert row() == ("0", "wrong")
     assert any("the next update-grub" in sentence for sentence in debian.run()["findings"])
+
+
+def test_a_file_that_forgets_ours_is_named(debian: Host) -> None:
+    late = debian.root / "default/grub.d/zzz.cfg"
+    late.write_text("GRUB_CMDLINE_LINUX_DEFAULT=quiet\n")
+    found = debian.run(always=["iommu"])
+    said = f"{late}:1 sets GRUB_CMDLINE_LINUX_DEFAULT anew, without what {debian.root / 'default/grub.d/zz.cfg'} adds"
+    assert any(sentence.startswith(said) for sentence in found["findings"])
+    assert said in found["serving_refused"]
+    # Where somebody sets the arguments by hand, our drop-in is none of their business.
+    assert not any(said in sentence for sentence in debian.run(set_arguments=False)["findings"])
+
+
+def test_what_only_a_shell_works_out_is_a_finding(debian: Host) -> None:
+    late = debian.root / "default/grub.d/zzz.cfg"
+    late.write_text("if true; then\nGRUB_CMDLINE_LINUX=a\nfi\n")
+    assert any(sentence.startswith(f"{late}:1: what this says is worked") for sentence in debian.run()["findings"])
+
+
+def test_without_update_grub_nothing_is_begun(debian: Host) -> None:
+    del debian.programs["update-grub"]
+    (refusal,) = debian.run()["refusals"]
+    assert refusal.startswith("Debian 12 has neither grubby nor update-grub")
+
+
+def test_a_kernel_that_is_installed_counts(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian.module, "_os_release", lambda: {"ID": "ubuntu"})
+    assert "iommu=pt" not in debian.run()["kernel_arguments"]
+    (debian.root / "boot").mkdir()
+    (debian.root / "boot/vmlinuz-6.8.0-45-generic").touch()
+    assert "iommu=pt" in debian.run()["kernel_arguments"]
+
+
+def test_a_record_that_is_gone_is_said(debian: Host) -> None:
+    assert debian.run()["former_lost"] == []
+    (debian.root / "zz.conf").write_text(f"{host_files.MARK}\nkernel.numa_balancing = 0\n")
+    found = debian.run()
+    assert found["former_lost"] == ["kernel.numa_balancing"]
+    assert any("what kernel.numa_balancing were before tuning is not known" in said for said in found["findings"])
+    (debian.root / "former.json").write_text(json.dumps({"schema": 1, "sysctl": {"vm.nr_hugepages": "0"}}))
+    assert debian.run()["former_lost"] == []
+
+
+def test_a_setting_that_left_the_inventory_is_said(debian: Host) -> None:
+    now = Path("/proc/sys/net/core/somaxconn").read_text().strip()
+    record = debian.root / "former.json"
+    record.write_text(json.dumps({"schema": 1, "sysctl": {"net.core.somaxconn": "17"}}))
+    said = f"net.core.somaxconn is {now}, and was 17 before it was set here."
+    assert any(sentence.startswith(said) for sentence in debian.run()["findings"])
+    # Wanted still, or back already: nothing to say.
+    wanted = {"net.core.somaxconn": now}
+    assert not any("somaxconn" in sentence for sentence in debian.run(sysctl=wanted)["findings"])
+    record.write_text(json.dumps({"schema": 1, "sysctl": {"net.core.somaxconn": now}}))
+    assert not any("somaxconn" in sentence for sentence in debian.run()["findings"])
 
 
 def test_an_argument_that_left_the_inventory(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:

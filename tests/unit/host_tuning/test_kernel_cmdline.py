@@ -84,6 +84,21 @@ def test_the_last_one_wins_and_dashes_are_underscores() -> None:
     assert kernel_cmdline.holds("quiet", []) is False
 
 
+@pytest.mark.parametrize(
+    ("words", "holding"),
+    [
+        ("iommu=pt iommu.passthrough=0", False),
+        ("iommu=pt iommu.passthrough=off", False),
+        ("iommu.passthrough=no iommu=pt", True),
+        ("iommu=pt iommu.passthrough=1", True),
+        ("iommu.passthrough=1", False),
+        ("iommu=pt -- iommu.passthrough=0", True),
+    ],
+)
+def test_passthrough_is_taken_back_by_its_other_name(words: str, holding: bool) -> None:
+    assert kernel_cmdline.holds("iommu=pt", words.split()) is holding
+
+
 def test_no_entry_is_not_every_entry() -> None:
     assert kernel_cmdline.holds_in_all("quiet", []) is False
     assert kernel_cmdline.holds_in_all("quiet", [entry("quiet"), entry("ro")]) is False

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import host_state
+from ansible.module_utils.gaudi import host_state, kernel_cmdline
 from ansible.module_utils.gaudi.kernel_cmdline import Needed
 
 from tests.unit.host_tuning.test_state import REFUSALS
@@ -123,6 +123,26 @@ def test_the_same_refusal_as_the_role(
     assert (current["serving_refused"] is not None) == refused
     lacking = [need for need in waiting if not program.holds(need.argument, running)]
     assert current["reboot_needed"] == host_state.reboot_reasons(lacking)
+
+
+@pytest.mark.parametrize("last", ["iommu.passthrough=0", "iommu.passthrough=n", "iommu.passthrough=1", "iommu=off", ""])
+def test_the_same_rule_of_who_wins_as_the_role(program: ModuleType, last: str) -> None:
+    for words in (["iommu=pt", last], [last, "iommu=pt"]):
+        assert program.holds("iommu=pt", words) == kernel_cmdline.holds("iommu=pt", words), words
+
+
+def test_a_damaged_record_of_the_processors_is_said_and_begun_anew(
+    program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tmp_path / "before.json"
+    for damaged in ("{", "[]"):
+        before.write_text(damaged)
+        assert program.restore(tmp_path, before) == (0, [])
+        assert "what the processors had before is not known; a reboot brings it back" in capsys.readouterr().out
+        # It stays, so that untune_host.yml can say so.
+        assert before.read_text() == damaged
+    assert program.apply(tmp_path, before) == 0
+    assert json.loads(before.read_text()) == {}
 
 
 def test_a_reboot_that_happened_is_no_longer_needed(program: ModuleType) -> None:
