@@ -75,7 +75,7 @@ def hub(folder: Path, log: Path, *options: str) -> Iterator[tuple[str, str]]:
             while not (said := log.read_text().split()):
                 if process.poll() is not None:
                     raise SystemExit("the hub has ended")
-                time.sleep(0.1)
+                time.sleep(0.1)  # between two looks: nobody is told when a file grows
             yield said[0].removesuffix(f"/{MODEL}"), said[2]
         finally:
             process.terminate()

@@ -254,6 +254,7 @@ server:
 import json
 import os
 import platform
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,7 @@ _BOOT = Path("/boot")
 _GRUB_DEFAULTS = Path("/etc/default/grub")
 _GRUB_CONFIG = Path("/boot/grub/grub.cfg")
 _UNIT = "gaudi-host-tuning.service"
+_INSTANCES = "vllm-*.service"
 _UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / _UNIT
 _SYSCTL = Path("/proc/sys")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -372,6 +374,18 @@ def _firmware(cpus: list[host_state.Cpu], *, virtual: bool) -> host_state.Firmwa
     )
 
 
+def _pairs(text: str) -> dict[str, str]:
+    """Read lines of NAME=value, as systemd writes them."""
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def _units(module: AnsibleModule, *properties: str, of: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return properties of units by name; a pattern stands for the units that are loaded."""
+    shown = _command(module, "systemctl", "show", f"--property=Id,{','.join(properties)}", *of) or ""
+    blocks = [_pairs(block) for block in shown.split("\n\n")]
+    return {values["Id"]: values for values in blocks if "Id" in values}
+
+
 def _limits(module: AnsibleModule, path: Path) -> tuple[dict[str, str], dict[str, dict[str, str]], set[str]]:
     """Return the limits of our drop-in, those of each of our units, and which of these run.
 
@@ -379,22 +393,17 @@ def _limits(module: AnsibleModule, path: Path) -> tuple[dict[str, str], dict[str
     """
     names = {systemd: name for name, systemd in _LIMITS.items()}
 
-    def pick(text: str) -> dict[str, str]:
-        pairs = dict(line.partition("=")[::2] for line in text.splitlines())
+    def pick(pairs: Mapping[str, str]) -> dict[str, str]:
         return {names[key]: value for key, value in pairs.items() if key in names}
 
-    shown = _command(module, "systemctl", "show", "vllm-*.service", f"--property=Id,MainPID,{','.join(names)}") or ""
     units: dict[str, dict[str, str]] = {}
     running = set()
-    for block in shown.split("\n\n"):
-        values = dict(line.partition("=")[::2] for line in block.splitlines())
-        if "Id" not in values:
-            continue
+    for unit, values in _units(module, "MainPID", *names, of=[_INSTANCES]).items():
         process = _text(Path("/proc") / values["MainPID"] / "limits")
-        units[values["Id"]] = host_state.process_limits(process) if process else pick(block)
+        units[unit] = host_state.process_limits(process) if process else pick(values)
         if process:
-            running.add(values["Id"])
-    return pick(_text(path) or ""), units, running
+            running.add(unit)
+    return pick(_pairs(_text(path) or "")), units, running
 
 
 class _Boot:
@@ -423,8 +432,7 @@ class _Boot:
 
     def taken_away(self, arguments: list[str], own: str) -> str:
         """Say who sets the line anew behind our drop-in, as if that were written already; empty where nobody does."""
-        files = grub.replaced(self.files, own, grub.render(arguments)) if arguments and self.files else []
-        place = grub.taken_away(files, own)
+        place = grub.taken_away(self._with_ours(arguments, own), own)
         if place is None:
             return ""
         return (
@@ -439,8 +447,12 @@ class _Boot:
                 [grub.Word(word, grub.Place(f"grubby, {entry.kernel}", 1)) for word in entry.arguments]
                 for entry in self.entries
             ]
-        files = grub.replaced(self.files, own, grub.render(arguments) if arguments else None)
-        return [grub.command_line(grub.evaluate(files))]
+        return [grub.command_line(grub.evaluate(self._with_ours(arguments, own)))]
+
+    def _with_ours(self, arguments: list[str], own: str) -> list[tuple[str, str]]:
+        """GRUB's files as if our drop-in had these arguments already."""
+        files: list[tuple[str, str]] = grub.replaced(self.files, own, grub.render(arguments) if arguments else None)
+        return files
 
 
 def _inspect(module: AnsibleModule) -> dict[str, Any]:
@@ -534,12 +546,12 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     names = ("sys_vendor", "product_name", "bios_version")
     server = host_state.server(_text(Path("/sys/class/dmi/id") / name) for name in names)
 
-    shown = _command(module, "systemctl", "show", "--property=Id,ActiveState,NeedDaemonReload", _UNIT, "vllm-*.service")
-    stale = "NeedDaemonReload=yes" in (shown or "").splitlines()
-    ours = next((block.splitlines() for block in (shown or "").split("\n\n") if f"Id={_UNIT}" in block), [])
+    loaded = _units(module, "ActiveState", "NeedDaemonReload", of=[_UNIT, _INSTANCES])
+    stale = any(values.get("NeedDaemonReload") == "yes" for values in loaded.values())
+    active = loaded.get(_UNIT, {}).get("ActiveState") == "active"
     slowed = wanted["cpu"] and host_state.slowed(cpus)
     # In a container it is never started (ConditionVirtualization).
-    settled = not stale and (container or ("ActiveState=active" in ours and not slowed))
+    settled = not stale and (container or (active and not slowed))
 
     # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
     replaced = boot.entries if boot.loader == "grubby" and wanted["set_arguments"] else []

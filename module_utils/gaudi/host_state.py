@@ -263,7 +263,11 @@ def serving_refusal(
 
 
 def remedy(causes: Sequence[str]) -> str:
-    """Say what to do about arguments the running kernel lacks. `causes`: of those that a reboot does not bring."""
+    """Say what to do about arguments the running kernel lacks. `causes`: of those that a reboot does not bring.
+
+    The node's own program, files/host_tuning.py of the role, says the same at boot, when nothing of Ansible is there
+    to import; a test holds them together.
+    """
     if not causes:
         return "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
     known = " ".join(dict.fromkeys(cause for cause in causes if cause))
