@@ -136,3 +136,38 @@ def test_verify_advises_what_helps(states: list[str], reboots: bool) -> None:
     )
     assert said.startswith("Not in effect: item reboot")
     assert ("A reboot of this node brings it" in said) is reboots
+
+
+@pytest.mark.parametrize(
+    ("findings", "left", "lost", "leaving", "says"),
+    [
+        ([], False, [], [], "The host is as it was before."),
+        (["a is 1."], False, [], [], "The host is as it was before, but for what follows. a is 1."),
+        (
+            [],
+            True,
+            [],
+            [],
+            "before, but for what follows. What the processors had before could not be put back: systemctl",
+        ),
+        ([], False, ["a", "b"], [], "before, but for what follows. What a, b were before was not recorded any more"),
+        ([], False, [], ["quiet (speed)"], "as it was before after a reboot, which takes away quiet (speed)"),
+    ],
+)
+def test_untune_says_what_it_could_not_put_back(
+    findings: list[str], left: bool, lost: list[str], leaving: list[str], says: str
+) -> None:
+    one = task("untune.yml", "Say it")
+    values = {
+        "__host_tuning_given_back": {"findings": findings},
+        "__host_tuning_cpu_record": {"stat": {"exists": left}},
+        "__host_tuning_first": {"former_lost": lost},
+        "__host_tuning_found": {"leaving": leaving},
+        "ansible_check_mode": False,
+    }
+    differs = Templar(loader=DataLoader(), variables=values).template(trust_as_template(one["vars"]["differs"]))
+    said = Templar(loader=DataLoader(), variables={**values, "differs": differs}).template(
+        trust_as_template(one["ansible.builtin.debug"]["msg"])
+    )
+    assert says in " ".join(said.split())
+    assert ("but for" in said) is bool(findings or left or lost)
