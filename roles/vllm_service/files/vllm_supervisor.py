@@ -726,6 +726,8 @@ class Run:
             selector.register(stream, selectors.EVENT_READ)
             selector.register(self.boss.wakeup, selectors.EVENT_READ)
             timeout = max(0.0, min(self.next_poll - time.monotonic(), POLL_SERVING))
+            if self.boss.unwritten:
+                timeout = min(timeout, STATE_INTERVAL)
             ready = {key.fileobj for key, _ in selector.select(timeout)}
         if self.boss.wakeup in ready:
             self.boss.wakeup.recv(64)
@@ -749,12 +751,17 @@ class Run:
         boss = self.boss
         boss.tail.append(line)
         alive = boss.progress.hear(line)
-        if boss.ready_at is None and not self.draining:
-            if alive:
-                self.last_progress = time.monotonic()
-                boss.extend(boss.settings.stall)
-            phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
-            boss.publish(phase, boss.progress.text())
+        if self.draining:
+            return
+        if boss.ready_at is not None:
+            # The last lines of a warm-up may come after the endpoint's answer: a successor reads them in the state.
+            boss.publish(boss.state["phase"], boss.state["status"])
+            return
+        if alive:
+            self.last_progress = time.monotonic()
+            boss.extend(boss.settings.stall)
+        phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
+        boss.publish(phase, boss.progress.text())
 
     def beat(self) -> None:
         """What is due by the clock: the endpoint, systemd's watchdog, patience."""

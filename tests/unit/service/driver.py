@@ -13,7 +13,7 @@ import vllm_supervisor  # noqa: E402 - found on the path just made
 
 NODE = Path(os.environ["FAKE_NODE"])
 vllm_supervisor.POLL_STARTING = 0.05
-vllm_supervisor.POLL_SERVING = 0.1
+vllm_supervisor.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 vllm_supervisor.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
 paths = vllm_supervisor.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc")
 sys.exit(vllm_supervisor.main(sys.argv[1:], paths))

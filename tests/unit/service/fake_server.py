@@ -66,6 +66,9 @@ def main() -> None:
     server.daemon_threads = False
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     while not stopping.wait(0.05):
+        if (NODE / "say").exists():
+            print((NODE / "say").read_text(), flush=True)
+            (NODE / "say").unlink()
         if (NODE / "crash").exists():
             crash = json.loads((NODE / "crash").read_text())
             print("\n".join(crash["lines"]), flush=True)

@@ -165,6 +165,12 @@ class Node:
         """The process that plays the container."""
         return int(json.loads((self.root / "container.json").read_text())["pid"])
 
+    def say(self, text: str) -> None:
+        """Have the serving container say something."""
+        fresh = self.root / "say.new"
+        fresh.write_text(text)
+        fresh.replace(self.root / "say")
+
     def crash(self, *lines: str) -> None:
         """Have the serving container say something and end with status 1."""
         fresh = self.root / "crash.new"

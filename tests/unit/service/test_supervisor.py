@@ -258,6 +258,8 @@ def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> Non
     node.scenario(lines=WARM_UP)
     first = node.start()
     node.wait_ready()
+    # The lines of the log come beside the endpoint's answer, which may be quicker.
+    node.wait_for(lambda: node.state["warm_up_seconds"] == 49, "the end of the warm-up in the state")
     pid = node.container_pid()
     first.kill()
     first.communicate()
@@ -267,11 +269,21 @@ def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> Non
     assert node.container_pid() == pid
     assert len([call for call in node.calls if call[0] == "run"]) == 1
     assert node.state["attached"] is True
-    # The old lines are read again beside the endpoint's answer, which may be quicker.
-    node.wait_for(lambda: node.state["warm_up_seconds"] == 49, "the old warm-up read again")
+    assert node.state["warm_up_seconds"] == 49
     second.terminate()
     assert second.wait(PATIENCE) == 0
     assert not node.container_exists()
+
+
+def test_what_the_log_says_after_the_endpoint_answered_is_in_the_state_before_the_next_look(node: Node) -> None:
+    process = node.start(FAKE_POLL_SERVING="3600")
+    node.wait_ready()
+    assert node.state["warm_up_seconds"] is None
+    node.say("INFO 01-01 00:00:00 hpu_model_runner.py:1] Warmup finished in 49 secs, allocated 1 GiB")
+    node.wait_for(lambda: node.state["warm_up_seconds"] == 49, "the late line in the state")
+    assert node.state["phase"] == "serving"
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
