@@ -9,8 +9,9 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-# Seconds the module on the node waits for news in one call: few connections, and still a quick end.
-LONG_LOOK = 10
+# Seconds the module on the node waits in one call for the end, or for another phase, while a bar moves. A line every
+# interval needs no look in between.
+QUICK_LOOK = 1
 BAR = 24
 
 
@@ -95,8 +96,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                     "key": options["key"],
                     "state": "read",
                     "seen": looked["digest"],
-                    # A bar wants news at once; a line every interval does not.
-                    "wait": 1 if voice.moving else LONG_LOOK,
+                    "wait": QUICK_LOOK if voice.moving else voice.interval,
                 },
                 task_vars=variables,
             )

@@ -13,8 +13,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "timeout": {"type": "int", "default": 14400},
     "interval": {"type": "int", "default": 10},
 }
-# Seconds the module on the node waits for news in one call: few connections, and still a quick end.
-LONG_LOOK = 15
 SETTLED = {"active", "inactive", "failed"}
 
 
@@ -64,7 +62,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             )
             if looked.get("failed"):
                 return {**result, **looked}
-            digest, wait = looked["digest"], LONG_LOOK
+            # The module answers at once when a phase changes; what is in between is shown every interval.
+            digest, wait = looked["digest"], options["interval"]
             self._show(host, looked["instances"], shown, progress, options["interval"])
             result.update(changed=False, instances=looked["instances"], progress=progress)
             if self._task.check_mode or all(settled(found) for found in looked["instances"]):

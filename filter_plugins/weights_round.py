@@ -1,4 +1,4 @@
-"""Say who fetches a folder of weights from outside, and who takes it from whom: N nodes cost about log N rounds."""
+"""Say who fetches a folder of weights from outside, and who takes it from whom: N nodes cost one round."""
 
 from __future__ import annotations
 
@@ -79,19 +79,31 @@ def fetchers(nodes: Iterable[Node]) -> list[str]:
     return sorted(chosen.values())
 
 
-def pairs(nodes: Iterable[Node], turn: int) -> dict[str, str]:
-    """Who takes from whom, each giver serving one, so that those who have the folder double every round.
+def moved(names: list[str], turn: int) -> list[str]:
+    """Begin further on with every turn."""
+    first = turn % len(names) if names else 0
+    return names[first:] + names[:first]
 
-    With every turn the givers move on by one, so that nobody asks a broken one twice in a row.
+
+def chains(nodes: Iterable[Node], turn: int) -> list[list[str]]:
+    """Who takes from whom: every node of a chain from the one before it, the first has the folder.
+
+    Each passes on file by file what it has checked, so that a chain takes little longer than one node does, and every
+    link sends the folder once. A node that cannot give ends its chain. With every turn givers and takers move on by
+    one, so that nobody asks a broken node twice in a row, nor waits behind it again.
     """
     nodes = list(nodes)
-    taken: dict[str, str] = {}
+    made: list[list[str]] = []
     for site in sorted({node.site for node in nodes}):
-        giving = givers(nodes, site)
-        taking = [node.name for node in writers(nodes) if node.site == site]
-        moved = turn % len(giving) if giving else 0
-        taken.update(zip(taking, giving[moved:] + giving[:moved], strict=False))
-    return taken
+        here = [[name] for name in moved(givers(nodes, site), turn)]
+        taking = [node for node in writers(nodes) if node.site == site]
+        passing = moved([node.name for node in taking if node.gives], turn)
+        for number, name in enumerate(passing if here else []):
+            here[number % len(here)].append(name)
+        for chain, name in zip(here, moved([node.name for node in taking if not node.gives], turn), strict=False):
+            chain.append(name)
+        made += [chain for chain in here if len(chain) > 1]
+    return made
 
 
 def takers(nodes: Iterable[Node]) -> list[str]:
@@ -102,12 +114,24 @@ def takers(nodes: Iterable[Node]) -> list[str]:
 
 
 def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str, Any]:
-    """One round from what each node said: its number, who fetches, takers with their givers, and who may yet take.
+    """One round from what each node said: its number, who fetches, takes and gives, and who may yet take.
 
-    A node says site, shared (true, false or none), fstype, source, has, needs, gives and refused.
+    A node says site, shared (true, false or none), fstype, source, has, needs, gives and refused. Of a taker is said
+    who gives (giver), and who has the folder at the head of its chain (head).
     """
     nodes = [node(name, words) for name, words in said.items()]
-    return {"turn": turn, "fetch": fetchers(nodes), "take": pairs(nodes, turn), "takers": takers(nodes)}
+    made = chains(nodes, turn)
+    return {
+        "turn": turn,
+        "fetch": fetchers(nodes),
+        "take": {
+            taker: {"giver": giver, "head": chain[0]}
+            for chain in made
+            for giver, taker in zip(chain, chain[1:], strict=False)
+        },
+        "give": [giver for chain in made for giver in chain[:-1]],
+        "takers": takers(nodes),
+    }
 
 
 def weights_writer(said: Mapping[str, Mapping[str, Any] | None], name: str) -> str:

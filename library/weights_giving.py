@@ -18,12 +18,16 @@ options:
     choices: [present, absent]
     default: present
   folder:
-    description: The folder. Needed with O(state=present).
+    description:
+      - The folder whose record is returned. Without it none is, as for a folder that is still coming and is passed on.
     type: path
   record:
     description: The file in it that says what it holds.
     type: str
     default: .gaudi-serving/manifest.json
+  forget:
+    description: A file that is removed first, such as what an earlier attempt left there for takers.
+    type: path
   configuration:
     description: rsync's configuration, with the token in the file V(secrets) beside it. Needed with O(state=present).
     type: str
@@ -71,7 +75,7 @@ token:
   sample: FdVvU3pYx8b0pP7m6gVqkK0S9tq2rQnXbWc1dTzE
 manifest:
   description: The folder's record, files with their sizes and checksums.
-  returned: with O(state=present)
+  returned: with O(folder)
   type: dict
   sample: {"source": "huggingface", "repository": "Qwen/Qwen3-8B", "files": []}
 """
@@ -89,6 +93,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "folder": {"type": "path"},
     "record": {"type": "str", "default": ".gaudi-serving/manifest.json"},
+    "forget": {"type": "path"},
     "configuration": {"type": "str"},
     "unit": {"type": "str"},
     "directory": {"type": "path", "required": True},
@@ -110,25 +115,33 @@ def _write(path: Path, text: str, mode: int) -> None:
         out.write(text)
 
 
-def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
+def _record(module: AnsibleModule) -> dict[str, Any]:
+    if module.params["folder"] is None:
+        return {}
     record = Path(module.params["folder"], module.params["record"])
     try:
-        manifest = json.loads(record.read_text(encoding="utf-8"))
+        return {"manifest": json.loads(record.read_text(encoding="utf-8"))}
     except (OSError, ValueError) as error:
         module.fail_json(
             msg=f"{record} cannot be read ({error}); playbooks/verify_weights.yml says what is wrong with it."
         )
+
+
+def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
+    said = _record(module)
     if module.check_mode:
-        return {"manifest": manifest}
+        return said
     token = secrets.token_urlsafe(TOKEN_BYTES)
     directory.mkdir(mode=0o700, exist_ok=True)
     unit.parent.mkdir(parents=True, exist_ok=True)
+    if module.params["forget"] is not None:
+        Path(module.params["forget"]).unlink(missing_ok=True)
     _write(directory / "secrets", f"taker:{token}\n", 0o600)
     _write(directory / "rsyncd.conf", module.params["configuration"], 0o600)
     _write(unit, module.params["unit"], 0o644)
     _systemctl(module, "daemon-reload")
     _systemctl(module, "restart", unit.name)
-    return {"manifest": manifest, "token": token}
+    return {**said, "token": token}
 
 
 def _give_no_more(module: AnsibleModule, directory: Path, unit: Path) -> bool:
@@ -148,7 +161,7 @@ def main() -> None:
     """Give, or give no more."""
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
-        required_if=[("state", "present", ["folder", "configuration", "unit"])],
+        required_if=[("state", "present", ["configuration", "unit"])],
         supports_check_mode=True,
     )
     directory, unit = Path(module.params["directory"]), Path(module.params["unit_path"])

@@ -17,6 +17,10 @@ VERIFIED = FOLDER + "/verified.json"
 LOCK = FOLDER + "/lock"
 # Which files have arrived and were checked, a line each, until the record says so.
 ARRIVED = FOLDER + "/arrived"
+# What has not been checked yet of what another node gives; nobody is given anything out of it.
+INCOMING = FOLDER + "/incoming"
+# For the node that takes from this one meanwhile: that this one is alive, or why it gave up.
+RELAY = FOLDER + "/relay.json"
 # What a source has to put somewhere while it is asked.
 SCRATCH = FOLDER + "/scratch"
 # Where files are until all of them are right; beside the target, so that a rename publishes them.

@@ -46,9 +46,6 @@ ROOM = 2_000_000_000
 # A bar of the tool: "Processed prompts:  12%|#2        | 61/512 [...]".
 BAR = re.compile(r"prompts[^|]*\|[^|]*\|\s*(\d+)/(\d+)")
 TAIL = 40
-SILENCE = 60  # seconds without a byte after which a node that gives counts as gone
-NO_ANSWER = 15  # seconds for its first answer
-UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
 # What the last words of a tool mean, first match first.
 SIGNS = (
     (re.compile(r"already acquired|synStatus=20\b"), "a card is held by another process; hl-smi names it"),
@@ -389,16 +386,18 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
 
 def bring(giver: dict[str, str], staging: Path) -> None:
     """Have rsync bring what the other node gives; raises Refusal with rsync's own words."""
-    command = [
-        *("rsync", "--recursive", "--times", f"--timeout={SILENCE}", f"--contimeout={NO_ANSWER}"),
-        *(f"--password-file={giver['password_file']}", giver["address"], f"{staging}/"),
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if ran.returncode:
-        said = " ".join(ran.stderr.split())[:300]
-        where = giver["address"].split("/")[2].rpartition("@")[2]
-        remedy = f". Nodes of a site must reach each other at {where}" if ran.returncode in UNREACHED else ""
-        raise Refusal(f"{giver['name']} did not give its measurements (rsync, status {ran.returncode}: {said}){remedy}")
+    # The downloader's program, which only nodes have that take something from others.
+    from gaudi_weights import model, rsync
+
+    try:
+        rsync.receive(
+            rsync.Giver(giver["name"], giver["address"], Path(giver["password_file"])),
+            staging,
+            "its measurements",
+            ["--recursive"],
+        )
+    except (model.Refusal, rsync.NotThere) as error:
+        raise Refusal(str(error)) from error
 
 
 def take(document: dict[str, Any], giver: dict[str, str], again: bool) -> dict[str, Any]:

@@ -18,6 +18,8 @@ import calibrate
 import pytest
 
 PROGRAM = Path(calibrate.__file__)
+# On a node it lies in a folder beside the program.
+TAKING = PROGRAM.parents[2] / "model_weights" / "files"
 CARDS = 2
 NAMES = [f"m_hooks_maxabs_{rank}_{CARDS}{end}" for rank in range(CARDS) for end in (".json", ".npz", "_mod_list.json")]
 
@@ -118,7 +120,7 @@ class Node:
         (self.home / "document.json").write_text(json.dumps(self.document))
         environment = {
             "PATH": f"{self.home}/bin:{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONPATH": os.pathsep.join([str(TAKING), *sys.path]),
             "GAUDI_JOB_PROGRESS": str(self.home / "progress.json"),
             "GAUDI_JOB_RESULT": str(self.home / "result.json"),
         }
@@ -391,7 +393,7 @@ def give(taker: Node, giver: Node, fault: str = "", after: str = "") -> None:
     (taker.home / "bin" / "rsync").write_text(text)
     (taker.home / "bin" / "rsync").chmod(0o755)
     (taker.home / "token").write_text("secret")
-    named = {"name": "gaudi-01", "address": "rsync://taker@10.0.0.7:8730/weights/"}
+    named = {"name": "gaudi-01", "address": "rsync://taker@10.0.0.7:8730"}
     content = {**named, "password_file": str(taker.home / "token")}
     (taker.home / "document.giver").write_text(json.dumps(content))
 

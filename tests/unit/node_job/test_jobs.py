@@ -16,6 +16,8 @@ from ansible.module_utils.gaudi import jobs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from library import node_job
+
 PROGRAM = Path(__file__).parents[3] / "roles" / "node_job" / "files" / "gaudi_job.py"
 
 
@@ -28,6 +30,14 @@ def test_keys_that_can_name_a_unit(key: str) -> None:
 def test_keys_that_cannot(key: str) -> None:
     with pytest.raises(ValueError, match="cannot be the key"):
         jobs.check_key(key)
+
+
+def test_a_follower_is_woken_by_another_phase_or_the_end_and_not_by_figures() -> None:
+    def stands(standing: str = "running", state: dict[str, Any] | None = None, **progress: object) -> str:
+        return node_job.stands_for({"standing": standing, "state": state or {}, "progress": progress})
+
+    assert stands(phase="take", done=1) == stands(phase="take", done=2) != stands(phase="verify", done=2)
+    assert len({stands(), stands("failed"), stands("failed", {"message": "no room"})}) == 3
 
 
 def test_work_is_the_same_only_with_the_same_inputs() -> None:

@@ -85,6 +85,14 @@ def test_units_are_described() -> None:
     assert vllm_service_info.digest([described]) != vllm_service_info.digest([found()])
 
 
+def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
+    def stands(phase: str, **state: object) -> str:
+        return vllm_service_info.digest([found(state={"phase": phase, **state})])
+
+    assert stands("warming-up", warm_up={"prompt": [1, 9]}) == stands("warming-up", warm_up={"prompt": [2, 9]})
+    assert stands("warming-up") != stands("serving")
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -83,6 +83,17 @@ def test_a_folder_without_a_record_is_not_given(node: Node) -> None:
     assert not node.directory.exists()
 
 
+def test_what_is_passed_on_has_no_record_yet_and_nothing_old_is_said(node: Node) -> None:
+    said_before = node.folder / ".gaudi-serving/relay.json"
+    said_before.write_text("{}")
+    said = node.run(folder=None, forget=str(said_before), _ansible_check_mode=True)
+    assert said_before.exists()
+    said = node.run(folder=None, forget=str(said_before))
+    assert "manifest" not in said
+    assert said["token"]
+    assert not said_before.exists()
+
+
 def test_check_mode_does_nothing(node: Node) -> None:
     said = node.run(_ansible_check_mode=True)
     assert said["changed"]

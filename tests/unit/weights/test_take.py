@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,19 +25,27 @@ from tests.unit.weights.models import SERVED, source, wish
 FILES = Path(__file__).parents[3] / "roles" / "model_weights" / "files"
 FIRST = "model-00001-of-00003.safetensors"
 
-# Copies what it is asked for out of the folder GIVEN, and does to it what WRONG says.
+# Copies what it is asked for out of the folder GIVEN, or GIVEN.partial, and does to it what WRONG says.
 RSYNC = """#!{python}
 import os, shutil, sys, time
 from pathlib import Path
-staging, address = Path(sys.argv[-1]), sys.argv[-2]
-assert address == "rsync://taker@10.0.0.7:8730/weights/", address
+folder, address = Path(sys.argv[-1]), sys.argv[-2]
+assert address.startswith("rsync://taker@10.0.0.7:8730/"), address
+given = Path(os.environ["GIVEN"] + dict(weights="", arriving=".partial")[address.split("/")[3]])
 assert Path(next(a for a in sys.argv if a.startswith("--password-file=")).partition("=")[2]).read_text() == "secret"
 names = [name for name in sys.stdin.read().split(chr(0)) if name]
 exec(os.environ.get("WRONG", ""))
+if not given.exists():
+    sys.exit("@ERROR: chroot failed")
 for name in names:
-    (staging / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(Path(os.environ["GIVEN"]) / name, staging / name)
+    if "--ignore-missing-args" in sys.argv and not (given / name).exists():
+        continue
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(given / name, folder / name)
 exec(os.environ.get("WRONG_AFTER", ""))
+for name in names:
+    if (folder / name).exists():
+        print((folder / name).stat().st_size, name)
 """
 
 Ask = Callable[..., Path]
@@ -65,7 +74,8 @@ def ask(given: Path, tmp_path: Path) -> Ask:
         (tmp_path / "node").mkdir(exist_ok=True)
         content = {
             "giver": "gaudi-01",
-            "address": "rsync://taker@10.0.0.7:8730/weights/",
+            "address": "rsync://taker@10.0.0.7:8730",
+            "relays": False,
             "password_file": str(tmp_path / "token"),
             "target": str(tmp_path / "node" / "Small-Model"),
             "manifest": json.loads((given / ".gaudi-serving/manifest.json").read_text()),
@@ -81,8 +91,7 @@ def ask(given: Path, tmp_path: Path) -> Ask:
 
 
 def run(request: Path) -> dict[str, Any]:
-    asked, giver, made = take.load(request)
-    return take.take(asked, giver, made, Progress(None))
+    return take.take(*take.load(request), Progress(None))
 
 
 def test_it_arrives_whole_with_the_givers_record(ask: Ask, given: Path, tmp_path: Path) -> None:
@@ -98,10 +107,10 @@ def test_it_arrives_whole_with_the_givers_record(ask: Ask, given: Path, tmp_path
 @pytest.mark.parametrize(
     "wrong",
     [
-        f"(staging / {FIRST!r}).write_bytes(b'x' * (staging / {FIRST!r}).stat().st_size)",
-        f"os.truncate(staging / {FIRST!r}, 5)",
-        f"(staging / {FIRST!r}).unlink()",
-        f"(staging / {FIRST!r}).unlink(); (staging / {FIRST!r}).symlink_to(os.environ['GIVEN'] + '/{FIRST}')",
+        f"(folder / {FIRST!r}).write_bytes(b'x' * (folder / {FIRST!r}).stat().st_size)",
+        f"os.truncate(folder / {FIRST!r}, 5)",
+        f"(folder / {FIRST!r}).unlink()",
+        f"(folder / {FIRST!r}).unlink(); (folder / {FIRST!r}).symlink_to(os.environ['GIVEN'] + '/{FIRST}')",
     ],
 )
 def test_what_is_not_as_recorded_is_named_and_brought_again(
@@ -119,7 +128,7 @@ def test_a_giver_that_goes_away_is_named_and_what_came_is_kept(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = (
-        f"shutil.copy2(Path(os.environ['GIVEN']) / {FIRST!r}, staging / {FIRST!r});"
+        f"shutil.copy2(Path(os.environ['GIVEN']) / {FIRST!r}, folder / {FIRST!r});"
         "print('rsync error: timeout waiting for daemon connection', file=sys.stderr); sys.exit(35)"
     )
     monkeypatch.setenv("WRONG", gone)
@@ -132,7 +141,7 @@ def test_a_giver_that_goes_away_is_named_and_what_came_is_kept(
 
 
 def test_what_was_read_once_is_not_read_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WRONG_AFTER", f"(staging / {FIRST!r}).unlink()")
+    monkeypatch.setenv("WRONG_AFTER", f"(folder / {FIRST!r}).unlink()")
     with pytest.raises(Refusal):
         run(ask())
     monkeypatch.delenv("WRONG_AFTER")
@@ -205,3 +214,108 @@ def test_the_token_is_gone_when_it_has_ended(
     monkeypatch.setenv("WRONG", wrong)
     assert take.main([str(ask())]) == bool(wrong)
     assert not (tmp_path / "token").exists()
+
+
+def relaying(given: Path) -> Path:
+    """The giver's folder, of which nothing has come yet."""
+    staging = given.with_name(given.name + ".partial")
+    (staging / ".gaudi-serving").mkdir(parents=True)
+    (staging / ".gaudi-serving/relay.json").write_text('{"beat": 1, "gave_up": ""}')
+    return staging
+
+
+def test_what_a_giver_does_not_have_yet_is_waited_for(
+    ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "node" / "Small-Model"
+    order = [*SERVED]
+    pauses: list[int] = []
+    hidden = given.rename(given.with_name("hidden"))
+    staging = relaying(given)
+
+    def a_file_comes(_seconds: float) -> None:
+        pauses.append(len(list(target.with_name("Small-Model.partial").glob("*.safetensors"))))
+        if order:
+            name = order.pop()
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(hidden / name, staging / name)
+        elif staging.exists():
+            # The giver publishes its folder: what is still asked for is there.
+            shutil.rmtree(staging)
+            hidden.rename(given)
+
+    record = json.loads((hidden / ".gaudi-serving/manifest.json").read_text())
+    monkeypatch.setattr(take.time, "sleep", a_file_comes)
+    monkeypatch.setenv("GIVEN", str(given))
+    given.mkdir()
+    (given / ".gaudi-serving").mkdir()
+    (given / ".gaudi-serving/manifest.json").write_text(json.dumps(record))
+    request = ask(relays=True)
+    shutil.rmtree(given)
+    result = run(request)
+    assert result["received"] == result["bytes"] > 0
+    assert manifest.load(target) == record_of(record)
+    # It gave on what it had while it waited for more.
+    assert pauses[-1] > pauses[0] == 0
+    assert sorted(path.name for path in (target / ".gaudi-serving").iterdir()) == ["manifest.json"]
+
+
+def record_of(content: dict[str, Any]) -> Any:
+    return manifest.record.parse(json.dumps(content))
+
+
+def test_a_folder_published_in_between_is_found(ask: Ask, given: Path) -> None:
+    # There is no .partial any more: the giver was done before this node asked.
+    assert run(ask(relays=True))["received"] > 0
+    assert not given.with_name(given.name + ".partial").exists()
+
+
+def test_a_giver_that_gave_up_is_quoted_and_so_is_the_next(
+    ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = relaying(given)
+    monkeypatch.setattr(take.time, "sleep", lambda _seconds: None)
+    (staging / ".gaudi-serving/relay.json").write_text('{"beat": 0, "gave_up": "the disk is full"}')
+    with pytest.raises(Refusal, match=r"^gaudi-01 cannot pass on Small-Model: the disk is full$"):
+        run(ask(relays=True))
+    said = json.loads((tmp_path / "node/Small-Model.partial/.gaudi-serving/relay.json").read_text())
+    assert said["gave_up"] == "gaudi-01 cannot pass on Small-Model: the disk is full"
+    # What an earlier giver said does not count when another one is asked.
+    shutil.rmtree(staging)
+    assert run(ask(relays=True))["received"] > 0
+
+
+def test_a_giver_without_a_sign_of_life_is_not_waited_for(
+    ask: Ask, given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = relaying(given)
+    clock = [0.0]
+    beats = iter(range(2, 6))
+
+    def wait(seconds: float) -> None:
+        clock[0] += 40 * seconds
+        if (beat := next(beats, None)) is not None:
+            (staging / ".gaudi-serving/relay.json").write_text(json.dumps({"beat": beat, "gave_up": ""}))
+
+    monkeypatch.setattr(take.time, "sleep", wait)
+    monkeypatch.setattr(take.time, "monotonic", lambda: clock[0])
+    with pytest.raises(Refusal, match="gaudi-01 was to pass on Small-Model and has shown no sign of life for 60 s"):
+        run(ask(relays=True))
+    # Its four beats were signs of life, though nothing came.
+    assert clock[0] >= 6 * 40
+
+
+def test_nothing_unchecked_is_passed_on(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging = tmp_path / "node" / "Small-Model.partial"
+    staging.mkdir(parents=True)
+    # Of an interrupted run: its bytes are used, but not given on before they are checked.
+    (staging / FIRST).write_bytes(b"x")
+    monkeypatch.setenv("WRONG", f"assert not (folder.parents[1] / {FIRST!r}).exists() and (folder / {FIRST!r}).exists()")
+    assert run(ask())["bytes"] > 0
+
+
+def test_a_folder_that_is_gone_is_said(ask: Ask, given: Path) -> None:
+    request = ask()
+    shutil.rmtree(given)
+    with pytest.raises(Refusal, match=r"gaudi-01 has Small-Model no more \(rsync: @ERROR: chroot failed\)"):
+        run(request)

@@ -1,47 +1,49 @@
 """Take a model from another node of the site: python3 -m gaudi_weights.take REQUEST.json
 
-rsync brings the bytes into the staging folder and continues with what is there; every file is then read and held
-against the giver's record, and one rename publishes the folder. Python 3.9 and its standard library. Exit status 0
-when it is whole, 1 with one sentence.
+rsync brings the bytes and continues with what is there; every file is read and held against the record as soon as it
+has come, and only then put into the staging folder, out of which the next node may take it while later files are still
+on their way here. One rename publishes the folder. Python 3.9 and its standard library. Exit status 0 when it is whole,
+1 with one sentence.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shutil
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import manifest, record
+from . import manifest, record, rsync
 from .model import Refusal, listed
 from .progress import Progress
-from .record import Manifest
+from .record import Entry, Manifest
 from .request import Request, Source
+from .rsync import Giver
 from .run import Work, run
 from .staging import check_room, only_one, publish, standing
 
-LOOK_AGAIN = 0.5  # seconds between two looks at how much has arrived
-SILENCE = 60  # seconds without a byte after which the giver counts as gone
-NO_ANSWER = 15  # seconds for the first answer
-UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
+LOOK_AGAIN = 1.0  # seconds between two looks at how much has arrived, and at a giver that has nothing new
 READERS = 4  # files read at the same time when they are checked
 
 
 @dataclass(frozen=True)
-class Giver:
-    """The node that gives: its name for people, rsync's address of the folder, and the file the password lies in."""
+class Offer:
+    """Who gives what: made is the record; relays, whether the giver is still taking it itself."""
 
-    name: str
-    address: str
-    password_file: Path
+    giver: Giver
+    made: Manifest
+    relays: bool
 
 
-def load(path: Path) -> tuple[Request, Giver, Manifest]:
+def load(path: Path) -> tuple[Request, Offer]:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -56,106 +58,189 @@ def load(path: Path) -> tuple[Request, Giver, Manifest]:
             reserve=int(content["reserve"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
+        return wish, Offer(giver, made, bool(content["relays"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refusal(f"the request {path} cannot be read ({type(error).__name__}: {error})") from error
-    return wish, giver, made
 
 
-def arrived_bytes(staging: Path, made: Manifest) -> int:
-    """Bytes of the model's files that lie in the staging folder."""
-    return sum(min(manifest.size_of(staging / file.name) or 0, file.size) for file in made.files)
+class Take:
+    """One model from one giver into the staging folder."""
 
+    def __init__(self, wish: Request, offer: Offer, progress: Progress) -> None:
+        self.wish, self.offer, self.progress = wish, offer, progress
+        self.staging, self.incoming = wish.staging, wish.staging / record.INCOMING
+        self.arrived = manifest.Arrived(self.staging)
+        self.missing = {
+            file.name: file for file in offer.made.files if not self.arrived.has(file.name, file.sha256)
+        }
+        self.checks: dict[str, Future[bool]] = {}
+        self.modules = [rsync.ARRIVING, rsync.WHOLE] if offer.relays else [rsync.WHOLE]
+        self.seen = (0, "")  # files that came, and what the giver said last
+        self.alive = time.monotonic()
 
-def bring(wish: Request, giver: Giver, made: Manifest, progress: Progress) -> None:
-    """Run rsync and show how much has arrived; raises Refusal with rsync's own words."""
-    # Only what the record names is asked for; a symbolic link in its place is not taken.
-    names = b"".join(os.fsencode(file.name) + b"\0" for file in made.files)
-    command = [
-        *("rsync", "--times", "--chmod=F644", "--inplace", f"--timeout={SILENCE}", f"--contimeout={NO_ANSWER}"),
-        *(f"--password-file={giver.password_file}", "--files-from=-", "--from0", giver.address, f"{wish.staging}/"),
-    ]
-    here = arrived_bytes(wish.staging, made)
-    progress.begin("take", made.size, here)
-    over = threading.Event()
+    @property
+    def here(self) -> int:
+        """Bytes of the model's files that lie in the staging folder, checked or not."""
+        return sum(
+            min(max(manifest.size_of(folder / file.name) or 0 for folder in (self.staging, self.incoming)), file.size)
+            for file in self.offer.made.files
+        )
 
-    def watch() -> None:
-        while not over.wait(LOOK_AGAIN):
-            progress.advance(arrived_bytes(wish.staging, made) - progress.done)
+    def adopt(self) -> None:
+        """Continue with files of a run that was interrupted: they are not checked, so they are given to nobody."""
+        for name in self.missing:
+            if manifest.size_of(self.staging / name) is not None:
+                (self.incoming / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.staging / name).replace(self.incoming / name)
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        ran = subprocess.run(command, input=names, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
-    finally:
-        over.set()
-        watcher.join()
-    if ran.returncode:
-        said = " ".join(ran.stderr.decode(errors="replace").split())[:300]
-        where = giver.address.split("/")[2].rpartition("@")[2]
-        remedy = f". Nodes of a site must reach each other at {where}" if ran.returncode in UNREACHED else ""
-        raise Refusal(f"{giver.name} did not give {wish.target.name} (rsync, status {ran.returncode}: {said}){remedy}")
-    progress.advance(made.size - progress.done)
-    progress.end()
-
-
-def check(wish: Request, giver: Giver, made: Manifest, progress: Progress) -> None:
-    """Read every byte that was not read before; a file that is not the recorded one is removed and named.
-
-    Raises Refusal.
-    """
-    arrived = manifest.Arrived(wish.staging)
-    unread = [file for file in made.files if not arrived.has(file.name, file.sha256)]
-    progress.begin("verify", sum(file.size for file in unread))
-
-    def right(file: record.Entry) -> bool:
-        path = wish.staging / file.name
-        if manifest.size_of(path) != file.size or manifest.sha256_of(path, progress.advance) != file.sha256:
+    def check(self, file: Entry) -> bool:
+        """Read every byte; what is as recorded goes to its place, anything else is removed."""
+        path, place = self.incoming / file.name, self.staging / file.name
+        if manifest.size_of(path) != file.size or manifest.sha256_of(path, lambda _count: None) != file.sha256:
             path.unlink(missing_ok=True)
             return False
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
-        arrived.add(file.name, file.sha256)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(place)
+        manifest.fsync_folder(place.parent)
+        self.arrived.add(file.name, file.sha256)
         return True
 
-    with ThreadPoolExecutor(READERS) as threads:
-        wrong = [file.name for file, fine in zip(unread, threads.map(right, unread)) if not fine]
-    progress.end()
-    if wrong:
-        raise Refusal(
-            f"{giver.name} gave {len(wrong)} files of {wish.target.name} that are not what its record says: "
-            f"{listed(wrong)}. playbooks/verify_weights.yml --limit {giver.name} tells whether its own are damaged"
-        )
+    def all(self) -> None:
+        """Bring what is missing, until it is here or the giver has no more. Raises Refusal."""
+        self.adopt()
+        (self.incoming / record.RELAY).unlink(missing_ok=True)  # an earlier giver's
+        self.progress.begin("take", self.offer.made.size, self.here)
+        with ThreadPoolExecutor(READERS) as readers:
+            while waiting := [file for name, file in self.missing.items() if name not in self.checks]:
+                if not self.ask(waiting, readers):
+                    self.wait()
+        wrong = [name for name, check in self.checks.items() if not check.result()]
+        self.progress.advance(self.here - self.progress.done)
+        self.progress.end()
+        if wrong:
+            giver, folder = self.offer.giver.name, self.wish.target.name
+            raise Refusal(
+                f"{giver} gave {len(wrong)} files of {folder} that are not what its record says: {listed(wrong)}. "
+                f"playbooks/verify_weights.yml --limit {giver} tells whether its own are damaged"
+            )
+
+    def ask(self, waiting: list[Entry], readers: ThreadPoolExecutor) -> bool:
+        """Ask once for all that is missing; whether any of it came. A file is checked while the next ones come."""
+        before = len(self.checks)
+
+        def come(name: str) -> None:
+            if name in self.missing and name not in self.checks:
+                self.checks[name] = readers.submit(self.check, self.missing[name])
+
+        # Only what the record names is asked for; a symbolic link in its place is not taken.
+        options = ["--chmod=F644", "--inplace", "--files-from=-", "--from0"]
+        names = [file.name for file in waiting]
+        if self.offer.relays:
+            # What the giver has not got yet is asked for again.
+            options.append("--ignore-missing-args")
+            names.append(record.RELAY)
+        try:
+            rsync.receive(
+                self.offer.giver, self.incoming, self.wish.target.name, options, self.modules[0], names, come
+            )
+        except rsync.NotThere as gone:
+            if not self.offer.relays:
+                raise Refusal(str(gone)) from gone
+            # It has begun by now, or has published its folder meanwhile.
+            self.modules.reverse()
+            return False
+        for file in waiting:
+            # An earlier run may have brought all of it, and of what is not there nothing is to be expected.
+            if not self.offer.relays or manifest.size_of(self.incoming / file.name) == file.size:
+                come(file.name)
+        return len(self.checks) > before
+
+    def wait(self) -> None:
+        """Give a giver time that takes this itself; raises Refusal when it gave up or shows no sign of life."""
+        try:
+            says = (self.incoming / record.RELAY).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            says = ""
+        giver = self.offer.giver.name
+        if says and (why := json.loads(says)["gave_up"]):
+            raise Refusal(f"{giver} cannot pass on {self.wish.target.name}: {why}")
+        seen = (len(self.checks), says)
+        if seen != self.seen:
+            self.seen, self.alive = seen, time.monotonic()
+        if time.monotonic() - self.alive > rsync.SILENCE:
+            raise Refusal(
+                f"{giver} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s"
+            )
+        time.sleep(LOOK_AGAIN)
+
+    @contextmanager
+    def relayed(self) -> Iterator[None]:
+        """Tell whoever takes from here meanwhile that this node is at it, or why it gave up; and count what comes."""
+        over = threading.Event()
+
+        def say(beat: int, gave_up: str = "") -> None:
+            relay = self.staging / record.RELAY
+            temporary = relay.with_name(relay.name + ".writing")
+            temporary.write_text(json.dumps({"beat": beat, "gave_up": gave_up}), encoding="utf-8")
+            temporary.replace(relay)
+
+        def watch() -> None:
+            beat = 0
+            while not over.wait(LOOK_AGAIN):
+                beat += 1
+                say(beat)
+                self.progress.advance(self.here - self.progress.done)
+
+        say(0)
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        except (Refusal, OSError) as error:
+            over.set()
+            watcher.join()
+            say(0, str(error))
+            raise
+        finally:
+            over.set()
+            watcher.join()
 
 
-def take(wish: Request, giver: Giver, made: Manifest, progress: Progress) -> dict[str, Any]:
+def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
     """Have the model at its target, whole. Raises Refusal, and OSError for a disk that takes no more."""
-    result = {"target": str(wish.target), "giver": giver.name, "bytes": made.size, "received": 0}
+    result = {"target": str(wish.target), "giver": offer.giver.name, "bytes": offer.made.size, "received": 0}
     done = standing(wish)
     if done is not None and not manifest.known_wrong(wish.target, done):
         return result
     if done is not None:
         raise Refusal(f"{wish.target} lacks files or holds damaged ones; playbooks/fetch_weights.yml repairs it")
     with only_one(wish):
-        missing = made.size - arrived_bytes(wish.staging, made)
-        check_room(wish, missing)
-        bring(wish, giver, made, progress)
-        check(wish, giver, made, progress)
-        publish(wish, made)
-    return {**result, "received": missing}
+        taking = Take(wish, offer, progress)
+        lacking = offer.made.size - taking.here
+        with taking.relayed():
+            check_room(wish, lacking)
+            taking.incoming.mkdir(parents=True, exist_ok=True)
+            taking.all()
+        shutil.rmtree(taking.incoming)
+        (wish.staging / record.RELAY).unlink()
+        publish(wish, offer.made)
+    return {**result, "received": lacking}
 
 
 def main(arguments: list[str]) -> int:
     """Entry point."""
 
     def begin() -> tuple[Path, Work]:
-        wish, giver, made = load(Path(arguments[0]))
+        wish, offer = load(Path(arguments[0]))
 
         def work(progress: Progress) -> dict[str, Any]:
             try:
-                return take(wish, giver, made, progress)
+                return take(wish, offer, progress)
             finally:
                 # It is for this once.
-                giver.password_file.unlink(missing_ok=True)
+                offer.giver.password_file.unlink(missing_ok=True)
 
         return wish.target, work
 

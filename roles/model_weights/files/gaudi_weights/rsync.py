@@ -1,0 +1,79 @@
+"""Files from another node of the site: one call of rsync, and what it means when it fails.
+
+Python 3.9 and its standard library. The role fp8_calibration's program uses it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .model import Refusal
+
+SILENCE = 60  # seconds without a byte after which the giver counts as gone
+NO_ANSWER = 15  # seconds for the first answer
+UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
+# What its daemon says (3.2 and 3.5) when the folder of a module is not there, with and without "use chroot".
+FOLDER_GONE = ("@ERROR: chroot failed", "@ERROR: chdir failed")
+# What the giver has: a finished folder, or one that is still coming, of which it gives what it has checked.
+WHOLE, ARRIVING = "weights", "arriving"
+
+
+class NotThere(Exception):
+    """The giver has no such folder, or has it no more. The text is one sentence for a person."""
+
+
+@dataclass(frozen=True)
+class Giver:
+    """The node that gives: its name for people, rsync's address of it, and the file the password lies in."""
+
+    name: str
+    address: str  # rsync://USER@HOST:PORT
+    password_file: Path
+
+    @property
+    def where(self) -> str:
+        """HOST:PORT."""
+        return self.address.split("/")[2].rpartition("@")[2]
+
+
+def receive(
+    giver: Giver,
+    folder: Path,
+    what: str,
+    options: Iterable[str],
+    module: str = WHOLE,
+    names: Iterable[str] = (),
+    heard: Callable[[str], None] = lambda _name: None,
+) -> None:
+    """Have rsync bring what the giver has into a folder.
+
+    what: its name for people; names: the files that are asked for, all without any; heard is told the name of each file
+    that has come.
+    Raises NotThere, and Refusal with rsync's own words.
+    """
+    command = [
+        *("rsync", "--times", "--8-bit-output", f"--timeout={SILENCE}", f"--contimeout={NO_ANSWER}"),
+        # With the bytes that were sent in it, a line is written when its file is there, not when it begins.
+        *("--out-format=%b %n", f"--password-file={giver.password_file}", *options),
+        *(f"{giver.address}/{module}/", f"{folder}/"),
+    ]
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
+        asked.write(b"".join(os.fsencode(name) + b"\0" for name in names))
+        asked.seek(0)
+        with subprocess.Popen(
+            command, stdin=asked, stdout=subprocess.PIPE, stderr=said, env={**os.environ, "LC_ALL": "C"}
+        ) as ran:
+            for line in ran.stdout or ():
+                heard(os.fsdecode(line.rstrip(b"\n")).partition(" ")[2])
+        said.seek(0)
+        words = " ".join(said.read().decode(errors="replace").split())
+    if words.startswith(FOLDER_GONE):
+        raise NotThere(f"{giver.name} has {what} no more (rsync: {words[:300]}). Run this again")
+    if ran.returncode:
+        remedy = f". Nodes of a site must reach each other at {giver.where}" if ran.returncode in UNREACHED else ""
+        raise Refusal(f"{giver.name} did not give {what} (rsync, status {ran.returncode}: {words[:300]}){remedy}")
