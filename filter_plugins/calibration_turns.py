@@ -9,13 +9,14 @@ from typing import Any
 def calibration_turns(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Decide from what every node of the play said; nobody measures what another node of its site has or measures.
 
-    A node says: wish, standing for what is to be measured and how; site, within which nodes reach each other; has, that
-    it is measured there; running, that it is being measured there.
+    A node says: wish, standing for what is to be measured and how; site, within which nodes reach each other; storage,
+    the same for nodes that share the weights root; has, that it is measured there; running, that it is being measured
+    there.
 
-    Returns measure: the nodes that measure, and take: the giver of each node that takes.
+    Returns measure: the nodes that measure, and take: the giver of each node that takes, one of each storage.
 
     >>> node = {"wish": "1", "site": "one", "has": False, "running": False}
-    >>> calibration_turns({"a": node, "b": node})
+    >>> calibration_turns({name: {**node, "storage": name} for name in "ab"})
     {'measure': ['a'], 'take': {'b': 'a'}}
     """
     groups: dict[tuple[str, str], list[str]] = {}
@@ -30,7 +31,11 @@ def calibration_turns(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         measures = running if running or givers else names[:1]
         measure += measures
         giver = (givers or measures)[0]
-        take |= {name: giver for name in names if name not in givers and name not in measures}
+        served = {said[name]["storage"] for name in (*givers, *measures)}
+        for name in names:
+            if said[name]["storage"] not in served:
+                served.add(said[name]["storage"])
+                take[name] = giver
     return {"measure": measure, "take": take}
 
 

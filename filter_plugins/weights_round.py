@@ -134,6 +134,11 @@ def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str,
     }
 
 
+def weights_storage(said: Mapping[str, Any], name: str) -> str:
+    """What tells the storage of a node's weights root from others': nodes with the same one share it."""
+    return storage(name, said)
+
+
 def weights_writer(said: Mapping[str, Mapping[str, Any] | None], name: str) -> str:
     """The node that makes ``target`` for all nodes of one storage: the first by name; None is a node without a wish."""
 
@@ -149,4 +154,8 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
-        return {"weights_round": weights_round, "weights_writer": weights_writer}
+        return {
+            "weights_round": weights_round,
+            "weights_storage": weights_storage,
+            "weights_writer": weights_writer,
+        }

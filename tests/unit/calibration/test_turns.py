@@ -9,8 +9,8 @@ import pytest
 from filter_plugins.calibration_turns import calibration_turns
 
 
-def node(state: str = "", wish: str = "w", site: str = "one") -> dict[str, Any]:
-    return {"wish": wish, "site": site, "has": state == "has", "running": state == "running"}
+def node(state: str = "", wish: str = "w", site: str = "one", storage: str = "") -> dict[str, Any]:
+    return {"wish": wish, "site": site, "storage": storage, "has": state == "has", "running": state == "running"}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,13 @@ def node(state: str = "", wish: str = "w", site: str = "one") -> dict[str, Any]:
         ({"a": node(), "b": node(wish="other")}, ["a", "b"], {}),
         ({"a": node("has"), "b": node(site="two"), "c": node(site="two")}, ["b"], {"c": "b"}),
         ({}, [], {}),
+        # Of those that share a weights root, one writes, and nobody takes from himself.
+        ({"a": node(storage="nfs"), "b": node(storage="nfs")}, ["a"], {}),
+        ({"a": node("has", storage="nfs"), "b": node(storage="nfs"), "c": node()}, [], {"c": "a"}),
+        ({"a": node(), "b": node(storage="nfs"), "c": node(storage="nfs")}, ["a"], {"b": "a"}),
     ],
 )
 def test_one_node_measures_for_its_site(said: dict[str, Any], measure: list[str], take: dict[str, str]) -> None:
-    assert calibration_turns(said) == {"measure": measure, "take": take}
+    # Without a word on it, every node has a disk of its own.
+    own = {name: {**words, "storage": words["storage"] or name} for name, words in said.items()}
+    assert calibration_turns(own) == {"measure": measure, "take": take}

@@ -121,7 +121,7 @@ def test_storage_is_the_nodes_own_unless_it_is_known_to_be_shared() -> None:
     assert rounds.storage("a", said()) != rounds.storage("b", said())
     assert rounds.storage("a", said(**nfs)) == rounds.storage("b", said(**nfs, site="two"))
     assert rounds.storage("a", said(**nfs, shared=False)) != rounds.storage("b", said(**nfs, shared=False))
-    assert rounds.storage("a", said(shared=True)) == rounds.storage("b", said(shared=True, fstype="xfs"))
+    assert rounds.storage("a", said(shared=True)) == rounds.weights_storage(said(shared=True, fstype="xfs"), "b")
 
 
 def test_a_round_as_the_role_asks_for_it() -> None:

@@ -319,3 +319,14 @@ def test_a_folder_that_is_gone_is_said(ask: Ask, given: Path) -> None:
     shutil.rmtree(given)
     with pytest.raises(Refusal, match=r"gaudi-01 has Small-Model no more \(rsync: @ERROR: chroot failed\)"):
         run(request)
+
+
+def test_what_vanishes_while_it_is_given_is_missed_only_where_it_is_needed(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRONG_AFTER", f"(folder / {FIRST!r}).unlink(); sys.exit(24)")
+    with pytest.raises(Refusal, match=f"gave 1 files of Small-Model that are not what its record says: {FIRST}"):
+        run(ask())
+    # The sign of life of a node that has just published its folder.
+    monkeypatch.setenv("WRONG_AFTER", "sys.exit(24)")
+    assert run(ask())["bytes"] > 0

@@ -17,6 +17,9 @@ from .model import Refusal
 SILENCE = 60  # seconds without a byte after which the giver counts as gone
 NO_ANSWER = 15  # seconds for the first answer
 UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
+# Its status when something went away between the list and the transfer, such as the sign of life of a node that has
+# just published its folder. Whoever needs what went away misses it when he checks.
+VANISHED = 24
 # What its daemon says (3.2 and 3.5) when the folder of a module is not there, with and without "use chroot".
 FOLDER_GONE = ("@ERROR: chroot failed", "@ERROR: chdir failed")
 # What the giver has: a finished folder, or one that is still coming, of which it gives what it has checked.
@@ -74,6 +77,6 @@ def receive(
         words = " ".join(said.read().decode(errors="replace").split())
     if words.startswith(FOLDER_GONE):
         raise NotThere(f"{giver.name} has {what} no more (rsync: {words[:300]}). Run this again")
-    if ran.returncode:
+    if ran.returncode not in (0, VANISHED):
         remedy = f". Nodes of a site must reach each other at {giver.where}" if ran.returncode in UNREACHED else ""
         raise Refusal(f"{giver.name} did not give {what} (rsync, status {ran.returncode}: {words[:300]}){remedy}")
