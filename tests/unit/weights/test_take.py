@@ -330,3 +330,26 @@ def test_what_vanishes_while_it_is_given_is_missed_only_where_it_is_needed(
     # The sign of life of a node that has just published its folder.
     monkeypatch.setenv("WRONG_AFTER", "sys.exit(24)")
     assert run(ask())["bytes"] > 0
+
+
+def test_others_may_read_what_was_continued(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # rsync leaves a file it was killed over as it made it: its own.
+    monkeypatch.setenv("WRONG_AFTER", f"(folder / {FIRST!r}).chmod(0o600)")
+    run(ask())
+    assert (tmp_path / "node" / "Small-Model" / FIRST).stat().st_mode & 0o777 == 0o644
+
+
+def test_an_empty_folder_under_the_name_does_not_hide_what_comes(
+    ask: Ask, given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ask(relays=True)
+    given.rename(relaying(given) / "x")
+    staging = given.with_name(given.name + ".partial")
+    for path in (staging / "x").iterdir():
+        if path.name != ".gaudi-serving":
+            path.rename(staging / path.name)
+    given.mkdir()
+    # Before the giver began there was only the empty folder.
+    hidden = staging.rename(staging.with_name("hidden"))
+    monkeypatch.setattr(take.time, "sleep", lambda _seconds: None if staging.exists() else hidden.rename(staging))
+    assert run(request)["received"] > 0
