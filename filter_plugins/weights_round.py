@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 # Types of file systems that nodes share, as the kernel names them.
@@ -124,11 +125,7 @@ def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str,
     return {
         "turn": turn,
         "fetch": fetchers(nodes),
-        "take": {
-            taker: {"giver": giver, "head": chain[0]}
-            for chain in made
-            for giver, taker in zip(chain, chain[1:], strict=False)
-        },
+        "take": {taker: {"giver": giver, "head": chain[0]} for chain in made for giver, taker in pairwise(chain)},
         "give": [giver for chain in made for giver in chain[:-1]],
         "takers": takers(nodes),
     }

@@ -63,8 +63,8 @@ options:
     default: ""
   wait:
     description:
-      - Wait up to so many seconds for something newer than O(seen). Progress within a phase is not; it is shown as it is
-        when the wait is over.
+      - Wait up to so many seconds for something newer than O(seen). Progress within a phase is not; it is shown as it
+        is when the wait is over.
     type: int
     default: 0
 attributes:
@@ -261,7 +261,7 @@ def cancel(module: AnsibleModule) -> bool:
 
 
 def stands_for(job: dict[str, Any]) -> str:
-    """Stand for how a job stands, without its figures: they change twice a second, and each answer costs a connection."""
+    """Stand for how a job stands, without its figures: they change twice a second, and an answer costs a connection."""
     stand = [job["standing"], job["state"], job["progress"].get("phase")]
     return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -140,7 +140,7 @@ def describe(instance: str, properties: dict[str, str], state: dict[str, Any]) -
 
 
 def digest(instances: list[dict[str, Any]]) -> str:
-    """Stand for a list of descriptions, without the figures of a warm-up: each answer costs more than they are worth."""
+    """Stand for a list of descriptions, without the figures of a warm-up: an answer costs more than they are worth."""
     stand = [{**found, "state": found["state"].get("phase")} for found in instances]
     return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -120,11 +120,12 @@ def _record(module: AnsibleModule) -> dict[str, Any]:
         return {}
     record = Path(module.params["folder"], module.params["record"])
     try:
-        return {"manifest": json.loads(record.read_text(encoding="utf-8"))}
+        manifest = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         module.fail_json(
             msg=f"{record} cannot be read ({error}); playbooks/verify_weights.yml says what is wrong with it."
         )
+    return {"manifest": manifest}
 
 
 def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:

@@ -10,12 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_weights import fetch, manifest, take
+from gaudi_weights import fetch, manifest, record, take
 from gaudi_weights.model import Refusal, Stop
 from gaudi_weights.progress import Progress
 
@@ -187,10 +188,10 @@ def test_an_unmounted_file_system_is_not_written_to(ask: Ask, tmp_path: Path) ->
 
 
 def test_a_record_cannot_name_files_outside_the_folder(ask: Ask, given: Path) -> None:
-    record = json.loads((given / ".gaudi-serving/manifest.json").read_text())
-    record["files"][0]["name"] = "../outside"
+    content = json.loads((given / ".gaudi-serving/manifest.json").read_text())
+    content["files"][0]["name"] = "../outside"
     with pytest.raises(Refusal, match="leaves the folder"):
-        take.load(ask(manifest=record))
+        take.load(ask(manifest=content))
 
 
 def test_as_a_program_it_needs_nothing_but_the_standard_library(ask: Ask, tmp_path: Path) -> None:
@@ -244,24 +245,20 @@ def test_what_a_giver_does_not_have_yet_is_waited_for(
             shutil.rmtree(staging)
             hidden.rename(given)
 
-    record = json.loads((hidden / ".gaudi-serving/manifest.json").read_text())
-    monkeypatch.setattr(take.time, "sleep", a_file_comes)
+    content = json.loads((hidden / ".gaudi-serving/manifest.json").read_text())
+    monkeypatch.setattr(time, "sleep", a_file_comes)
     monkeypatch.setenv("GIVEN", str(given))
     given.mkdir()
     (given / ".gaudi-serving").mkdir()
-    (given / ".gaudi-serving/manifest.json").write_text(json.dumps(record))
+    (given / ".gaudi-serving/manifest.json").write_text(json.dumps(content))
     request = ask(relays=True)
     shutil.rmtree(given)
     result = run(request)
     assert result["received"] == result["bytes"] > 0
-    assert manifest.load(target) == record_of(record)
+    assert manifest.load(target) == record.parse(json.dumps(content))
     # It gave on what it had while it waited for more.
     assert pauses[-1] > pauses[0] == 0
     assert sorted(path.name for path in (target / ".gaudi-serving").iterdir()) == ["manifest.json"]
-
-
-def record_of(content: dict[str, Any]) -> Any:
-    return manifest.record.parse(json.dumps(content))
 
 
 def test_a_folder_published_in_between_is_found(ask: Ask, given: Path) -> None:
@@ -274,7 +271,7 @@ def test_a_giver_that_gave_up_is_quoted_and_so_is_the_next(
     ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staging = relaying(given)
-    monkeypatch.setattr(take.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     (staging / ".gaudi-serving/relay.json").write_text('{"beat": 0, "gave_up": "the disk is full"}')
     with pytest.raises(Refusal, match=r"^gaudi-01 cannot pass on Small-Model: the disk is full$"):
         run(ask(relays=True))
@@ -297,8 +294,8 @@ def test_a_giver_without_a_sign_of_life_is_not_waited_for(
         if (beat := next(beats, None)) is not None:
             (staging / ".gaudi-serving/relay.json").write_text(json.dumps({"beat": beat, "gave_up": ""}))
 
-    monkeypatch.setattr(take.time, "sleep", wait)
-    monkeypatch.setattr(take.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", wait)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     with pytest.raises(Refusal, match="gaudi-01 was to pass on Small-Model and has shown no sign of life for 60 s"):
         run(ask(relays=True))
     # Its four beats were signs of life, though nothing came.
@@ -310,7 +307,8 @@ def test_nothing_unchecked_is_passed_on(ask: Ask, tmp_path: Path, monkeypatch: p
     staging.mkdir(parents=True)
     # Of an interrupted run: its bytes are used, but not given on before they are checked.
     (staging / FIRST).write_bytes(b"x")
-    monkeypatch.setenv("WRONG", f"assert not (folder.parents[1] / {FIRST!r}).exists() and (folder / {FIRST!r}).exists()")
+    there = f"[(where / {FIRST!r}).exists() for where in (folder.parents[1], folder)]"
+    monkeypatch.setenv("WRONG", f"assert {there} == [False, True]")
     assert run(ask())["bytes"] > 0
 
 
@@ -351,5 +349,5 @@ def test_an_empty_folder_under_the_name_does_not_hide_what_comes(
     given.mkdir()
     # Before the giver began there was only the empty folder.
     hidden = staging.rename(staging.with_name("hidden"))
-    monkeypatch.setattr(take.time, "sleep", lambda _seconds: None if staging.exists() else hidden.rename(staging))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None if staging.exists() else hidden.rename(staging))
     assert run(request)["received"] > 0

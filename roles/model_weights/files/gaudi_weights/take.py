@@ -70,9 +70,7 @@ class Take:
         self.wish, self.offer, self.progress = wish, offer, progress
         self.staging, self.incoming = wish.staging, wish.staging / record.INCOMING
         self.arrived = manifest.Arrived(self.staging)
-        self.missing = {
-            file.name: file for file in offer.made.files if not self.arrived.has(file.name, file.sha256)
-        }
+        self.missing = {file.name: file for file in offer.made.files if not self.arrived.has(file.name, file.sha256)}
         self.checks: dict[str, Future[bool]] = {}
         self.modules = [rsync.ARRIVING, rsync.WHOLE] if offer.relays else [rsync.WHOLE]
         self.seen = (0, "")  # files that came, and what the giver said last
@@ -144,9 +142,7 @@ class Take:
             options.append("--ignore-missing-args")
             names.append(record.RELAY)
         try:
-            rsync.receive(
-                self.offer.giver, self.incoming, self.wish.target.name, options, self.modules[0], names, come
-            )
+            rsync.receive(self.offer.giver, self.incoming, self.wish.target.name, options, self.modules[0], names, come)
         except rsync.NotThere as gone:
             if not self.offer.relays:
                 raise Refusal(str(gone)) from gone
