@@ -454,7 +454,8 @@ def read_weights(path: str) -> Weights | None:
             headers[shard.name] = (stream.read(length), shard.stat().st_size)
     index = directory / INDEX
     text = index.read_text(encoding="utf-8") if index.is_file() else None
-    return weights_from(headers, text, converted=(directory / CONVERTED).is_file())
+    record = directory / CONVERTED
+    return weights_from(headers, text, record.read_text(encoding="utf-8") if record.is_file() else None)
 
 
 def read_reservations(path: str) -> str:

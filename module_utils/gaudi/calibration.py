@@ -26,6 +26,8 @@ SERVING_ONLY = re.compile(
     r".*_BUCKET_(MIN|STEP|MAX|LIMIT)|PT_HPU_RECIPE_CACHE_CONFIG|VLLM_GPU_MEMORY_UTILIZATION|VLLM_GRAPH_.*|"
     r"VLLM_PROFILER_ENABLED|VLLM_PROFILE_FILE|INC_.*|QUANT_CONFIG|VLLM_EXPONENTIAL_BUCKETING|VLLM_SKIP_WARMUP"
 )
+# The server's configuration that calibrate_model.sh writes, by what it calls the card.
+SCRIPTS_FILE = re.compile(r"/maxabs_quant_(?P<device>g[23])\.json$")
 # What run_inc_calib.sh sets: one prompt of 1024 tokens at a time.
 MEASURING = {
     "PT_HPU_LAZY_MODE": "1",
@@ -82,8 +84,8 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         raise Refusal("Only weights on the node can be measured; fetch the model first (playbooks/fetch_weights.yml).")
     if requires["measurements"] is not None:
         run = _hooks(plan, options, weights)
-    elif requires["files"] and str(plan["environment"].get("QUANT_CONFIG", "")).endswith("/maxabs_quant_g2.json"):
-        run = _script(plan, options, weights)
+    elif requires["files"] and (named := SCRIPTS_FILE.search(str(plan["environment"].get("QUANT_CONFIG", "")))):
+        run = _script(plan, options, weights, named["device"])
     else:
         raise Refusal(
             f"{plan['served_model_name']} is served without measurements by release {plan['release']}. "
@@ -180,8 +182,11 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
     }  # fmt: skip
 
 
-def _script(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str, Any]:
-    """calibrate_model.sh: writes OUT/<name of the weights, lower case>, where the plan looks for it."""
+def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str) -> dict[str, Any]:
+    """calibrate_model.sh: writes OUT/<name of the weights, lower case>, where the plan looks for it.
+
+    device: g2 or g3, as the script calls the card it finds.
+    """
     node = str(plan["requires"]["files"][0]).rpartition("/")[0]
     (container,) = [m["target"] for m in plan["container"]["mounts"] if m["source"] == node]
     above, _, name = container.rpartition("/")
@@ -205,7 +210,7 @@ def _script(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str
         command += ["-u"]
     return {
         "tool": "calibrate_model.sh",
-        "place": Place(node, container, "g2/inc_output"),
+        "place": Place(node, container, f"{device}/inc_output"),
         "files": {},
         "written": [str(plan["requires"]["files"][0]).rpartition("/")[2]],
         # It writes beside itself; what it leaves there goes with the container.

@@ -91,7 +91,7 @@ def plan(
     chosen, all_cards = _place(wanted, release, model, node, label, draft)
     check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")
-    dtype, quantization = _dtype(wanted, release, model)
+    dtype, quantization = _dtype(wanted, release, model, card_type)
     wanted = _with_recipe_cache(wanted, release)
     wish = Wish(
         request=wanted,
@@ -391,8 +391,14 @@ def _list(modules: Sequence[int]) -> str:
     return ",".join(str(module_id) for module_id in modules)
 
 
-def _dtype(request: Request, release: ReleaseEntry, model: ModelFacts) -> tuple[str, str | None]:
-    """The data type and the quantisation file. A given file means FP8, as in the scripts of 1.22."""
+def _dtype(
+    request: Request, release: ReleaseEntry, model: ModelFacts, card_type: CardType | None
+) -> tuple[str, str | None]:
+    """The data type and the quantisation file. A given file means FP8, as in the scripts of 1.22.
+
+    The vendor's start scripts ask for the file of Gaudi2 on every card; calibrate_model.sh names what it writes after
+    the card (g2, g3), so that they would not find what was measured on Gaudi3.
+    """
     if request.quantization_config is not None:
         if request.dtype not in (None, "fp8", "bfloat16"):
             raise Refusal(f"quantization_config means FP8, but dtype is {request.dtype}. Leave one of the two out.")
@@ -403,7 +409,8 @@ def _dtype(request: Request, release: ReleaseEntry, model: ModelFacts) -> tuple[
     template = release.constants.get("quantization_config")
     if not template:
         raise Refusal(f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16 or another release.")
-    return "fp8", str(template).format(name=model.name.lower(), fork=release.fork_directory)
+    device = "g3" if card_type is not None and card_type.generation == "gaudi3" else "g2"
+    return "fp8", str(template).format(name=model.name.lower(), fork=release.fork_directory, device=device)
 
 
 def _dtype_of_weights(model: ModelFacts) -> str | None:

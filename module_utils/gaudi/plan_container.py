@@ -165,6 +165,11 @@ def _measurements(setting: Setting) -> dict[str, object] | None:
             f"The measurement files of {setting.entry.name} are for {made_for} cards, the instance has "
             f"{setting.cards}. Measure anew, or use {made_for} cards."
         )
+    if setting.weights is not None and not setting.weights.fits_published:
+        raise Refusal(
+            f"{setting.weights_path} was converted by another factor than 240/448 (its record says so), which the "
+            f"measurement files of {setting.entry.name} were not made for. Convert it without --exact-half."
+        )
     # A JSON file, an npz file and a list of modules for each rank.
     return {"path": setting.measurements, "files": 3 * setting.cards}
 

@@ -222,7 +222,14 @@ def scale_once(draft: Draft, weights: Weights | None, card_type: CardType | None
     On Gaudi2 the server scales FP8 weights unless it is told not to (config.py of vllm-fork 17a7946f).
     """
     variable = "VLLM_HPU_CONVERT_TO_FP8UZ"
-    if weights is None or not weights.converted or card_type is None or card_type.fp8_max != 240:
+    if weights is None or card_type is None or card_type.fp8_max != 240:
+        return
+    if not weights.converted:
+        if any(kind.startswith("F8") for kind in weights.parameters) and not surface.reads(variable):
+            draft.warn(
+                f"The weights are FP8 and not converted for {card_type.name}, and this release is not known to scale "
+                f"them while it loads: answers may be wrong. Convert them with the role fp8_weights."
+            )
         return
     if surface.reads(variable):
         once = given("converted-weights", ".gaudi-serving/fp8.json beside the weights")

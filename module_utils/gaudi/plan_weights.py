@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .checks import Refusal
@@ -11,6 +11,7 @@ from .checks import Refusal
 INDEX = "model.safetensors.index.json"
 # The record of the role fp8_weights, written last: where it is, the conversion is whole.
 CONVERTED = ".gaudi-serving/fp8.json"
+CONVERTERS = ("fp8_convert", "fp8_dynamic")
 # A safetensors file begins with the header's length, a 64-bit little-endian number.
 PREFIX_BYTES = 8
 # The format's own limit on a header.
@@ -28,8 +29,10 @@ class Weights:
     parameters: Mapping[str, int] = field(default_factory=dict)
     files: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()
-    # Whether fp8_convert left its record beside them.
+    # Whether fp8_convert or fp8_dynamic left its record beside them, and whether what it did to the scales is what
+    # published measurement files were made with.
     converted: bool = False
+    fits_published: bool = True
 
 
 def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
@@ -40,10 +43,33 @@ def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
     return length
 
 
-def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None, *, converted: bool = False) -> Weights:
-    """Add up headers: file name -> (header, size of the file). ``index`` is the text of the index file.
+def fits_published(record: str, shards: Iterable[str]) -> bool:
+    """Read the record of a conversion: whether its scales are those of published measurement files.
 
-    Raises :class:`Refusal` with the file's name for a header that cannot be read.
+    Raises :class:`Refusal` for a record that is not one, is of other files, or says that they were found wrong.
+    """
+    again = "Remove the folder and convert the weights again (role fp8_weights)."
+    try:
+        said = json.loads(record)
+        made, tool, wrong = {*said["shards"]}, said["tool"], said.get("wrong")
+        fits = bool(said.get("usable_with_published_measurements", True))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Refusal(f"{CONVERTED} cannot be read ({type(error).__name__}). {again}") from error
+    # A file that is missing is spoken of elsewhere.
+    foreign = sorted({*shards} - made)
+    if foreign or tool not in CONVERTERS:
+        what = f"it does not name {foreign[0]}" if foreign else f"made by {tool!r}"
+        raise Refusal(f"{CONVERTED} is not the record of the weights beside it ({what}). {again}")
+    if wrong:
+        raise Refusal(f"{CONVERTED} says that a check found the converted weights wrong. {again}")
+    return fits
+
+
+def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None, record: str | None = None) -> Weights:
+    """Add up headers: file name -> (header, size of the file).
+
+    ``index`` is the text of the index file, ``record`` that of the conversion's record. Raises :class:`Refusal` with
+    the file's name for one that cannot be read.
     """
     total = 0
     parameters: dict[str, int] = {}
@@ -67,4 +93,11 @@ def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None, *,
             raise Refusal(f"{INDEX} cannot be read ({type(error).__name__}). Fetch it again.") from error
         missing = tuple(sorted(named - set(headers)))
     # Shards that are missing would make the sum a guess.
-    return Weights(total if headers and not missing else None, parameters, frozenset(headers), missing, converted)
+    return Weights(
+        bytes=total if headers and not missing else None,
+        parameters=parameters,
+        files=frozenset(headers),
+        missing=missing,
+        converted=record is not None,
+        fits_published=record is None or fits_published(record, headers),
+    )

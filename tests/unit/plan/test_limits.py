@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi import calibration
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.plan_weights import Weights
 
@@ -263,6 +264,35 @@ def test_converted_weights_are_not_scaled_twice(release: str) -> None:
 def test_a_release_that_scales_nothing_is_told_nothing() -> None:
     done = Weights(bytes=600 * GIB, parameters={"F8_E4M3": 600 * GIB}, converted=True)
     assert "VLLM_HPU_CONVERT_TO_FP8UZ" not in plan("deepseek-r1", model="deepseek-r1-0528", files=done)["environment"]
+
+
+def test_a_release_that_may_not_scale_is_spoken_of() -> None:
+    raw = Weights(bytes=GIB, parameters={"F8_E4M3": GIB, "BF16": 100})
+    assert warned(plan("1.21", weights="/m/x", files=raw), "not known to scale")
+    assert not warned(plan("1.22", weights="/m/x", files=raw), "not known to scale")
+    assert not warned(plan("1.21", weights="/m/x", files=Weights(parameters={"BF16": 100})), "not known to scale")
+
+
+def test_measurements_that_were_made_for_another_factor_are_refused() -> None:
+    half = Weights(bytes=600 * GIB, parameters={"F8_E4M3": 600 * GIB}, converted=True, fits_published=False)
+    sentence("another factor than 240/448", "--exact-half", release="deepseek-r1", model="deepseek-r1-0528", files=half)
+    # Without measurement files it does not matter.
+    small = Weights(bytes=GIB, parameters={"F8_E4M3": GIB}, converted=True, fits_published=False)
+    assert "refused" not in plan("1.22", weights="/m/x", files=small)
+
+
+def test_what_was_measured_on_gaudi3_is_looked_for_under_its_name() -> None:
+    gaudi2 = vendor.topology("oam8")
+    gaudi3 = json.loads(json.dumps(gaudi2).replace("HL-225", "HL-325L"))
+    for release in ("1.21", "1.22", "1.22-2025.11"):
+        for topology, name in ((gaudi2, "g2"), (gaudi3, "g3")):
+            wish = [{"weights": "/m/x", "dtype": "fp8"}]
+            (answer,) = plan_all(wish, vendor.catalogue(release), topology, weights_root="/w")
+            assert answer["environment"]["QUANT_CONFIG"].endswith(f"/maxabs_quant_{name}.json"), answer
+            options = calibration.Options(512, "", "/opt/vllm-hpu-extension/calibration")
+            measured = calibration.describe({**answer, "instance": "x"}, options)
+            assert measured["written"] == [f"maxabs_quant_{name}.json"]
+            assert measured["expected"][0].startswith(f"{name}/inc_output_hooks_maxabs_0_")
 
 
 def test_published_fp8_is_refused_on_gaudi2_and_served_on_gaudi3() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import struct
 import time
 from pathlib import Path
@@ -293,13 +294,33 @@ def test_weights_are_measured_not_guessed(tmp_path: Path) -> None:
     index = {"weight_map": {"a": "model-1.safetensors", "z": "model-9.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     (tmp_path / ".gaudi-serving").mkdir()
-    (tmp_path / ".gaudi-serving" / "fp8.json").write_text("{}", encoding="utf-8")
+    shards: dict[str, Any] = {f"model-{number}.safetensors": {} for number in (1, 2, 9)}
+    record = {"tool": "fp8_convert", "shards": shards}
+    (tmp_path / ".gaudi-serving" / "fp8.json").write_text(json.dumps(record), encoding="utf-8")
     read = serving_plan.read_weights(str(tmp_path))
     assert read is not None
     assert read.missing == ("model-9.safetensors",)
     # With a shard missing the sum would be a guess.
     assert read.bytes is None
     assert read.converted
+    assert read.fits_published
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ("", "fp8.json cannot be read (JSONDecodeError)"),
+        ("{}", "fp8.json cannot be read (KeyError)"),
+        ("[]", "fp8.json cannot be read (TypeError)"),
+        ('{"tool": "fp8_convert", "shards": {}}', "is not the record of the weights beside it (it does not name m.saf"),
+        ('{"tool": "me", "shards": {"m.safetensors": {}}}', "is not the record of the weights beside it (made by 'me')"),
+        ('{"tool": "fp8_convert", "shards": {"m.safetensors": {}}, "wrong": ["m"]}', "found the converted weights wrong"),
+    ],
+)
+def test_a_record_that_proves_nothing_is_no_proof(record: str, says: str) -> None:
+    header = b'{"a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}}'
+    with pytest.raises(Refusal, match=re.escape(says)):
+        weights_from({"m.safetensors": (header, 80)}, None, record)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\xff" * 8, struct.pack("<Q", 5), struct.pack("<Q", 2) + b"{"])
