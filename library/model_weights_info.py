@@ -103,6 +103,11 @@ storage:
   returned: always
   type: dict
   sample: {fstype: nfs4, source: "filer:/models"}
+giving:
+  description: Whether the node gives a folder to others, or a run that was cut off left that behind.
+  returned: always
+  type: bool
+  sample: false
 rsync:
   description: Whether the node has rsync, which gives and takes folders.
   returned: always
@@ -128,6 +133,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
+# There while the role weights_supply has the node give a folder.
+GIVING = Path("/run/gaudi-serving-give")
+
+
 def main() -> None:
     """Look, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -136,7 +145,14 @@ def main() -> None:
     fstype, source = weights_folders.mounted(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), str(root))
     storage = {"fstype": fstype, "source": source}
     rsync = module.get_bin_path("rsync") is not None
-    module.exit_json(changed=False, folders=folders, storage=storage, rsync=rsync, table=weights.table(folders))
+    module.exit_json(
+        changed=False,
+        folders=folders,
+        storage=storage,
+        giving=GIVING.exists(),
+        rsync=rsync,
+        table=weights.table(folders),
+    )
 
 
 if __name__ == "__main__":

@@ -25,6 +25,15 @@ options:
     description: The file in it that says what it holds.
     type: str
     default: .gaudi-serving/manifest.json
+  port:
+    description: The port it is served on. One that somebody else has is refused. Needed with O(state=present).
+    type: int
+  unused_for:
+    description:
+      - With O(state=absent) leaves alone what somebody takes at the moment, or took so many seconds ago; 0 ends it at
+        once.
+    type: int
+    default: 0
   forget:
     description: A file that is removed first, such as what an earlier attempt left there for takers.
     type: path
@@ -80,10 +89,13 @@ manifest:
   sample: {"source": "huggingface", "repository": "Qwen/Qwen3-8B", "files": []}
 """
 
+import errno
 import json
 import os
 import secrets
 import shutil
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +105,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "folder": {"type": "path"},
     "record": {"type": "str", "default": ".gaudi-serving/manifest.json"},
+    "port": {"type": "int"},
+    "unused_for": {"type": "int", "default": 0},
     "forget": {"type": "path"},
     "configuration": {"type": "str"},
     "unit": {"type": "str"},
@@ -102,10 +116,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 TOKEN_BYTES = 30
 
 
-def _systemctl(module: AnsibleModule, *arguments: str) -> None:
+def _systemctl(module: AnsibleModule, *arguments: str) -> str:
     rc, out, err = module.run_command(["systemctl", *arguments])
     if rc:
         module.fail_json(msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {(err or out).strip()}")
+    return str(out)
 
 
 def _write(path: Path, text: str, mode: int) -> None:
@@ -132,6 +147,9 @@ def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
     said = _record(module)
     if module.check_mode:
         return said
+    if unit.exists():
+        _systemctl(module, "stop", unit.name)
+    _refuse_taken(module, module.params["port"])
     token = secrets.token_urlsafe(TOKEN_BYTES)
     directory.mkdir(mode=0o700, exist_ok=True)
     unit.parent.mkdir(parents=True, exist_ok=True)
@@ -145,8 +163,37 @@ def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
     return {**said, "token": token}
 
 
+def _refuse_taken(module: AnsibleModule, port: int) -> None:
+    """Nobody sees a daemon that ends because its port is taken: it has begun by then."""
+    with socket.socket() as probe:
+        # As the daemon does: a connection of the last run that is on its way out is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            module.fail_json(
+                msg=f"Port {port} is taken by another process, so this node gives no weights to others. ss -ltnp names "
+                "it: stop it, or set weights_supply_port to a free port."
+            )
+
+
+def _used(module: AnsibleModule, directory: Path, unit: Path) -> bool:
+    """Whether somebody takes at the moment, or took a short while ago."""
+    shown = _systemctl(module, "show", "--property=TasksCurrent", "--value", unit.name).strip()
+    # The daemon itself is one, each taker another.
+    if shown.isdigit() and int(shown) > 1:
+        return True
+    times = [path.stat().st_mtime for path in (directory / "log", directory / "secrets") if path.exists()]
+    return bool(time.time() - max(times, default=0.0) < module.params["unused_for"])
+
+
 def _give_no_more(module: AnsibleModule, directory: Path, unit: Path) -> bool:
     there = unit.exists() or directory.exists()
+    if there and module.params["unused_for"] and _used(module, directory, unit):
+        return False
     if there and not module.check_mode:
         if unit.exists():
             # First: while the unit's file is there, a run that was interrupted can be made up for.
@@ -162,7 +209,7 @@ def main() -> None:
     """Give, or give no more."""
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
-        required_if=[("state", "present", ["configuration", "unit"])],
+        required_if=[("state", "present", ["configuration", "unit", "port"])],
         supports_check_mode=True,
     )
     directory, unit = Path(module.params["directory"]), Path(module.params["unit_path"])

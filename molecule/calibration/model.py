@@ -16,7 +16,8 @@ def main() -> None:
     (MODEL / "config.json").write_text('{"model_type": "qwen3_moe"}\n', encoding="utf-8")
     header = json.dumps({"a.weight": {"dtype": "F8_E4M3", "shape": [8, 8], "data_offsets": [0, 64]}}).encode()
     (MODEL / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
-    (MODEL / ".gaudi-serving" / "fp8.json").write_text('{"tool": "fp8_convert", "factor": "240/448", "shards": {"model.safetensors": {}}}\n', encoding="utf-8")
+    record = {"tool": "fp8_convert", "factor": "240/448", "shards": {"model.safetensors": {}}}
+    (MODEL / ".gaudi-serving" / "fp8.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
     DATASET.mkdir(parents=True, exist_ok=True)
     (DATASET / "data.parquet").write_bytes(b"simulated")
 

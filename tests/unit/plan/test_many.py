@@ -313,8 +313,14 @@ def test_weights_are_measured_not_guessed(tmp_path: Path) -> None:
         ("{}", "fp8.json cannot be read (KeyError)"),
         ("[]", "fp8.json cannot be read (TypeError)"),
         ('{"tool": "fp8_convert", "shards": {}}', "is not the record of the weights beside it (it does not name m.saf"),
-        ('{"tool": "me", "shards": {"m.safetensors": {}}}', "is not the record of the weights beside it (made by 'me')"),
-        ('{"tool": "fp8_convert", "shards": {"m.safetensors": {}}, "wrong": ["m"]}', "found the converted weights wrong"),
+        (
+            '{"tool": "me", "shards": {"m.safetensors": {}}}',
+            "is not the record of the weights beside it (made by 'me')",
+        ),
+        (
+            '{"tool": "fp8_convert", "shards": {"m.safetensors": {}}, "wrong": ["m"]}',
+            "found the converted weights wrong",
+        ),
     ],
 )
 def test_a_record_that_proves_nothing_is_no_proof(record: str, says: str) -> None:

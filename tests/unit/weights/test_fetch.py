@@ -315,7 +315,7 @@ def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: Progress, stop:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"revision": "0" * 40}, r"has no revision 0{40}: pin one that exists in catalog/models"),
+        ({"revision": "0" * 40}, r"has no revision 0{40}: pin one that exists, in catalog/models or as revision"),
         ({"repository": "maker/Nothing"}, "does not exist or is private, and no token was sent"),
         ({"endpoint": "http://127.0.0.1:1"}, "cannot be reached"),
     ],

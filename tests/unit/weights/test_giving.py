@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +22,29 @@ class Node:
         self.folder, self.directory, self.unit = root / "Model", root / "run/give", root / "run/systemd/give.service"
         self.asked: list[list[str]] = []
         self.fails = ""
+        self.tasks = 1
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            self.port = int(probe.getsockname()[1])
         (self.folder / ".gaudi-serving").mkdir(parents=True)
         (root / "run").mkdir()
         (self.folder / ".gaudi-serving/manifest.json").write_text('{"files": []}')
 
     def run(self, **more: Any) -> dict[str, Any]:
         places = {"directory": str(self.directory), "unit_path": str(self.unit)}
-        wish = {"folder": str(self.folder), "configuration": "read only = yes\n", "unit": "[Service]\n"}
+        wish = {
+            "folder": str(self.folder),
+            "configuration": "read only = yes\n",
+            "unit": "[Service]\n",
+            "port": self.port,
+        }
         return run_main("weights_giving", {**places, **(more if more.get("state") == "absent" else {**wish, **more})})
 
     def systemctl(self, command: list[str]) -> tuple[int, str, str]:
         self.asked.append(command[1:])
-        return (1, "", "It is broken.\n") if command[1] == self.fails else (0, "", "")
+        if command[1] == self.fails:
+            return 1, "", "It is broken.\n"
+        return 0, f"{self.tasks}\n" if command[1] == "show" else "", ""
 
 
 @pytest.fixture
@@ -48,7 +62,8 @@ def test_it_is_served_with_a_token_of_its_own_each_time(node: Node) -> None:
     assert first["token"] != second["token"]
     assert (node.directory / "secrets").read_text() == f"taker:{second['token']}\n"
     assert (node.directory / "rsyncd.conf").read_text() == "read only = yes\n"
-    assert node.asked == [["daemon-reload"], ["restart", "give.service"]] * 2
+    begun = [["daemon-reload"], ["restart", "give.service"]]
+    assert node.asked == [*begun, ["stop", "give.service"], *begun]
 
 
 def test_nobody_else_can_read_the_token(node: Node) -> None:
@@ -105,3 +120,35 @@ def test_check_mode_does_nothing(node: Node) -> None:
     assert node.directory.exists()
     assert node.asked == []
     assert json.loads((node.folder / ".gaudi-serving/manifest.json").read_text()) == {"files": []}
+
+
+def test_a_port_that_somebody_has_is_refused_before_anything_is_written(node: Node) -> None:
+    with socket.socket() as other:
+        other.bind(("", node.port))
+        other.listen()
+        said = node.run()
+    assert said["msg"].startswith(f"Port {node.port} is taken by another process, so this node gives no weights")
+    assert not node.directory.exists()
+    assert node.asked == []
+
+
+def test_what_a_run_left_that_was_cut_off_is_ended_when_nobody_takes_it(node: Node) -> None:
+    node.run()
+    node.asked.clear()
+    # It has just begun.
+    assert node.run(state="absent", unused_for=300)["changed"] is False
+    assert node.directory.exists()
+    long_ago = time.time() - 301
+    for path in node.directory.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    # Somebody is at it, with a large file.
+    node.tasks = 2
+    assert node.run(state="absent", unused_for=300)["changed"] is False
+    node.tasks = 1
+    # Somebody was there a moment ago.
+    (node.directory / "log").write_text("connect from ...")
+    assert node.run(state="absent", unused_for=300)["changed"] is False
+    os.utime(node.directory / "log", (long_ago, long_ago))
+    assert node.run(state="absent", unused_for=300)["changed"] is True
+    assert not node.directory.exists()
+    assert not node.unit.exists()

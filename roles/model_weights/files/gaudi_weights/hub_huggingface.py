@@ -40,11 +40,14 @@ class HuggingFace(Hub):
             ) from error
         except errors.RevisionNotFoundError as error:
             raise SourceFailure(
-                f"{where} has no revision {source.revision}: pin one that exists in catalog/models"
+                f"{where} has no revision {source.revision}: pin one that exists, in catalog/models or as revision"
             ) from error
         except errors.RepositoryNotFoundError as error:
             token = "and a token was sent, which may be the wrong one" if self.token else "and no token was sent"
-            raise SourceFailure(f"{where} does not exist or is private, {token}") from error
+            raise SourceFailure(
+                f"{where} does not exist or is private, {token}: look at its name, or give this source a token that "
+                "may read it"
+            ) from error
         except errors.HfHubHTTPError as error:
             status = error.response.status_code
             if status in (401, 403):
