@@ -18,6 +18,12 @@ standard error), 2 wrong usage, 3 not converted yet (--check), 130 interrupted.
 
 from __future__ import annotations
 
+import signal
+
+# Until there is somebody to say so, Ctrl-C ends the program without a word.
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import array
 import contextlib
@@ -27,9 +33,9 @@ import hashlib
 import json
 import math
 import os
+import reprlib
 import selectors
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -61,6 +67,7 @@ DTYPE_BITS: dict[str, int] = {
 FP8 = "F8_E4M3"
 SCALE_DTYPES = ("F32", "BF16")
 
+DIMENSIONS = 64  # of a tensor; more is no weight
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library itself
 CHUNK = 64 * 1024  # bytes; source and result of one step stay in a core's second-level cache
 REPORT_EVERY = 256 * CHUNK
@@ -73,6 +80,8 @@ INPUT_SCALES = ("input_scale_inv", "input_scale")
 SKIPPED_FOLDERS = frozenset({".git", ".cache", ".huggingface", "__pycache__", STATE_FOLDER})
 SKIPPED_SUFFIXES = (".bin", ".pth", ".pt", ".ckpt", ".msgpack", ".h5", ".gguf", ".incomplete", ".lock")
 SKIPPED_NAMES = frozenset({".gitattributes", ".gitignore", ".gitmodules"})
+
+short = reprlib.repr  # of what a file says, which may be long
 
 MAGNITUDE = 0x7F
 NAN_CODE = 0x7F
@@ -214,21 +223,25 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 63 for n in value)
+
+
 def _tensor(name: str, entry: Any) -> Tensor:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise Refusal(f"tensor {name!r} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in DTYPE_BITS:
-        raise Refusal(f"tensor {name!r} has the dtype {dtype!r}, which this program does not know")
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise Refusal(f"tensor {name!r} has the shape {shape!r}; a list of sizes is needed")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int and n >= 0 for n in offsets):
-        raise Refusal(f"tensor {name!r} has the offsets {offsets!r}; two positions are needed")
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise Refusal(f"tensor {name!r} has the dtype {short(dtype)}, which this program does not know")
+    if not _sizes(shape) or len(shape) > DIMENSIONS:
+        raise Refusal(f"tensor {name!r} has the shape {short(shape)}; a list of sizes is needed")
+    if not _sizes(offsets) or len(offsets) != 2:
+        raise Refusal(f"tensor {name!r} has the offsets {short(offsets)}; two positions are needed")
     begin, end = offsets
     needed = math.prod(shape) * DTYPE_BITS[dtype] // 8
     if end - begin != needed:
         raise Refusal(
-            f"tensor {name!r} is said to take {end - begin} bytes, but {dtype} of shape {shape} takes {needed}"
+            f"tensor {name!r} is said to take {end - begin} bytes, but {dtype} of shape {shape} takes {short(needed)}"
         )
     return Tensor(name, dtype, tuple(shape), begin, end)
 
@@ -252,13 +265,17 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
         content = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise Refusal(f"the header is not UTF-8 (byte {error.start})") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal(f"the header is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise Refusal("the header is not a JSON object")
     metadata = content.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Refusal("the header's __metadata__ is not a mapping of texts")
+    try:
+        "".join((*content, *metadata, *metadata.values())).encode()
+    except UnicodeEncodeError as error:
+        raise Refusal(f"a name in the header is no text ({error.object[error.start : error.end]!a})") from error
     tensors = sorted((_tensor(n, e) for n, e in content.items()), key=lambda t: (t.begin, t.end))
     position = 0
     for tensor in tensors:
@@ -271,7 +288,7 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
     if data_start + position != file_size:
         raise Refusal(
             f"the header describes {data_start + position} bytes, the file has {file_size}: "
-            f"{'it is cut short' if data_start + position > file_size else 'something was appended'}"
+            f"{'it is cut short, fetch it again' if data_start + position > file_size else 'something was appended'}"
         )
     return Header(tuple(tensors), metadata, data_start)
 
@@ -399,7 +416,10 @@ def _exactly(stream: BinaryIO, buffer: memoryview, name: str) -> None:
     while filled < len(buffer):
         count = stream.readinto(buffer[filled:])  # type: ignore[attr-defined]
         if not count:
-            raise Refusal(f"the source changed while it was read: {name!r} ends too early")
+            raise Refusal(
+                f"the source changed while it was read: {name!r} ends too early in {getattr(stream, 'name', 'it')}; "
+                "fetch the model again and start over"
+            )
         filled += count
 
 
@@ -578,12 +598,14 @@ def write_json(path: Path, content: Any, durable: bool = True) -> None:
 
 
 def fits(value: Any, form: Any) -> bool:
-    """Whether a JSON value has a form: a type, [form of all elements], {str: form of all values} or {key: form}.
+    """Whether a JSON value has a form: a type, [form of all], (form of each), {str: form of all} or {key: form}.
 
     A key that ends in "?" may be absent; other keys than those of the form are not looked at.
     """
     if isinstance(form, list):
         return isinstance(value, list) and all(fits(element, form[0]) for element in value)
+    if isinstance(form, tuple):
+        return isinstance(value, list) and len(value) == len(form) and all(map(fits, value, form))
     if not isinstance(form, dict):
         return isinstance(value, form)
     if not isinstance(value, dict):
@@ -627,6 +649,7 @@ def shards_of(folder: Path) -> list[str]:
     if not index.exists():
         if not present:
             raise Refusal(f"{folder} holds no .safetensors file")
+        refuse_special(folder, present)
         return present
     named = sorted(set(read_index(folder)["weight_map"].values()))
     missing = [name for name in named if name not in present]
@@ -635,7 +658,15 @@ def shards_of(folder: Path) -> list[str]:
             f"{len(missing)} of {len(named)} shards named in {index} are not there, the first is {missing[0]!r}: "
             "fetch the model again, its download is not complete"
         )
+    refuse_special(folder, named)
     return named
+
+
+def refuse_special(folder: Path, names: list[str]) -> None:
+    """Opening a pipe would wait for ever."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise Refusal(f"{folder / name} is not a regular file; remove it, or fetch the model again")
 
 
 def carried_files(folder: Path, shards: list[str]) -> list[str]:
@@ -647,6 +678,7 @@ def carried_files(folder: Path, shards: list[str]) -> list[str]:
             if name in shards or name in SKIPPED_NAMES or name.endswith((".safetensors", *SKIPPED_SUFFIXES)):
                 continue
             names.append(str((Path(base) / name).relative_to(folder)))
+    refuse_special(folder, names)
     return names
 
 
@@ -809,7 +841,7 @@ WishT = TypeVar("WishT", bound=Wish)
 SUM = {"bytes": int, "crc32": str}
 DECIDED = {
     "request": dict,
-    "source": {str: [int]},
+    "source": {str: (int, int, int)},
     "actions": {str: {str: str}},
     "result_bytes": {str: int},
     "carried": [str],
@@ -970,9 +1002,14 @@ class Worker:
 
     def __init__(self, command: Sequence[str]) -> None:
         # Nothing is inheritable but what only_one holds for the workers.
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, close_fds=False
-        )
+        # It inherits that Ctrl-C is blocked: the terminal's is the parent's to handle, from its first moment on.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, close_fds=False
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if self.process.stdin is None or self.process.stdout is None:
             raise RuntimeError("a worker was started without pipes")
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
@@ -980,7 +1017,8 @@ class Worker:
 
     def give(self, task: dict[str, Any]) -> None:
         """Hand over a task."""
-        self.stdin.write(json.dumps(task).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # it ended, which messages says
+            self.stdin.write(json.dumps(task).encode() + b"\n")
 
     def messages(self) -> list[dict[str, Any]]:
         """What it said since the last call; called when its output is ready, raises Refusal when it ended.
@@ -1060,12 +1098,13 @@ def explain_os_error(error: OSError) -> str:
         return f"{where} is on a read-only file system; name a target that can be written"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"{where} may not be opened or written by this user ({error.strerror})"
+    if error.errno == errno.ENOENT:
+        return f"{where} is not there; put it back, or fetch the model again, then run the same command again"
     return f"{where}: {error.strerror or error}"
 
 
 def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Callable[[OSError], str]) -> int:
     """Take tasks as JSON lines, answer with progress and results; ends with the input, or the first task that fails."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
     for line in sys.stdin:
         task = json.loads(line)
         try:
@@ -1121,8 +1160,13 @@ def worker_main() -> int:
 
 def answer(message: dict[str, Any]) -> None:
     """One JSON line to the parent."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The parent was killed; what is still in the buffer must not fail once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def sample(source: Source, shard: str) -> list[str]:
@@ -1432,6 +1476,8 @@ def check_places(wish: Wish) -> None:
     source, target = wish.source.resolve(), wish.target.resolve()
     if source == target or source in target.parents or target in source.parents:
         raise Refusal(f"{wish.target} and {wish.source} are one inside the other; name a target beside the source")
+    if wish.target.is_symlink() and not wish.target.exists():
+        raise Refusal(f"{wish.target} is a link to {wish.target.readlink()}, which is not there; remove the link")
     ours = wish.staging / STATE_FOLDER / "journal.json"
     if wish.staging.exists() and not ours.exists() and any(e.name != STATE_FOLDER for e in wish.staging.iterdir()):
         raise Refusal(f"{wish.staging} exists and was not made by this program; remove it or name another target")
@@ -1461,28 +1507,33 @@ def only_one(wish: Wish, place: Path | None = None) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def untouched(wish: Wish) -> Iterator[None]:
+    """Leave no trace of an attempt that fails before anything was begun."""
+    try:
+        yield
+    except BaseException:
+        if wish.staging.exists() and not (wish.staging / STATE_FOLDER / "journal.json").exists():
+            shutil.rmtree(wish.staging)
+        raise
+
+
 def convert(wish: Wish) -> str:
     """Do what the wish says; returns the closing sentence."""
     check_places(wish)
     made = already_there(wish)
     if made:
         return look_after(wish, made)
-    fresh = not wish.staging.exists()
-    try:
-        with only_one(wish):
-            journal = open_journal(wish)
-            check_done(wish, journal)
-            compared = work(wish, journal)
-            carried = carry(wish, journal.source, wish.staging)
-            write_json(wish.staging / STATE_FOLDER / PROVENANCE, provenance(wish, journal, carried))
-            # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
-            wish.staging.rename(wish.target)
-            fsync_folder(wish.target.parent)
-            journal.remove_from(wish.target)
-    except Refusal:
-        if fresh and not (wish.staging / STATE_FOLDER / "journal.json").exists():
-            shutil.rmtree(wish.staging)  # nothing was begun: leave no trace of the attempt
-        raise
+    with only_one(wish), untouched(wish):
+        journal = open_journal(wish)
+        check_done(wish, journal)
+        compared = work(wish, journal)
+        carried = carry(wish, journal.source, wish.staging)
+        write_json(wish.staging / STATE_FOLDER / PROVENANCE, provenance(wish, journal, carried))
+        # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
+        wish.staging.rename(wish.target)
+        fsync_folder(wish.target.parent)
+        journal.remove_from(wish.target)
     size = sum(shard["bytes"] for shard in journal.done.values())
     return f"{wish.target}: {len(journal.done)} shards, {human(size)}, {compared} tensors compared with their source."
 
@@ -1594,8 +1645,10 @@ def carry_out(
     explain: Callable[[OSError], str],
 ) -> int:
     """Do what was asked, or only look whether it is done, and say how it ended; returns the exit status."""
-    signal.signal(signal.SIGTERM, _interrupted)
     try:
+        signal.signal(signal.SIGTERM, _interrupted)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            signal.signal(signal.SIGINT, _interrupted)
         if wish.check:
             finished = done(wish)
             print("converted" if finished else "not converted yet")

@@ -23,6 +23,12 @@ Exit status: 0 done (or done before), 1 refused or failed (one sentence), 2 wron
 
 from __future__ import annotations
 
+import signal
+
+# Until there is somebody to say so, Ctrl-C ends the program without a word.
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import array
 import contextlib
@@ -32,7 +38,6 @@ import functools
 import hashlib
 import json
 import os
-import shutil
 import struct
 import sys
 import zlib
@@ -352,7 +357,10 @@ def rows_of(stream: BinaryIO, tensor: Tensor) -> Iterator[bytes]:
         while left:
             piece = stream.read(min(step, left))
             if len(piece) != min(step, left):
-                raise Refusal(f"the source changed while it was read: {tensor.name!r} ends too early")
+                raise Refusal(
+                    f"the source changed while it was read: {tensor.name!r} ends too early in "
+                    f"{getattr(stream, 'name', 'it')}; fetch the model again and start over"
+                )
             left -= len(piece)
             yield piece
 
@@ -582,8 +590,9 @@ def refuse_quantised(folder: Path, headers: Mapping[str, Header]) -> None:
     document = fp8.read_json(config)
     text = document.get("text_config")
     for place in (document, text if isinstance(text, dict) else {}):
-        if place.get("quantization_config") is not None:
-            method = dict(place["quantization_config"]).get("quant_method", "unknown")
+        said = place.get("quantization_config")
+        if said is not None:
+            method = said.get("quant_method", "unknown") if isinstance(said, dict) else said
             raise Refusal(f"{config} says the weights are quantised already (quant_method {method!r})")
 
 
@@ -710,30 +719,24 @@ def convert(wish: Wish) -> str:
     made = fp8.already_there(wish)
     if made:
         return fp8.look_after(wish, made)
-    fresh = not wish.staging.exists()
-    try:
-        with fp8.only_one(wish):
-            journal = open_journal(wish)
-            for left_over in wish.staging.glob("*.writing"):
-                left_over.unlink()
-            if wish.verify:
-                fp8.recheck(wish, journal.source, journal.done)
-                journal.save()
-            missing = [name for name in journal.source.shards if name not in journal.done]
-            if missing and len(missing) < len(journal.source.shards):
-                print(f"continuing: {len(journal.done)} of {len(journal.source.shards)} are done", file=sys.stderr)
-            compared = run(wish, journal, missing)
-            carried = carry(wish, journal.source, wish.staging)
-            fp8.write_json(wish.staging / fp8.STATE_FOLDER / fp8.PROVENANCE, provenance(wish, journal, carried))
-            # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
-            wish.staging.rename(wish.target)
-            fp8.fsync_folder(wish.target.parent)
-            for name in (Journal.path(wish).name, *fp8.LOCKS):
-                (wish.target / fp8.STATE_FOLDER / name).unlink()
-    except Refusal:
-        if fresh and not Journal.path(wish).exists():
-            shutil.rmtree(wish.staging)  # nothing was begun: leave no trace of the attempt
-        raise
+    with fp8.only_one(wish), fp8.untouched(wish):
+        journal = open_journal(wish)
+        for left_over in wish.staging.glob("*.writing"):
+            left_over.unlink()
+        if wish.verify:
+            fp8.recheck(wish, journal.source, journal.done)
+            journal.save()
+        missing = [name for name in journal.source.shards if name not in journal.done]
+        if missing and len(missing) < len(journal.source.shards):
+            print(f"continuing: {len(journal.done)} of {len(journal.source.shards)} are done", file=sys.stderr)
+        compared = run(wish, journal, missing)
+        carried = carry(wish, journal.source, wish.staging)
+        fp8.write_json(wish.staging / fp8.STATE_FOLDER / fp8.PROVENANCE, provenance(wish, journal, carried))
+        # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
+        wish.staging.rename(wish.target)
+        fp8.fsync_folder(wish.target.parent)
+        for name in (Journal.path(wish).name, *fp8.LOCKS):
+            (wish.target / fp8.STATE_FOLDER / name).unlink()
     size = sum(shard["bytes"] for shard in journal.done.values())
     return f"{wish.target}: {len(journal.done)} shards, {fp8.human(size)}, {compared} tensors compared."
 

@@ -50,8 +50,8 @@ def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def refused(*arguments: object) -> str:
-    result = run(*arguments)
+def refused(*arguments: object, **options: Any) -> str:
+    result = run(*arguments, **options)
     assert result.returncode == 1, result
     lines = [line for line in result.stderr.splitlines() if line.startswith("fp8_convert: ")]
     assert len(lines) == 1, result.stderr

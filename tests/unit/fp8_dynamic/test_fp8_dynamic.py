@@ -374,6 +374,31 @@ def test_a_quantised_checkpoint_is_refused(tmp_path: Path, place: str) -> None:
     assert "quantised already (quant_method 'awq')" in refused(source, tmp_path / "out")
 
 
+@pytest.mark.parametrize(("said", "method"), [('"fp8"', "'fp8'"), ("[]", "[]"), ("{}", "'unknown'")])
+def test_a_quantisation_of_any_form_is_refused(tmp_path: Path, said: str, method: str) -> None:
+    source = write(tmp_path / "in")
+    (source / "config.json").write_text(f'{{"quantization_config": {said}}}')
+    assert f"quantised already (quant_method {method})" in refused(source, tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"tool": "fp8_dynamic"}'])
+def test_a_damaged_record_is_said(tmp_path: Path, content: str) -> None:
+    (tmp_path / "out" / ".gaudi-serving").mkdir(parents=True)
+    (tmp_path / "out" / ".gaudi-serving" / "fp8.json").write_text(content)
+    sentence = refused(write(tmp_path / "in"), tmp_path / "out")
+    assert "name another target" in sentence or "away and run this again" in sentence
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]"])
+def test_a_damaged_journal_is_said(tmp_path: Path, content: str) -> None:
+    journal = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
+    journal.parent.mkdir(parents=True)
+    journal.write_text(content)
+    sentence = refused(write(tmp_path / "in"), tmp_path / "out")
+    assert f"remove {tmp_path}/out.partial to start over" in sentence
+
+
 def test_its_own_result_is_refused(tmp_path: Path) -> None:
     assert run(write(tmp_path / "in"), tmp_path / "out").returncode == 0
     assert "was converted before" in refused(tmp_path / "out", tmp_path / "again")
