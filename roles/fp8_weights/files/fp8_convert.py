@@ -13,7 +13,7 @@ IN is never changed. OUT appears, complete, in one rename; until then the work i
 command continues there after any interruption. What was done is written to OUT/.gaudi-serving/fp8.json.
 
 Exit status: 0 converted (or already converted from the same input), 1 refused or failed (one sentence on
-standard error), 2 wrong usage, 3 not converted yet (--check), 130 interrupted.
+standard error), 2 wrong usage, 3 not converted yet, or found wrong by --verify (--check), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
     if data_start + position != file_size:
         raise Refusal(
             f"the header describes {data_start + position} bytes, the file has {file_size}: "
-            f"{'it is cut short, fetch it again' if data_start + position > file_size else 'something was appended'}"
+            f"{'it is cut short' if data_start + position > file_size else 'something was appended'}"
         )
     return Header(tuple(tensors), metadata, data_start)
 
@@ -298,7 +298,7 @@ def header_of(stream: BinaryIO) -> Header:
     try:
         return parse_header(stream, os.fstat(stream.fileno()).st_size)
     except Refusal as refusal:
-        raise Refusal(f"{stream.name}: {refusal}") from refusal
+        raise Refusal(f"{stream.name}: {refusal}; fetch it again if it is damaged") from refusal
 
 
 def written_header(stream: BinaryIO, head: bytes) -> Header:
