@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -46,6 +47,11 @@ ROOM = 2_000_000_000
 # A bar of the tool: "Processed prompts:  12%|#2        | 61/512 [...]".
 BAR = re.compile(r"prompts[^|]*\|[^|]*\|\s*(\d+)/(\d+)")
 TAIL = 40
+# What a description has to say.
+DESCRIBED = (
+    "model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "modules", "target",
+    "expected", "written", "dump_stats_path", "files", "environment", "container", "command",
+)  # fmt: skip
 # What the last words of a tool mean, first match first.
 SIGNS = (
     (re.compile(r"already acquired|synStatus=20\b"), "a card is held by another process; hl-smi names it"),
@@ -84,6 +90,20 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_json(path: Path, keys: tuple[str, ...], advice: str) -> dict[str, Any]:
+    """A JSON object that has these keys, from a file; Refusal with the advice when it is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as wrong:
+        raise Refusal(f"{path} cannot be read as JSON ({wrong}); {advice}") from wrong
+    if not isinstance(content, dict):
+        raise Refusal(f"{path} does not hold a JSON object; {advice}")
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise Refusal(f"{path} does not say {', '.join(missing)}; {advice}")
+    return content
 
 
 def digest(document: dict[str, Any]) -> str:
@@ -125,7 +145,8 @@ def check_files(folder: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
                 with zipfile.ZipFile(path) as archive:
                     if archive.testzip() is not None:
                         raise zipfile.BadZipFile("a member is damaged")
-        except (ValueError, zipfile.BadZipFile) as wrong:
+        # What its reader raises: of a member that is cut short, not deflated, or said to be encrypted.
+        except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as wrong:
             raise Refusal(f"the measurement file {path} cannot be read ({wrong}); measure again") from wrong
         found[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     return found
@@ -149,11 +170,15 @@ def measured(target: Path, wanted: str) -> dict[str, Any] | None:
     record = target / OWN / RECORD
     if not record.exists():
         return None
-    made: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-    whole = all(
-        (target / name).is_file() and (target / name).stat().st_size == facts["bytes"]
-        for name, facts in made["measurements"].items()
-    )
+    try:
+        made = read_json(record, ("digest", "measurements"), "it counts as none")
+        whole = all(
+            (target / name).is_file() and (target / name).stat().st_size == facts["bytes"]
+            for name, facts in made["measurements"].items()
+        )
+    except (Refusal, AttributeError, KeyError, TypeError) as damaged:
+        print(f"the record of an earlier measurement is damaged: {damaged}", flush=True)
+        return None
     return made if whole and made["digest"] == wanted else None
 
 
@@ -430,11 +455,12 @@ def take(document: dict[str, Any], giver: dict[str, str], again: bool) -> dict[s
 
 def work(description: Path, again: bool) -> dict[str, Any]:
     """Measure, or take what another node measured where one is named beside the description."""
-    document = json.loads(description.read_text(encoding="utf-8"))
+    advice = "run playbooks/calibrate.yml, which writes it"
+    document = read_json(description, DESCRIBED, advice)
     named = description.with_suffix(".giver")
     if not named.exists():
         return calibrate(document, again)
-    giver = json.loads(named.read_text(encoding="utf-8"))
+    giver = read_json(named, ("name", "address", "password_file"), advice)
     try:
         return take(document, giver, again)
     finally:

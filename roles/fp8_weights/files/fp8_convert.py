@@ -13,10 +13,16 @@ IN is never changed. OUT appears, complete, in one rename; until then the work i
 command continues there after any interruption. What was done is written to OUT/.gaudi-serving/fp8.json.
 
 Exit status: 0 converted (or already converted from the same input), 1 refused or failed (one sentence on
-standard error), 2 wrong usage, 3 not converted yet (--check), 130 interrupted.
+standard error), 2 wrong usage, 3 not converted yet, or found wrong by --verify (--check), 130 interrupted.
 """
 
 from __future__ import annotations
+
+import signal
+
+# Until there is somebody to say so, Ctrl-C ends the program without a word.
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import argparse
 import array
@@ -27,20 +33,21 @@ import hashlib
 import json
 import math
 import os
+import reprlib
 import selectors
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar
 
 VERSION = "1"
 STATE_FOLDER = ".gaudi-serving"
@@ -48,6 +55,7 @@ PROVENANCE = "fp8.json"
 LOCKS = ("lock", "workers")  # in the state folder while work is done: of the program, of its worker processes
 MARKER_KEY = "gaudi_fp8_range"
 EVERY_BYTE = "every byte"  # the provenance's word for a whole verification
+FOUND_WRONG = "found wrong"  # and for one that failed; its key "wrong" says which files, and when
 
 # Bits of one element; the dtypes of the safetensors format. Four- and six-bit types are left out: no FP8
 # checkpoint has them, and a size that cannot be checked is refused.
@@ -59,6 +67,7 @@ DTYPE_BITS: dict[str, int] = {
 FP8 = "F8_E4M3"
 SCALE_DTYPES = ("F32", "BF16")
 
+DIMENSIONS = 64  # of a tensor; more is no weight
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library itself
 CHUNK = 64 * 1024  # bytes; source and result of one step stay in a core's second-level cache
 REPORT_EVERY = 256 * CHUNK
@@ -72,6 +81,8 @@ SKIPPED_FOLDERS = frozenset({".git", ".cache", ".huggingface", "__pycache__", ST
 SKIPPED_SUFFIXES = (".bin", ".pth", ".pt", ".ckpt", ".msgpack", ".h5", ".gguf", ".incomplete", ".lock")
 SKIPPED_NAMES = frozenset({".gitattributes", ".gitignore", ".gitmodules"})
 
+short = reprlib.repr  # of what a file says, which may be long
+
 MAGNITUDE = 0x7F
 NAN_CODE = 0x7F
 CODE_OF_240 = 0x77  # 1.875 x 2^7
@@ -79,6 +90,10 @@ CODE_OF_240 = 0x77  # 1.875 x 2^7
 
 class Refusal(Exception):
     """The input or the request cannot be converted; the text is one sentence for a person."""
+
+
+class Wrong(Refusal):
+    """A file of the result is not what it has to be."""
 
 
 # --- the arithmetic ----------------------------------------------------------------------------------------
@@ -208,21 +223,25 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 63 for n in value)
+
+
 def _tensor(name: str, entry: Any) -> Tensor:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise Refusal(f"tensor {name!r} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in DTYPE_BITS:
-        raise Refusal(f"tensor {name!r} has the dtype {dtype!r}, which this program does not know")
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise Refusal(f"tensor {name!r} has the shape {shape!r}; a list of sizes is needed")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int and n >= 0 for n in offsets):
-        raise Refusal(f"tensor {name!r} has the offsets {offsets!r}; two positions are needed")
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise Refusal(f"tensor {name!r} has the dtype {short(dtype)}, which this program does not know")
+    if not _sizes(shape) or len(shape) > DIMENSIONS:
+        raise Refusal(f"tensor {name!r} has the shape {short(shape)}; a list of sizes is needed")
+    if not _sizes(offsets) or len(offsets) != 2:
+        raise Refusal(f"tensor {name!r} has the offsets {short(offsets)}; two positions are needed")
     begin, end = offsets
     needed = math.prod(shape) * DTYPE_BITS[dtype] // 8
     if end - begin != needed:
         raise Refusal(
-            f"tensor {name!r} is said to take {end - begin} bytes, but {dtype} of shape {shape} takes {needed}"
+            f"tensor {name!r} is said to take {end - begin} bytes, but {dtype} of shape {shape} takes {short(needed)}"
         )
     return Tensor(name, dtype, tuple(shape), begin, end)
 
@@ -246,13 +265,17 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
         content = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise Refusal(f"the header is not UTF-8 (byte {error.start})") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal(f"the header is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise Refusal("the header is not a JSON object")
     metadata = content.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Refusal("the header's __metadata__ is not a mapping of texts")
+    try:
+        "".join((*content, *metadata, *metadata.values())).encode()
+    except UnicodeEncodeError as error:
+        raise Refusal(f"a name in the header is no text ({error.object[error.start : error.end]!a})") from error
     tensors = sorted((_tensor(n, e) for n, e in content.items()), key=lambda t: (t.begin, t.end))
     position = 0
     for tensor in tensors:
@@ -268,6 +291,26 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
             f"{'it is cut short' if data_start + position > file_size else 'something was appended'}"
         )
     return Header(tuple(tensors), metadata, data_start)
+
+
+def header_of(stream: BinaryIO) -> Header:
+    """Header of an open shard; a Refusal names the file."""
+    try:
+        return parse_header(stream, os.fstat(stream.fileno()).st_size)
+    except Refusal as refusal:
+        raise Refusal(f"{stream.name}: {refusal}; fetch it again if it is damaged") from refusal
+
+
+def written_header(stream: BinaryIO, head: bytes) -> Header:
+    """Header of an open shard of the result, whose first bytes have to be head."""
+    name = Path(stream.name).name
+    if stream.read(len(head)) != head:
+        raise Wrong(f"{name}: the header is not the one this conversion writes")
+    stream.seek(0)
+    try:
+        return parse_header(stream, os.fstat(stream.fileno()).st_size)
+    except Refusal as refusal:
+        raise Wrong(f"{name}: {refusal}") from refusal
 
 
 def render_header(tensors: list[Tensor], metadata: dict[str, str]) -> bytes:
@@ -373,7 +416,10 @@ def _exactly(stream: BinaryIO, buffer: memoryview, name: str) -> None:
     while filled < len(buffer):
         count = stream.readinto(buffer[filled:])  # type: ignore[attr-defined]
         if not count:
-            raise Refusal(f"the source changed while it was read: {name!r} ends too early")
+            raise Refusal(
+                f"the source changed while it was read: {name!r} ends too early in {getattr(stream, 'name', 'it')}; "
+                "fetch the model again and start over"
+            )
         filled += count
 
 
@@ -460,7 +506,7 @@ def convert_shard(
     temporary = target.with_name(target.name + ".writing")
     try:
         with source.open("rb", buffering=0) as stream, temporary.open("wb", buffering=0) as raw:
-            header = parse_header(stream, os.fstat(stream.fileno()).st_size)
+            header = header_of(stream)
             steps, head = layout(header, actions, factor)
             out = Output(raw)
             out.write(head)
@@ -500,12 +546,9 @@ def verify_shard(
     bf16_table = bf16_weight_table(factor) if "bf16" in actions.values() else b""
     compared = 0
     with source.open("rb") as left, target.open("rb") as right:
-        source_header = parse_header(left, source.stat().st_size)
-        target_header = parse_header(right, target.stat().st_size)
+        source_header = header_of(left)
         steps, head = layout(source_header, actions, factor)
-        right.seek(0)
-        if right.read(len(head)) != head:
-            raise Refusal(f"{target.name}: the header is not the one this conversion writes")
+        target_header = written_header(right, head)
         for step, result in zip(steps, target_header.tensors):
             if only is not None and not only(step.tensor.name):
                 continue
@@ -513,9 +556,19 @@ def verify_shard(
             right.seek(target_header.data_start + result.begin)
             for piece in converted(left, step, factor, table, bf16_table):
                 if right.read(len(piece)) != piece:
-                    raise Refusal(f"{target.name}: tensor {step.tensor.name!r} is not the conversion of its source")
+                    raise Wrong(f"{target.name}: tensor {step.tensor.name!r} is not the conversion of its source")
             compared += 1
     return compared
+
+
+def sum_of(path: Path) -> dict[str, Any]:
+    """Size and CRC-32 of a file, as they are recorded."""
+    checksum = size = 0
+    with path.open("rb", buffering=0) as stream:
+        while piece := stream.read(16 * CHUNK):
+            checksum = zlib.crc32(piece, checksum)
+            size += len(piece)
+    return {"bytes": size, "crc32": f"{checksum:08x}"}
 
 
 # --- files and folders -------------------------------------------------------------------------------------
@@ -544,14 +597,48 @@ def write_json(path: Path, content: Any, durable: bool = True) -> None:
         fsync_folder(path.parent)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; Refusal when it is none."""
+def fits(value: Any, form: Any) -> bool:
+    """Whether a JSON value has a form: a type, [form of all], (form of each), {str: form of all} or {key: form}.
+
+    A key that ends in "?" may be absent; other keys than those of the form are not looked at.
+    """
+    if isinstance(form, list):
+        return isinstance(value, list) and all(fits(element, form[0]) for element in value)
+    if isinstance(form, tuple):
+        return isinstance(value, list) and len(value) == len(form) and all(map(fits, value, form))
+    if not isinstance(form, dict):
+        return isinstance(value, form)
+    if not isinstance(value, dict):
+        return False
+    if str in form:
+        return all(fits(element, form[str]) for element in value.values())
+    return all(
+        fits(value[name], inner) if (name := key.rstrip("?")) in value else key.endswith("?")
+        for key, inner in form.items()
+    )
+
+
+def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again") -> dict[str, Any]:
+    """A JSON object of a form from a file; Refusal with the advice when it is none."""
+    if path.exists() and not path.is_file():
+        raise Refusal(f"{path} is not a regular file; {advice}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Refusal(f"{path} cannot be read as JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise Refusal(f"{path} does not hold a JSON object")
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise Refusal(f"{path} cannot be read as JSON ({error}); {advice}") from error
+    if not fits(content, dict):
+        raise Refusal(f"{path} does not hold a JSON object; {advice}")
+    if not fits(content, form):
+        raise Refusal(f"{path} does not say what it has to, so it is damaged; {advice}")
+    return content
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """The index of a checkpoint."""
+    path = folder / "model.safetensors.index.json"
+    content = read_json(path, {"metadata?": dict})
+    if not fits(content.get("weight_map"), {str: str}):
+        raise Refusal(f"{path} has no weight_map of file names; fetch the model again")
     return content
 
 
@@ -562,18 +649,24 @@ def shards_of(folder: Path) -> list[str]:
     if not index.exists():
         if not present:
             raise Refusal(f"{folder} holds no .safetensors file")
+        refuse_special(folder, present)
         return present
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise Refusal(f"{index} has no weight_map of file names")
-    named = sorted(set(weight_map.values()))
+    named = sorted(set(read_index(folder)["weight_map"].values()))
     missing = [name for name in named if name not in present]
     if missing:
         raise Refusal(
             f"{len(missing)} of {len(named)} shards named in {index} are not there, the first is {missing[0]!r}: "
             "fetch the model again, its download is not complete"
         )
+    refuse_special(folder, named)
     return named
+
+
+def refuse_special(folder: Path, names: list[str]) -> None:
+    """Opening a pipe would wait for ever."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise Refusal(f"{folder / name} is not a regular file; remove it, or fetch the model again")
 
 
 def carried_files(folder: Path, shards: list[str]) -> list[str]:
@@ -585,6 +678,7 @@ def carried_files(folder: Path, shards: list[str]) -> list[str]:
             if name in shards or name in SKIPPED_NAMES or name.endswith((".safetensors", *SKIPPED_SUFFIXES)):
                 continue
             names.append(str((Path(base) / name).relative_to(folder)))
+    refuse_special(folder, names)
     return names
 
 
@@ -622,12 +716,8 @@ def read_headers(folder: Path, shards: list[str]) -> dict[str, Header]:
     """Headers of all shards, checked; Refusal names the file."""
     headers: dict[str, Header] = {}
     for name in shards:
-        path = folder / name
-        try:
-            with path.open("rb") as stream:
-                headers[name] = parse_header(stream, path.stat().st_size)
-        except Refusal as refusal:
-            raise Refusal(f"{path}: {refusal}") from refusal
+        with (folder / name).open("rb") as stream:
+            headers[name] = header_of(stream)
     return headers
 
 
@@ -641,7 +731,7 @@ def check_names(folder: Path, headers: dict[str, Header]) -> None:
             home[tensor.name] = shard
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        for name, shard in read_json(index)["weight_map"].items():
+        for name, shard in read_index(folder)["weight_map"].items():
             if home.get(name) != shard:
                 raise Refusal(f"{index} says that tensor {name!r} is in {shard}, but it is not there")
 
@@ -719,8 +809,55 @@ class Wish:
         """Where the work is until it is whole."""
         return self.target.with_name(self.target.name + ".partial")
 
+    @property
+    def record(self) -> Path:
+        """Where the provenance of the finished result is."""
+        return self.target / STATE_FOLDER / PROVENANCE
+
+    # What differs between this program and fp8_dynamic.
+
+    tool: ClassVar[str] = "fp8_convert"
+
+    def examine(self) -> Source:
+        """The source as it is, every tensor decided."""
+        return examine(self.source, self.vendor_compatible, self.assume_unconverted, self.factor)
+
+    def request(self) -> dict[str, Any]:
+        """The options that change the result; a continued run must ask for the same."""
+        return request_of(self)
+
+    def crew(self, jobs: int) -> Crew:
+        """Worker processes."""
+        return Crew(jobs)
+
+    def carry(self, source: Source, folder: Path) -> dict[str, Any]:
+        """Bring the other files of the model; returns size and CRC-32 of each."""
+        return carry(self, source, folder)
+
 
 WishT = TypeVar("WishT", bound=Wish)
+
+
+SUM = {"bytes": int, "crc32": str}
+DECIDED = {
+    "request": dict,
+    "source": {str: (int, int, int)},
+    "actions": {str: {str: str}},
+    "result_bytes": {str: int},
+    "carried": [str],
+}
+RECORDED = {
+    "source_fingerprint": str,
+    "verified": str,
+    "shards": {str: SUM},
+    "carried?": {str: SUM},
+    "wrong?": {"files": [str], "seen": str, "others": str},
+}
+
+
+def start_over(wish: Wish) -> str:
+    """Advice about a journal that is damaged."""
+    return f"remove {wish.staging} to start over, and fetch the model again if --in-place-space gave up shards of it"
 
 
 class Journal:
@@ -748,7 +885,7 @@ class Journal:
         )
         journal = cls(wish.staging, source, content["in_place_space"])
         if journal.done_path.exists():
-            journal.done = read_json(journal.done_path)
+            journal.done = read_json(journal.done_path, {str: {**SUM, "whole": bool}}, start_over(wish))
         return journal
 
     def begin(self, wish: Wish) -> None:
@@ -769,6 +906,10 @@ class Journal:
     def record(self, name: str, result: dict[str, Any]) -> None:
         """Note durably that a shard is done."""
         self.done[name] = result
+        self.save()
+
+    def save(self) -> None:
+        """Write durably what is done."""
         write_json(self.done_path, self.done)
 
     def give_up(self, wish: Wish, name: str) -> None:
@@ -861,9 +1002,14 @@ class Worker:
 
     def __init__(self, command: Sequence[str]) -> None:
         # Nothing is inheritable but what only_one holds for the workers.
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, close_fds=False
-        )
+        # It inherits that Ctrl-C is blocked: the terminal's is the parent's to handle, from its first moment on.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, close_fds=False
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if self.process.stdin is None or self.process.stdout is None:
             raise RuntimeError("a worker was started without pipes")
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
@@ -871,7 +1017,8 @@ class Worker:
 
     def give(self, task: dict[str, Any]) -> None:
         """Hand over a task."""
-        self.stdin.write(json.dumps(task).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # it ended, which messages says
+            self.stdin.write(json.dumps(task).encode() + b"\n")
 
     def messages(self) -> list[dict[str, Any]]:
         """What it said since the last call; called when its output is ready, raises Refusal when it ended.
@@ -951,16 +1098,22 @@ def explain_os_error(error: OSError) -> str:
         return f"{where} is on a read-only file system; name a target that can be written"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"{where} may not be opened or written by this user ({error.strerror})"
+    if error.errno == errno.ENOENT:
+        return f"{where} is not there; put it back, or fetch the model again, then run the same command again"
     return f"{where}: {error.strerror or error}"
 
 
 def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Callable[[OSError], str]) -> int:
     """Take tasks as JSON lines, answer with progress and results; ends with the input, or the first task that fails."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
     for line in sys.stdin:
         task = json.loads(line)
         try:
-            result = work(task)
+            try:
+                result = check_sum(task) if "crc32" in task else work(task)
+            except Wrong as wrong:
+                if task["convert"]:
+                    raise
+                result = {"wrong": str(wrong)}
         except Refusal as refusal:
             answer({"error": str(refusal)})
             return 1
@@ -969,6 +1122,14 @@ def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Calla
             return 1
         answer({"name": task["name"], "result": result})
     return 0
+
+
+def check_sum(task: dict[str, Any]) -> dict[str, Any]:
+    """Hold every byte of a file against its record."""
+    target = Path(task["target"])
+    if sum_of(target) != {key: task[key] for key in SUM}:
+        raise Wrong(f"{target.name}: its size or checksum is not the recorded one")
+    return {}
 
 
 def work_on(task: dict[str, Any]) -> dict[str, Any]:
@@ -999,8 +1160,13 @@ def worker_main() -> int:
 
 def answer(message: dict[str, Any]) -> None:
     """One JSON line to the parent."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The parent was killed; what is still in the buffer must not fail once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def sample(source: Source, shard: str) -> list[str]:
@@ -1034,6 +1200,32 @@ def tasks_for(wish: Wish, source: Source, shards: list[str], folder: Path, conve
     ]
 
 
+def sums_for(folder: Path, files: dict[str, Any]) -> list[dict[str, Any]]:
+    """Work for the crew: hold files in folder against their recorded sums."""
+    return [
+        {"name": name, "target": str(folder / name), "convert": False, **{key: seen[key] for key in SUM}}
+        for name, seen in sorted(files.items(), key=lambda item: -item[1]["bytes"])
+    ]
+
+
+def found_wrong(wish: Wish, tasks: list[dict[str, Any]]) -> dict[str, str]:
+    """Have the crew compare files; returns a sentence for each wrong one, by name."""
+    sizes = {task["name"]: Path(task["target"]).stat().st_size for task in tasks}
+    wrong: dict[str, str] = {}
+    progress = Progress(wish.progress)
+    progress.begin("verify", sum(sizes.values()))
+
+    def finished(name: str, result: dict[str, Any]) -> None:
+        progress.advance(sizes[name])
+        if "wrong" in result:
+            wrong[name] = result["wrong"]
+
+    with wish.crew(max(1, min(wish.jobs, len(tasks)))) as crew:
+        crew.run(tasks, progress.advance, finished)
+    progress.end()
+    return wrong
+
+
 def check_room(wish: Wish, source: Source, missing: list[str]) -> None:
     """Refuse before the first byte when the result does not fit; three numbers, all in bytes."""
     sizes = [source.result_bytes[name] for name in missing]
@@ -1056,7 +1248,7 @@ def open_journal(wish: Wish) -> Journal:
     """Continue the work in the staging folder, or examine the source and begin."""
     path = wish.staging / STATE_FOLDER / "journal.json"
     if path.exists():
-        content = read_json(path)
+        content = read_json(path, {**DECIDED, "in_place_space": bool}, start_over(wish))
         if content["request"] != request_of(wish):
             raise Refusal(
                 f"{wish.staging} was begun with other options ({json.dumps(content['request'], sort_keys=True)}); "
@@ -1088,19 +1280,27 @@ def check_done(wish: Wish, journal: Journal) -> None:
             raise Refusal(f"{source} is gone and its conversion is not finished; fetch it again, then run this again")
 
 
-def carry(wish: Wish, source: Source) -> None:
-    """Copy tokenizer, configuration and code; rewrite the index for sizes that changed."""
+def carry(wish: Wish, source: Source, folder: Path) -> dict[str, Any]:
+    """Copy tokenizer, configuration and code into folder; rewrite the index for sizes that changed."""
+    index = "model.safetensors.index.json"
     for name in source.carried:
-        target = wish.staging / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if name == "model.safetensors.index.json":
-            index = read_json(wish.source / name)
-            index.setdefault("metadata", {})["total_size"] = total_size(wish.staging, list(source.shards))
-            write_json(target, index)
-            continue
-        shutil.copyfile(wish.source / name, target)
-        with target.open("rb") as copy:
-            os.fsync(copy.fileno())
+        if name == index:
+            content = read_index(wish.source)
+            content.setdefault("metadata", {})["total_size"] = total_size(folder, list(source.shards))
+            write_json(folder / name, content)
+        else:
+            copy_file(wish.source / name, folder / name)
+    return {name: sum_of(folder / name) for name in source.carried}
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file in one step, durably."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(target.name + ".writing")
+    shutil.copyfile(source, temporary)
+    with temporary.open("rb") as copy:
+        os.fsync(copy.fileno())
+    temporary.replace(target)
 
 
 def total_size(folder: Path, shards: list[str]) -> int:
@@ -1116,7 +1316,7 @@ def manifest_hash(folder: Path) -> str | None:
     return hashlib.sha256(json.dumps(read_json(path).get("files"), sort_keys=True).encode("utf-8")).hexdigest()
 
 
-def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
+def provenance(wish: Wish, journal: Journal, carried: dict[str, Any]) -> dict[str, Any]:
     """What was made, from what, by what; written last, so that its presence means the result is whole."""
     return {
         "schema": 1,
@@ -1129,7 +1329,8 @@ def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
         "source_manifest_sha256": manifest_hash(wish.source),
         "in_place_space": journal.in_place_space,
         "verified": EVERY_BYTE if all(done["whole"] for done in journal.done.values()) else "a sample",
-        "shards": {name: {k: done[k] for k in ("bytes", "crc32")} for name, done in sorted(journal.done.items())},
+        "shards": {name: {key: done[key] for key in SUM} for name, done in sorted(journal.done.items())},
+        "carried": carried,
     }
 
 
@@ -1137,53 +1338,135 @@ def already_there(wish: Wish) -> dict[str, Any] | None:
     """Provenance of the target when it is the finished conversion of this source, None when there is no target.
 
     Raises Refusal for anything else in its place, and for a source that is not the one it was made from; without a
-    source, the record is what there is.
+    source, the record is what there is. Files that a verification found wrong are named under "wrong": they can be made
+    anew from the source, which has to be there.
     """
     if not wish.target.exists():
         return None
-    record = wish.target / STATE_FOLDER / PROVENANCE
-    if not record.exists():
+    made = read_json(wish.record, dict, move_away(wish)) if wish.record.exists() else {}
+    if made.get("tool") != wish.tool:
         raise Refusal(
             f"{wish.target} exists and is not a conversion of this program; it is not touched, name another target"
         )
-    made = read_json(record)
-    for name, shard in made["shards"].items():
+    read_json(wish.record, RECORDED, move_away(wish))
+    wrong = made.get("wrong")
+    for name, written in {**made["shards"], **made.get("carried", {})}.items():
         path = wish.target / name
-        if not path.exists() or path.stat().st_size != shard["bytes"]:
+        if wrong and name in wrong["files"]:
+            continue
+        if not path.is_file() or path.stat().st_size != written["bytes"]:
             raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
-    if {key: made.get(key) for key in request_of(wish)} != request_of(wish):
+    if {key: made.get(key) for key in wish.request()} != wish.request():
         raise Refusal(f"{wish.target} was converted with other options; name another target or remove it")
-    if source_given_up(wish, made):
+    if wrong:
+        if not all((wish.source / name).exists() for name in made["shards"]):
+            raise Refusal(
+                f"{wish.target} was found wrong at {wrong['seen']} ({', '.join(wrong['files'])}), and {wish.source}, "
+                "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made anew"
+            )
+    elif source_given_up(wish, made):
         return made
-    source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
     manifest = manifest_hash(wish.source)
-    other_content = manifest is not None and made["source_manifest_sha256"] not in (None, manifest)
-    if source.fingerprint != made["source_fingerprint"] or other_content:
+    other_content = manifest is not None and made.get("source_manifest_sha256") not in (None, manifest)
+    if wish.examine().fingerprint != made["source_fingerprint"] or other_content:
         raise Refusal(
             f"{wish.target} was converted from another input than {wish.source}; name another target or remove it"
         )
     return made
 
 
+def move_away(wish: Wish) -> str:
+    """Advice about a record that is damaged."""
+    return f"move {wish.target} away and run this again"
+
+
 def source_given_up(wish: Wish, made: dict[str, Any]) -> bool:
     """Whether only the result is there: its shards were deleted one by one, or the folder since."""
-    return bool(made["in_place_space"]) or not wish.source.is_dir()
+    return bool(made.get("in_place_space")) or not wish.source.is_dir()
 
 
-def check_against_source(wish: Wish, made: dict[str, Any]) -> None:
-    """Re-read both sides of a finished conversion, and note that in its provenance."""
-    if not wish.source.is_dir():
+def check_result(wish: Wish, made: dict[str, Any]) -> str:
+    """Re-read every byte of a finished conversion and note in its provenance what was found.
+
+    Shards are held against their source, or against the record where the source is gone; other files always against it.
+    """
+    alone = source_given_up(wish, made)
+    carried = made.get("carried", {})
+    if alone:
+        tasks = sums_for(wish.target, {**made["shards"], **carried})
+    else:
+        source = wish.examine()
+        tasks = tasks_for(wish, source, list(source.shards), wish.target, convert=False)
+        tasks += sums_for(wish.target, carried)
+    wrong = found_wrong(wish, tasks)
+    if wrong:
+        seen = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        others = made["verified"] if alone else EVERY_BYTE
+        note = {"files": sorted(wrong), "seen": seen, "others": others}
+        write_json(wish.record, {**made, "verified": FOUND_WRONG, "wrong": note})
+        also = f" ({len(wrong)} of {len(tasks)} files are wrong, see {wish.record})" if len(wrong) > 1 else ""
         raise Refusal(
-            f"{wish.target} cannot be verified: {wish.source}, which it was made from, is gone. Fetch it again"
+            f"{wrong[min(wrong)]}{also}. {f'Fetch {wish.source} again, then run' if alone else 'Run'} the same command "
+            f"again: what is wrong in {wish.target} is converted anew"
         )
-    source = examine(wish.source, wish.vendor_compatible, wish.assume_unconverted, wish.factor)
-    tasks = tasks_for(wish, source, list(source.shards), wish.target, convert=False)
-    progress = Progress(wish.progress)
-    progress.begin("verify", sum(identity.size for identity in source.shards.values()))
-    with Crew(min(wish.jobs, len(tasks))) as crew:
-        crew.run(tasks, progress.advance, lambda name, _result: progress.advance(source.shards[name].size))
-    progress.end()
-    write_json(wish.target / STATE_FOLDER / PROVENANCE, {**made, "verified": EVERY_BYTE})
+    if alone:
+        return (
+            f"{wish.target}: {len(tasks)} files are to the byte what was written (held against the checksums in its "
+            f"record; {wish.source}, which it was made from, was given up)."
+        )
+    write_json(wish.record, {**made, "verified": EVERY_BYTE})
+    return f"{wish.target} is the conversion of {wish.source}, every byte of it."
+
+
+def mend(wish: Wish, made: dict[str, Any]) -> dict[str, Any]:
+    """Convert anew, in place, what a verification found wrong; returns the provenance, good again."""
+    note = made["wrong"]
+    with only_one(wish, wish.target):
+        source = wish.examine()
+        for name in source.shards:
+            (wish.target / f"{name}.writing").unlink(missing_ok=True)
+        done: dict[str, Any] = {}
+        names = [name for name in source.shards if name in note["files"]]
+        progress = Progress(wish.progress)
+        progress.begin("convert", sum(source.shards[name].size for name in names))
+        tasks = tasks_for(replace(wish, verify=True), source, names, wish.target, convert=True)
+        with wish.crew(max(1, min(wish.jobs, len(names)))) as crew:
+            crew.run(tasks, progress.advance, done.__setitem__)
+        progress.end()
+        shards = {name: {key: result[key] for key in SUM} for name, result in done.items()}
+        carried = wish.carry(source, wish.target)
+        made = {key: value for key, value in made.items() if key != "wrong"}
+        made.update(verified=note["others"], shards={**made["shards"], **shards}, carried=carried)
+        write_json(wish.record, made)
+        for name in LOCKS:
+            (wish.target / STATE_FOLDER / name).unlink()
+    return made
+
+
+def look_after(wish: Wish, made: dict[str, Any]) -> str:
+    """Mend or verify a finished conversion, where that is needed or asked for; returns the closing sentence."""
+    wrong = made.get("wrong")
+    if wrong:
+        made = mend(wish, made)
+    if wish.verify:
+        return check_result(wish, made)
+    if wrong:
+        return f"{wish.target}: converted anew what was found wrong ({', '.join(wrong['files'])})."
+    return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
+
+
+def recheck(wish: Wish, source: Source, done: dict[str, dict[str, Any]]) -> None:
+    """Compare what earlier runs finished with its source; what is wrong is forgotten, and so converted anew."""
+    here = [name for name in done if (wish.source / name).exists()]
+    given_up = {name: done[name] for name in done if name not in here}
+    tasks = tasks_for(wish, source, here, wish.staging, convert=False) + sums_for(wish.staging, given_up)
+    for name, why in found_wrong(wish, tasks).items() if tasks else ():
+        if name in given_up:
+            raise Refusal(f"{why}, and its source was given up. Fetch {wish.source} again; {start_over(wish)}")
+        print(f"{why}; it is converted anew", file=sys.stderr)
+        del done[name]
+    for result in done.values():
+        result["whole"] = True
 
 
 def check_places(wish: Wish) -> None:
@@ -1193,19 +1476,21 @@ def check_places(wish: Wish) -> None:
     source, target = wish.source.resolve(), wish.target.resolve()
     if source == target or source in target.parents or target in source.parents:
         raise Refusal(f"{wish.target} and {wish.source} are one inside the other; name a target beside the source")
+    if wish.target.is_symlink() and not wish.target.exists():
+        raise Refusal(f"{wish.target} is a link to {wish.target.readlink()}, which is not there; remove the link")
     ours = wish.staging / STATE_FOLDER / "journal.json"
     if wish.staging.exists() and not ours.exists() and any(e.name != STATE_FOLDER for e in wish.staging.iterdir()):
         raise Refusal(f"{wish.staging} exists and was not made by this program; remove it or name another target")
 
 
 @contextlib.contextmanager
-def only_one(wish: Wish) -> Iterator[None]:
-    """Hold the locks of this target; a second conversion into it is refused.
+def only_one(wish: Wish, place: Path | None = None) -> Iterator[None]:
+    """Hold the locks of this target, in place (else where the work is); a second conversion into it is refused.
 
     The second lock is inherited by the workers and free only when all have ended. Who holds the first can wait for
     it: only workers of a killed run can have it, and they would rename what they were writing into our result.
     """
-    folder = wish.staging / STATE_FOLDER
+    folder = (place or wish.staging) / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     own, shared = (folder / name for name in LOCKS)
     with own.open("a") as lock, shared.open("a") as workers:
@@ -1222,31 +1507,33 @@ def only_one(wish: Wish) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def untouched(wish: Wish) -> Iterator[None]:
+    """Leave no trace of an attempt that fails before anything was begun."""
+    try:
+        yield
+    except BaseException:
+        if wish.staging.exists() and not (wish.staging / STATE_FOLDER / "journal.json").exists():
+            shutil.rmtree(wish.staging)
+        raise
+
+
 def convert(wish: Wish) -> str:
     """Do what the wish says; returns the closing sentence."""
     check_places(wish)
     made = already_there(wish)
     if made:
-        if not wish.verify or (source_given_up(wish, made) and made["verified"] == EVERY_BYTE):
-            return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
-        check_against_source(wish, made)
-        return f"{wish.target} is the conversion of {wish.source}, every byte of it."
-    fresh = not wish.staging.exists()
-    try:
-        with only_one(wish):
-            journal = open_journal(wish)
-            check_done(wish, journal)
-            compared = work(wish, journal)
-            carry(wish, journal.source)
-            write_json(wish.staging / STATE_FOLDER / PROVENANCE, provenance(wish, journal))
-            # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
-            wish.staging.rename(wish.target)
-            fsync_folder(wish.target.parent)
-            journal.remove_from(wish.target)
-    except Refusal:
-        if fresh and not (wish.staging / STATE_FOLDER / "journal.json").exists():
-            shutil.rmtree(wish.staging)  # nothing was begun: leave no trace of the attempt
-        raise
+        return look_after(wish, made)
+    with only_one(wish), untouched(wish):
+        journal = open_journal(wish)
+        check_done(wish, journal)
+        compared = work(wish, journal)
+        carried = carry(wish, journal.source, wish.staging)
+        write_json(wish.staging / STATE_FOLDER / PROVENANCE, provenance(wish, journal, carried))
+        # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
+        wish.staging.rename(wish.target)
+        fsync_folder(wish.target.parent)
+        journal.remove_from(wish.target)
     size = sum(shard["bytes"] for shard in journal.done.values())
     return f"{wish.target}: {len(journal.done)} shards, {human(size)}, {compared} tensors compared with their source."
 
@@ -1255,13 +1542,16 @@ def is_done(wish: Wish) -> bool:
     """Whether converting would do nothing. Refuses where converting would, as far as that can be seen by looking."""
     check_places(wish)
     made = already_there(wish)
-    if made is None:
+    if made is None or "wrong" in made:
         return False
     return not wish.verify or made["verified"] == EVERY_BYTE
 
 
 def work(wish: Wish, journal: Journal) -> int:
     """Convert what the journal does not have, check it; returns the number of tensors compared."""
+    if wish.verify and journal.done:
+        recheck(wish, journal.source, journal.done)
+        journal.save()
     missing = [name for name in journal.source.shards if name not in journal.done]
     if missing and len(missing) < len(journal.source.shards):
         print(
@@ -1355,8 +1645,10 @@ def carry_out(
     explain: Callable[[OSError], str],
 ) -> int:
     """Do what was asked, or only look whether it is done, and say how it ended; returns the exit status."""
-    signal.signal(signal.SIGTERM, _interrupted)
     try:
+        signal.signal(signal.SIGTERM, _interrupted)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            signal.signal(signal.SIGINT, _interrupted)
         if wish.check:
             finished = done(wish)
             print("converted" if finished else "not converted yet")

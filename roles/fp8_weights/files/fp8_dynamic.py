@@ -23,6 +23,12 @@ Exit status: 0 done (or done before), 1 refused or failed (one sentence), 2 wron
 
 from __future__ import annotations
 
+import signal
+
+# Until there is somebody to say so, Ctrl-C ends the program without a word.
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import array
 import contextlib
@@ -32,7 +38,6 @@ import functools
 import hashlib
 import json
 import os
-import shutil
 import struct
 import sys
 import zlib
@@ -40,7 +45,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import fp8_convert as fp8
 from fp8_convert import Header, Refusal, Tensor
@@ -352,7 +357,10 @@ def rows_of(stream: BinaryIO, tensor: Tensor) -> Iterator[bytes]:
         while left:
             piece = stream.read(min(step, left))
             if len(piece) != min(step, left):
-                raise Refusal(f"the source changed while it was read: {tensor.name!r} ends too early")
+                raise Refusal(
+                    f"the source changed while it was read: {tensor.name!r} ends too early in "
+                    f"{getattr(stream, 'name', 'it')}; fetch the model again and start over"
+                )
             left -= len(piece)
             yield piece
 
@@ -435,7 +443,7 @@ def convert_shard(
     temporary = target.with_name(target.name + ".writing")
     try:
         with source.open("rb") as stream, temporary.open("wb") as out:
-            header = fp8.parse_header(stream, os.fstat(stream.fileno()).st_size)
+            header = fp8.header_of(stream)
             parts, head = layout(header, actions)
             checksum, written = zlib.crc32(head), len(head)
             out.write(head)
@@ -460,12 +468,9 @@ def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: l
     Returns the number of tensors compared; raises Refusal with the name of the first wrong one.
     """
     with source.open("rb") as left, target.open("rb") as right:
-        header = fp8.parse_header(left, source.stat().st_size)
-        fp8.parse_header(right, target.stat().st_size)
+        header = fp8.header_of(left)
         parts, head = layout(header, actions)
-        right.seek(0)
-        if right.read(len(head)) != head:
-            raise Refusal(f"{target.name}: the header is not the one this conversion writes")
+        fp8.written_header(right, head)
         # A weight is not known without its scale, which counts as part of it.
         chosen = [part for part in parts if only is None or part.source.name in only]
         at, seen = "", set()
@@ -476,7 +481,7 @@ def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: l
                 begin = next(part.result.begin for part in chosen if part.result.name == name)
                 right.seek(len(head) + begin)
             if right.read(len(piece)) != piece:
-                raise Refusal(f"{target.name}: tensor {name!r} is not the conversion of its source")
+                raise fp8.Wrong(f"{target.name}: tensor {name!r} is not the conversion of its source")
     return len(seen)
 
 
@@ -488,6 +493,24 @@ class Wish(fp8.Wish):
     """What the caller asked for; keep names layers that stay as they are."""
 
     keep: tuple[str, ...] = ()
+
+    tool: ClassVar[str] = "fp8_dynamic"
+
+    def examine(self) -> fp8.Source:
+        """The source as it is, every tensor decided."""
+        return examine(self.source, self.keep)
+
+    def request(self) -> dict[str, Any]:
+        """The options that change the result; a continued run must ask for the same."""
+        return request_of(self)
+
+    def crew(self, jobs: int) -> fp8.Crew:
+        """Worker processes."""
+        return Crew(jobs)
+
+    def carry(self, source: fp8.Source, folder: Path) -> dict[str, Any]:
+        """Bring the other files of the model; returns size and CRC-32 of each."""
+        return carry(self, source, folder)
 
 
 class Crew(fp8.Crew):
@@ -512,12 +535,15 @@ class Journal:
     @classmethod
     def load(cls, wish: Wish) -> Journal:
         """Continue a journal; Refusal when it was begun with other options."""
-        content = fp8.read_json(cls.path(wish))
+        form = {**fp8.DECIDED, "done": {str: {**fp8.SUM, "whole?": bool}}}
+        # Whose journal it is comes first: another program's has another form.
+        content = fp8.read_json(cls.path(wish), {"request": dict}, fp8.start_over(wish))
         if content["request"] != request_of(wish):
             raise Refusal(
                 f"{wish.staging} was begun with other options or by another program "
                 f"({json.dumps(content['request'], sort_keys=True)}); use the same, or remove it to start over"
             )
+        fp8.read_json(cls.path(wish), form, fp8.start_over(wish))
         shards = {name: fp8.Identity(*values) for name, values in content["source"].items()}
         source = fp8.Source(wish.source, shards, content["actions"], content["result_bytes"], content["carried"])
         return cls(wish, source, content["done"])
@@ -564,8 +590,9 @@ def refuse_quantised(folder: Path, headers: Mapping[str, Header]) -> None:
     document = fp8.read_json(config)
     text = document.get("text_config")
     for place in (document, text if isinstance(text, dict) else {}):
-        if place.get("quantization_config") is not None:
-            method = dict(place["quantization_config"]).get("quant_method", "unknown")
+        said = place.get("quantization_config")
+        if said is not None:
+            method = said.get("quant_method", "unknown") if isinstance(said, dict) else said
             raise Refusal(f"{config} says the weights are quantised already (quant_method {method!r})")
 
 
@@ -619,34 +646,31 @@ def open_journal(wish: Wish) -> Journal:
     return journal
 
 
-def carry(wish: Wish, source: fp8.Source) -> None:
-    """Copy tokenizer and code; rewrite config.json and the index, which have to know of the scales."""
+def carry(wish: Wish, source: fp8.Source, folder: Path) -> dict[str, Any]:
+    """Copy tokenizer and code into folder; rewrite config.json and the index, which have to know of the scales."""
     headers = fp8.read_headers(wish.source, list(source.shards))
     everything = [tensor for header in headers.values() for tensor in header.tensors]
     actions = {name: action for found in source.actions.values() for name, action in found.items()}
     for name in source.carried:
-        target = wish.staging / name
-        target.parent.mkdir(parents=True, exist_ok=True)
         if name == "model.safetensors.index.json":
-            index = fp8.read_json(wish.source / name)
-            index.setdefault("metadata", {})["total_size"] = fp8.total_size(wish.staging, list(source.shards))
+            index = fp8.read_index(wish.source)
+            index.setdefault("metadata", {})["total_size"] = fp8.total_size(folder, list(source.shards))
             index["weight_map"] = {
                 tensor.name: shard
-                for shard, header in fp8.read_headers(wish.staging, list(source.shards)).items()
+                for shard, header in fp8.read_headers(folder, list(source.shards)).items()
                 for tensor in header.tensors
             }
-            fp8.write_json(target, index)
+            fp8.write_json(folder / name, index)
         elif name == "config.json":
             document = fp8.read_json(wish.source / name)
             document["quantization_config"] = quantization_config(ignored_layers(everything, actions))
-            fp8.write_json(target, document)
+            fp8.write_json(folder / name, document)
         else:
-            shutil.copyfile(wish.source / name, target)
-            with target.open("rb") as copy:
-                os.fsync(copy.fileno())
+            fp8.copy_file(wish.source / name, folder / name)
+    return {name: fp8.sum_of(folder / name) for name in source.carried}
 
 
-def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
+def provenance(wish: Wish, journal: Journal, carried: dict[str, Any]) -> dict[str, Any]:
     """What was made, from what, by what; written last, so that its presence means the result is whole."""
     return {
         "schema": 1,
@@ -658,84 +682,28 @@ def provenance(wish: Wish, journal: Journal) -> dict[str, Any]:
         "source": str(wish.source),
         "source_fingerprint": journal.source.fingerprint,
         "source_manifest_sha256": fp8.manifest_hash(wish.source),
-        "verified": fp8.EVERY_BYTE if wish.verify else "a sample",
-        "shards": {name: {k: done[k] for k in ("bytes", "crc32")} for name, done in sorted(journal.done.items())},
+        "verified": fp8.EVERY_BYTE if all(done.get("whole") for done in journal.done.values()) else "a sample",
+        "shards": {name: {key: done[key] for key in fp8.SUM} for name, done in sorted(journal.done.items())},
+        "carried": carried,
     }
 
 
-def already_there(wish: Wish) -> dict[str, Any] | None:
-    """Provenance of the target when it is the finished conversion of this source, None when there is no target.
-
-    Raises Refusal for anything else in its place, and for a source that is not the one it was made from; without a
-    source, the record is what there is.
-    """
-    if not wish.target.exists():
-        return None
-    record = wish.target / fp8.STATE_FOLDER / fp8.PROVENANCE
-    made = fp8.read_json(record) if record.exists() else {}
-    if made.get("tool") != "fp8_dynamic":
-        raise Refusal(
-            f"{wish.target} exists and is not a conversion of this program; it is not touched, name another target"
-        )
-    for name, shard in made["shards"].items():
-        path = wish.target / name
-        if not path.exists() or path.stat().st_size != shard["bytes"]:
-            raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
-    if {key: made.get(key) for key in request_of(wish)} != request_of(wish):
-        raise Refusal(f"{wish.target} was converted with other options; name another target or remove it")
-    if not wish.source.is_dir():
-        return made
-    manifest = fp8.manifest_hash(wish.source)
-    other_content = manifest is not None and made["source_manifest_sha256"] not in (None, manifest)
-    if examine(wish.source, wish.keep).fingerprint != made["source_fingerprint"] or other_content:
-        raise Refusal(
-            f"{wish.target} was converted from another input than {wish.source}; name another target or remove it"
-        )
-    return made
-
-
-def check_against_source(wish: Wish, made: dict[str, Any]) -> None:
-    """Compute a finished conversion again and compare, and note that in its provenance."""
-    if not wish.source.is_dir():
-        raise Refusal(
-            f"{wish.target} cannot be verified: {wish.source}, which it was made from, is gone. Fetch it again"
-        )
-    source = examine(wish.source, wish.keep)
-    run(wish, source, list(source.shards), wish.target, convert=False, finished=lambda _name, _result: None)
-    fp8.write_json(wish.target / fp8.STATE_FOLDER / fp8.PROVENANCE, {**made, "verified": fp8.EVERY_BYTE})
-
-
-def is_done(wish: Wish) -> bool:
-    """Whether converting would do nothing. Refuses where converting would, as far as that can be seen by looking."""
-    fp8.check_places(wish)
-    made = already_there(wish)
-    return made is not None and (not wish.verify or made["verified"] == fp8.EVERY_BYTE)
-
-
-def run(
-    wish: Wish,
-    source: fp8.Source,
-    shards: list[str],
-    folder: Path,
-    *,
-    convert: bool,
-    finished: Callable[[str, dict[str, Any]], None],
-) -> int:
-    """Convert and check shards in folder, or only check them; returns the number of tensors compared."""
+def run(wish: Wish, journal: Journal, missing: list[str]) -> int:
+    """Convert and check the missing shards; returns the number of tensors compared."""
     compared = 0
     progress = fp8.Progress(wish.progress)
     # A weight is read twice: for its scales, then for its codes.
-    progress.begin("convert" if convert else "verify", sum(work_of(source, name) for name in shards))
+    progress.begin("convert", sum(work_of(journal.source, name) for name in missing))
 
-    def done(name: str, result: dict[str, Any]) -> None:
+    def finished(name: str, result: dict[str, Any]) -> None:
         nonlocal compared
         compared += result["compared"]
-        if not convert:
-            progress.advance(work_of(source, name))
-        finished(name, result)
+        journal.done[name] = result
+        journal.save()
 
-    with Crew(max(1, min(wish.jobs, len(shards)))) as crew:
-        crew.run(fp8.tasks_for(wish, source, shards, folder, convert), progress.advance, done)
+    with Crew(max(1, min(wish.jobs, len(missing)))) as crew:
+        tasks = fp8.tasks_for(wish, journal.source, missing, wish.staging, convert=True)
+        crew.run(tasks, progress.advance, finished)
     progress.end()
     return compared
 
@@ -748,37 +716,27 @@ def work_of(source: fp8.Source, shard: str) -> int:
 def convert(wish: Wish) -> str:
     """Do what the wish says; returns the closing sentence."""
     fp8.check_places(wish)
-    made = already_there(wish)
+    made = fp8.already_there(wish)
     if made:
+        return fp8.look_after(wish, made)
+    with fp8.only_one(wish), fp8.untouched(wish):
+        journal = open_journal(wish)
+        for left_over in wish.staging.glob("*.writing"):
+            left_over.unlink()
         if wish.verify:
-            check_against_source(wish, made)
-        return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
-    fresh = not wish.staging.exists()
-    try:
-        with fp8.only_one(wish):
-            journal = open_journal(wish)
-            missing = [name for name in journal.source.shards if name not in journal.done]
-            for left_over in wish.staging.glob("*.writing"):
-                left_over.unlink()
-            if missing and len(missing) < len(journal.source.shards):
-                print(f"continuing: {len(journal.done)} of {len(journal.source.shards)} are done", file=sys.stderr)
-
-            def finished(name: str, result: dict[str, Any]) -> None:
-                journal.done[name] = result
-                journal.save()
-
-            compared = run(wish, journal.source, missing, wish.staging, convert=True, finished=finished)
-            carry(wish, journal.source)
-            fp8.write_json(wish.staging / fp8.STATE_FOLDER / fp8.PROVENANCE, provenance(wish, journal))
-            # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
-            wish.staging.rename(wish.target)
-            fp8.fsync_folder(wish.target.parent)
-            for name in (Journal.path(wish).name, *fp8.LOCKS):
-                (wish.target / fp8.STATE_FOLDER / name).unlink()
-    except Refusal:
-        if fresh and not Journal.path(wish).exists():
-            shutil.rmtree(wish.staging)  # nothing was begun: leave no trace of the attempt
-        raise
+            fp8.recheck(wish, journal.source, journal.done)
+            journal.save()
+        missing = [name for name in journal.source.shards if name not in journal.done]
+        if missing and len(missing) < len(journal.source.shards):
+            print(f"continuing: {len(journal.done)} of {len(journal.source.shards)} are done", file=sys.stderr)
+        compared = run(wish, journal, missing)
+        carried = carry(wish, journal.source, wish.staging)
+        fp8.write_json(wish.staging / fp8.STATE_FOLDER / fp8.PROVENANCE, provenance(wish, journal, carried))
+        # Until the rename the journal is there: a run killed before it continues, one killed after it is done.
+        wish.staging.rename(wish.target)
+        fp8.fsync_folder(wish.target.parent)
+        for name in (Journal.path(wish).name, *fp8.LOCKS):
+            (wish.target / fp8.STATE_FOLDER / name).unlink()
     size = sum(shard["bytes"] for shard in journal.done.values())
     return f"{wish.target}: {len(journal.done)} shards, {fp8.human(size)}, {compared} tensors compared."
 
@@ -809,6 +767,7 @@ def work_on(task: dict[str, Any]) -> dict[str, Any]:
         if fp8.Identity.of(source) != identity:
             target.unlink()
             raise changed
+    result["whole"] = task["only"] is None
     result["compared"] = verify_shard(source, target, actions, task["only"])
     return result
 
@@ -847,7 +806,7 @@ def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
     if arguments == ["--worker"]:
         return fp8.serve_tasks(work_on, explain)
-    return fp8.carry_out("fp8_dynamic", parse_arguments(arguments), is_done, convert, explain)
+    return fp8.carry_out("fp8_dynamic", parse_arguments(arguments), fp8.is_done, convert, explain)
 
 
 if __name__ == "__main__":

@@ -480,3 +480,44 @@ def test_a_damaged_archive_is_found(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(bytes(data))
     with pytest.raises(calibrate.Refusal, match="cannot be read"):
         calibrate.check_files(tmp_path, ["x.npz"])
+
+
+# --- documents that are damaged ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"digest": 1, "measurements": []}'])
+@pytest.mark.parametrize("options", [[], ["--again"]], ids=str)
+def test_a_damaged_record_counts_as_not_measured(node: Node, content: str, options: list[str]) -> None:
+    assert node.run()[0] == 0
+    record = node.target / ".gaudi-serving" / "calibration.json"
+    record.write_text(content)
+    status, said = node.run(*options)
+    assert status == 0, said
+    assert "is damaged" in said or options
+    assert json.loads(record.read_text())["measurements"]
+    (kept,) = node.kept()
+    assert (kept / ".gaudi-serving" / "calibration.json").read_text() == content
+
+
+@pytest.mark.parametrize(("content", "said"), [("{", "as JSON"), ("[]", "no"), ("{}", "does not say model, release")])
+def test_a_damaged_description_is_said(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "document.json"
+    path.write_text(content)
+    command = [sys.executable, "-B", str(PROGRAM), str(path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"calibrate: {path} ")
+    assert said in result.stderr
+    assert result.stderr.endswith("; run playbooks/calibrate.yml, which writes it\n")
+
+
+def test_a_damaged_deflated_file_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", bytes(range(256)) * 100)
+    data = bytearray(path.read_bytes())
+    data[40:52] = b"XXXXXXXXXXXX"
+    path.write_bytes(data)
+    with pytest.raises(calibrate.Refusal, match=r"m\.npz cannot be read .*; measure again"):
+        calibrate.check_files(tmp_path, ["m.npz"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -373,6 +374,31 @@ def test_a_quantised_checkpoint_is_refused(tmp_path: Path, place: str) -> None:
     assert "quantised already (quant_method 'awq')" in refused(source, tmp_path / "out")
 
 
+@pytest.mark.parametrize(("said", "method"), [('"fp8"', "'fp8'"), ("[]", "[]"), ("{}", "'unknown'")])
+def test_a_quantisation_of_any_form_is_refused(tmp_path: Path, said: str, method: str) -> None:
+    source = write(tmp_path / "in")
+    (source / "config.json").write_text(f'{{"quantization_config": {said}}}')
+    assert f"quantised already (quant_method {method})" in refused(source, tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"tool": "fp8_dynamic"}'])
+def test_a_damaged_record_is_said(tmp_path: Path, content: str) -> None:
+    (tmp_path / "out" / ".gaudi-serving").mkdir(parents=True)
+    (tmp_path / "out" / ".gaudi-serving" / "fp8.json").write_text(content)
+    sentence = refused(write(tmp_path / "in"), tmp_path / "out")
+    assert "name another target" in sentence or "away and run this again" in sentence
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]"])
+def test_a_damaged_journal_is_said(tmp_path: Path, content: str) -> None:
+    journal = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
+    journal.parent.mkdir(parents=True)
+    journal.write_text(content)
+    sentence = refused(write(tmp_path / "in"), tmp_path / "out")
+    assert f"remove {tmp_path}/out.partial to start over" in sentence
+
+
 def test_its_own_result_is_refused(tmp_path: Path) -> None:
     assert run(write(tmp_path / "in"), tmp_path / "out").returncode == 0
     assert "was converted before" in refused(tmp_path / "out", tmp_path / "again")
@@ -513,3 +539,53 @@ def test_memory_does_not_grow_with_the_tensor() -> None:
     tensor = Tensor("a_proj.weight", "BF16", (5000, 512), 0, 5000 * 1024)
     sizes = {len(piece) for piece in dynamic.rows_of(io.BytesIO(bytes(tensor.size)), tensor)}
     assert max(sizes) <= dynamic.PIECE
+
+
+def test_a_continued_verification_compares_what_was_done_before(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", shards=6)
+    assert run(source, tmp_path / "whole").returncode == 0
+    partial = tmp_path / "out.partial"
+    journal = partial / ".gaudi-serving" / "journal.json"
+    work = subprocess.Popen(
+        [sys.executable, "-B", str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not journal.exists() or not json.loads(journal.read_text())["done"]:
+        assert work.poll() is None
+    work.send_signal(signal.SIGKILL)
+    work.wait()
+    with (partial / ".gaudi-serving" / "workers").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    (name, *_) = json.loads(journal.read_text())["done"]
+    data = bytearray((partial / name).read_bytes())
+    data[-1] ^= 1
+    (partial / name).write_bytes(bytes(data))
+    result = run(source, tmp_path / "out", "--verify")
+    assert result.returncode == 0, result.stderr
+    assert "it is converted anew" in result.stderr
+    assert served(tmp_path / "out") == served(tmp_path / "whole")
+    assert json.loads((tmp_path / "out" / ".gaudi-serving" / "fp8.json").read_text())["verified"] == "every byte"
+
+
+def test_a_continued_run_without_verification_says_a_sample(tmp_path: Path) -> None:
+    source = write(tmp_path / "in")
+    assert run(source, tmp_path / "out").returncode == 0
+    assert json.loads((tmp_path / "out" / ".gaudi-serving" / "fp8.json").read_text())["verified"] == "a sample"
+
+
+def test_what_a_verification_found_wrong_is_converted_anew(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in"), tmp_path / "out"
+    assert run(source, target).returncode == 0
+    good = served(target)
+    for name in ("model-00001-of-00003.safetensors", "config.json"):
+        data = bytearray((target / name).read_bytes())
+        data[-1] ^= 1
+        (target / name).write_bytes(bytes(data))
+    assert "Run the same command again" in refused(source, target, "--verify")
+    made = json.loads((target / ".gaudi-serving" / "fp8.json").read_text())
+    assert (made["verified"], len(made["wrong"]["files"])) == ("found wrong", 2)
+    assert run(source, target, "--check").returncode == 3
+    assert run(source, target).returncode == 0
+    assert served(target) == good
+    assert run(source, target, "--check", "--verify").returncode == 0

@@ -1,0 +1,307 @@
+"""Results that are damaged, and a source that is: what is found, what is said, how it is mended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.fp8 import checkpoints
+from tests.unit.fp8.test_fp8_convert import PROGRAM, refused, result_of, run, wait_for_workers
+
+SHARD = "model-00002-of-00003.safetensors"
+
+
+def spoil(path: Path, at: int = -700) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def record(target: Path) -> dict[str, Any]:
+    return dict(json.loads((target / ".gaudi-serving" / "fp8.json").read_text()))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return checkpoints.write(tmp_path / "in")
+
+
+def begin(source: Path, target: Path, *options: str) -> list[str]:
+    """Kill a conversion when some of its shards are done; returns their names."""
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "1", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    done = target.with_name(target.name + ".partial") / ".gaudi-serving" / "done.json"
+    while not done.exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for_workers(target)
+    return list(json.loads(done.read_text()))
+
+
+def test_a_continued_verification_compares_what_was_done_before(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=4, rows=16384)
+    assert run(source, tmp_path / "whole").returncode == 0
+    names = begin(source, tmp_path / "out")
+    # Not in the sample, which was compared before.
+    spoil(tmp_path / "out.partial" / names[0], -100)
+    result = run(source, tmp_path / "out", "--verify")
+    assert result.returncode == 0, result.stderr
+    assert f"{names[0]}: tensor 'model.layers" in result.stderr
+    assert "it is converted anew" in result.stderr
+    assert result_of(tmp_path / "out") == result_of(tmp_path / "whole")
+    assert record(tmp_path / "out")["verified"] == "every byte"
+
+
+def test_a_damaged_twin_of_a_shard_that_was_given_up_is_never_published(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=4, rows=16384)
+    (name, *_) = begin(source, tmp_path / "out", "--in-place-space")
+    (source / name).unlink(missing_ok=True)
+    spoil(tmp_path / "out.partial" / name)
+    sentence = refused(source, tmp_path / "out", "--in-place-space", "--verify")
+    assert f"{name}: its size or checksum is not the recorded one, and its source was given up" in sentence
+    assert "fetch the model again" in sentence
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("again", [[], ["--verify"]])
+def test_what_a_verification_found_wrong_is_converted_anew(source: Path, tmp_path: Path, again: list[str]) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    good = result_of(target)
+    untouched = (target / "model-00001-of-00003.safetensors").stat().st_mtime_ns
+    spoil(target / SHARD)
+    spoil(target / "tokenizer.json", 0)
+    assert "Run the same command again" in refused(source, target, "--verify")
+    made = record(target)
+    assert made["verified"] == "found wrong"
+    assert made["wrong"]["files"] == [SHARD, "tokenizer.json"]
+    for options in ([], ["--verify"]):
+        assert run(source, target, "--check", *options).returncode == 3
+    assert run(source, target, *again).returncode == 0
+    assert result_of(target) == good
+    assert (target / "model-00001-of-00003.safetensors").stat().st_mtime_ns == untouched
+    made = record(target)
+    assert made["verified"] == "every byte"
+    assert "wrong" not in made
+    assert [path.name for path in (target / ".gaudi-serving").iterdir()] == ["fp8.json"]
+    assert run(source, target, "--check", "--verify").returncode == 0
+
+
+def test_what_was_found_wrong_cannot_be_mended_without_its_source(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    copy = shutil.copytree(source, tmp_path / "copy")
+    assert run(source, target, "--in-place-space").returncode == 0
+    good = result_of(target)
+    said = run(source, target, "--verify")
+    assert (said.returncode, "held against the checksums" in said.stdout) == (0, True)
+    spoil(target / SHARD)
+    sentence = refused(source, target, "--verify")
+    assert f"{SHARD}: its size or checksum is not the recorded one" in sentence
+    assert f"Fetch {source} again" in sentence
+    for options in ([], ["--check"]):
+        assert f"({SHARD}), and {source}, which it was made from, is gone" in refused(source, target, *options)
+    shutil.rmtree(source)
+    copy.rename(source)
+    assert "converted anew what was found wrong" in run(source, target).stdout
+    assert result_of(target) == good
+
+
+def test_carried_files_are_looked_at(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    assert set(record(target)["carried"]) == {
+        "code/modeling.py", "config.json", "model.safetensors.index.json", "tokenizer.json"
+    }  # fmt: skip
+    (target / "config.json").unlink()
+    for options in ([], ["--check"], ["--verify"]):
+        assert f"{target / 'config.json'} is not as it was written" in refused(source, target, *options)
+
+
+def test_a_record_without_carried_files_is_accepted(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    made = record(target)
+    del made["carried"]
+    (target / ".gaudi-serving" / "fp8.json").write_text(json.dumps(made))
+    assert run(source, target, "--check").returncode == 0
+    assert run(source, target, "--verify").returncode == 0
+
+
+# --- input of the wrong form -------------------------------------------------------------------------------
+
+RAW = b'{"a":{"dtype":%s,"shape":%s,"data_offsets":[0,4]}}'
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (RAW % (b'["F8"]', b"[4]"), "has the dtype ['F8']"),
+        (RAW % (b'"F8_E4M3"', b"[" + b"9" * 5000 + b"]"), "a"),
+        (RAW % (b'"F8_E4M3"', b"[" + b"9" * 4000 + b"]"), "has the shape [99999"),
+        (RAW % (b'"F8_E4M3"', b"[" + b",".join([b"4611686018427387904"] * 5000) + b"]"), "has the shape [46116860"),
+        (RAW.replace(b'"a"', b'"\\ud800"') % (b'"F8_E4M3"', b"[4]"), "a name in the header is no text"),
+        (b'{"__metadata__":{"x":"\\udfff"}}', "a name in the header is no text"),
+    ],
+    ids=["dtype list", "5000 digits", "4000 digits", "5000 dimensions", "surrogate name", "surrogate metadata"],
+)
+def test_headers_of_the_wrong_form_are_refused(tmp_path: Path, header: bytes, said: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"xxxx")
+    sentence = refused(tmp_path / "in", tmp_path / "out")
+    assert f"{tmp_path}/in/model.safetensors: " in sentence
+    assert said in sentence
+    assert len(sentence) < 500
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("metadata", ["null", "[]", "1"])
+def test_an_index_of_the_wrong_form_is_refused_before_anything_is_written(
+    source: Path, tmp_path: Path, metadata: str
+) -> None:
+    index = source / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace('{"total_size": 1}', metadata))
+    assert f"{index} does not say what it has to" in refused(source, tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"tool": "fp8_convert", "shards": {"a": 1}}'])
+@pytest.mark.parametrize("option", [[], ["--check"], ["--verify"]], ids=str)
+def test_a_damaged_record_is_said(source: Path, tmp_path: Path, content: str, option: list[str]) -> None:
+    (tmp_path / "out" / ".gaudi-serving").mkdir(parents=True)
+    (tmp_path / "out" / ".gaudi-serving" / "fp8.json").write_text(content)
+    sentence = refused(source, tmp_path / "out", *option)
+    assert "name another target" in sentence or "away and run this again" in sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("journal.json", "{"),
+        ("journal.json", "{}"),
+        ("journal.json", "[]"),
+        ("done.json", "{"),
+        ("done.json", '{"a":1}'),
+    ],
+)
+def test_a_damaged_journal_is_said(tmp_path: Path, name: str, content: str) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=4, rows=16384)
+    begin(source, tmp_path / "out")
+    path = tmp_path / "out.partial" / ".gaudi-serving" / name
+    path.write_text(content)
+    sentence = refused(source, tmp_path / "out")
+    assert str(path) in sentence
+    assert f"remove {tmp_path}/out.partial to start over" in sentence
+
+
+# --- places ------------------------------------------------------------------------------------------------
+
+
+def test_a_target_that_is_a_link_to_nothing_is_refused(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
+    assert "is a link to" in refused(source, tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("name", ["zz.safetensors", "pipe", "model.safetensors.index.json"])
+def test_pipes_are_refused_and_not_waited_for(source: Path, tmp_path: Path, name: str) -> None:
+    (source / "model.safetensors.index.json").unlink()
+    os.mkfifo(source / name)
+    sentence = refused(source, tmp_path / "out", timeout=20)
+    assert f"{source / name} is not a regular file" in sentence
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_an_error_before_the_journal_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    shard = source / SHARD
+    shard.unlink()
+    shard.symlink_to(shard.name)  # a loop, which not even root can open
+    sentence = refused(source, tmp_path / "out")
+    assert SHARD in sentence
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_a_source_that_is_gone_meanwhile_is_named(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=4, rows=16384)
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "1"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "out.partial" / ".gaudi-serving" / "journal.json").exists():
+        assert process.poll() is None
+    shutil.rmtree(source)
+    _, said = process.communicate()
+    assert process.returncode == 1, said
+    assert f"fp8_convert: {source}" in said
+    assert "fetch" in said
+
+
+# --- quiet ends --------------------------------------------------------------------------------------------
+
+
+def test_workers_of_a_killed_parent_end_without_a_word(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=4, rows=65536)
+    with (tmp_path / "said").open("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "2"], stderr=said
+        )
+        while not list((tmp_path / "out.partial").glob("*.writing")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        wait_for_workers(tmp_path / "out")
+        said.seek(0)
+        assert [line for line in said if not line.startswith("convert: ")] == []
+
+
+def test_ctrl_c_at_any_early_moment_ends_without_a_traceback(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=2, rows=16384)
+    started = time.monotonic()
+    assert run(source, tmp_path / "whole", "--jobs", 2).returncode == 0
+    duration = time.monotonic() - started
+    statuses = set()
+    for moment in range(12):
+        # As from a terminal: to the whole group, workers included.
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        # The interpreter's own start and its reading of the program come first and are not ours.
+        for caught in (True, False):
+            while process.poll() is None and catches_ctrl_c(process.pid) is not caught:
+                pass
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(duration * moment / 12)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert "Traceback" not in said, said
+        assert process.returncode in (0, 130, -signal.SIGINT), said
+        statuses.add(process.returncode)
+        for name in ("out", "out.partial"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+    assert statuses != {0}
+
+
+def catches_ctrl_c(pid: int) -> bool:
+    """Whether a process has a handler for SIGINT."""
+    (mask,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:")]
+    return bool(int(mask.split()[1], 16) & 1 << signal.SIGINT - 1)
