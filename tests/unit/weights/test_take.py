@@ -351,3 +351,16 @@ def test_an_empty_folder_under_the_name_does_not_hide_what_comes(
     hidden = staging.rename(staging.with_name("hidden"))
     monkeypatch.setattr(time, "sleep", lambda _seconds: None if staging.exists() else hidden.rename(staging))
     assert run(request)["received"] > 0
+
+
+def test_a_fetch_from_outside_after_a_take_in_vain_leaves_nothing_of_it(
+    ask: Ask, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = f"os.truncate(folder / {FIRST!r}, 5); sys.exit(30)"
+    monkeypatch.setenv("WRONG_AFTER", half)
+    wanted = wish(tmp_path / "node", source(hub))
+    with pytest.raises(Refusal, match="did not give"):
+        run(ask(target=str(wanted.target)))
+    assert (wanted.staging / record.INCOMING / FIRST).exists()
+    fetch.fetch(wanted, progress, stop)
+    assert [path.name for path in (wanted.target / record.FOLDER).iterdir()] == ["manifest.json"]

@@ -81,7 +81,10 @@ def check_room(wish: Request, missing: int) -> None:
 def publish(wish: Request, made: Manifest) -> None:
     """Make the staging folder the model, in one rename."""
     wanted = {file.name for file in made.files}
-    shutil.rmtree(wish.staging / record.SCRATCH, ignore_errors=True)
+    # Whoever publishes, a node may have been taken from in vain before.
+    for working in (record.SCRATCH, record.INCOMING):
+        shutil.rmtree(wish.staging / working, ignore_errors=True)
+    (wish.staging / record.RELAY).unlink(missing_ok=True)
     for path in wish.staging.rglob("*"):
         name = path.relative_to(wish.staging).as_posix()
         if not path.is_dir() and name not in wanted and not name.startswith(record.FOLDER + "/"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -174,7 +173,7 @@ class Take:
             raise Refusal(
                 f"{giver} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s"
             )
-        time.sleep(LOOK_AGAIN)
+        time.sleep(LOOK_AGAIN)  # nobody is told when a giver elsewhere has checked another file
 
     @contextmanager
     def relayed(self) -> Iterator[None]:
@@ -197,16 +196,17 @@ class Take:
         say(0)
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
+        gave_up = ""
         try:
             yield
         except (Refusal, OSError) as error:
-            over.set()
-            watcher.join()
-            say(0, str(error))
+            gave_up = str(error)
             raise
         finally:
             over.set()
             watcher.join()
+            if gave_up:
+                say(0, gave_up)
 
 
 def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
@@ -224,8 +224,6 @@ def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
             check_room(wish, lacking)
             taking.incoming.mkdir(parents=True, exist_ok=True)
             taking.all()
-        shutil.rmtree(taking.incoming)
-        (wish.staging / record.RELAY).unlink()
         publish(wish, offer.made)
     return {**result, "received": lacking}
 
