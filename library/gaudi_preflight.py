@@ -356,6 +356,7 @@ def whole(folder: Path, measured_cards: int) -> bool:
 def to_bring(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is to be brought, each folder once; nothing where nobody asked for it."""
     root = Path(params["weights_root"])
+    weights.ask_anew(root)
     found: dict[str, dict[str, Any]] = {}
     for instance, ways in params["supplies"].items() if params["weights_fetch"] else ():
         for way in ways:

@@ -5,11 +5,17 @@ Also installed on nodes as gaudi_weights/record.py, where the downloader writes 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import posixpath
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+from .units import human_bytes
 
 FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
@@ -85,6 +91,32 @@ def parse(text: str) -> Manifest:
     return Manifest(source, repository, revision, fetched, files)
 
 
+def ask_anew(*folders: Path) -> None:
+    """Have a network file system ask its server for what is in folders; those that are not there are left out.
+
+    NFS believes for 30 to 60 s what it saw of a folder last, also that a name is not there (acdirmin and acdirmax in
+    nfs(5)). To open the folder makes it ask.
+    """
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.scandir(folder).close()
+
+
+def size_of(path: Path) -> int | None:
+    """Bytes of a regular file, None for anything else or nothing; in one look, since a fetch moves files meanwhile."""
+    try:
+        seen = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return seen.st_size if stat.S_ISREG(seen.st_mode) else None
+
+
+def sizes_in(folder: Path, manifest: Manifest) -> dict[str, int | None]:
+    """Bytes by name of what a folder holds of a model, None for what is not a regular file."""
+    ask_anew(*{(folder / file.name).parent for file in manifest.files})
+    return {file.name: size_of(folder / file.name) for file in manifest.files}
+
+
 def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int | None]) -> list[str]:
     """Names of files that are missing or have another size, in the manifest's order.
 
@@ -106,7 +138,7 @@ def table(folders: list[dict[str, Any]]) -> list[str]:
     lines = []
     for folder in folders:
         used = ", ".join(folder["used_by"]) or "nobody"
-        size = f"{folder['bytes'] / 1e9:.1f} GB"
+        size = human_bytes(folder["bytes"])
         lines.append(f"{folder['directory']}  {size}  {folder['standing']}  used by {used}")
         if folder["revision"]:
             seen = folder["verified"] or "when fetched"

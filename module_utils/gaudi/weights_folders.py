@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -23,14 +24,9 @@ def users(path: Path, plans: Path = PLANS) -> list[str]:
     )
 
 
-def size_of(path: Path) -> int | None:
-    """Bytes of a regular file, None for anything else or nothing."""
-    return path.stat().st_size if path.is_file() and not path.is_symlink() else None
-
-
 def bytes_below(folder: Path) -> int:
     """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
-    return sum(size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
+    return sum(weights.size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
 
 
 def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
@@ -47,6 +43,8 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
         "wrong": [],
         "used_by": users(folder, plans),
     }
+    # Another node that shares it may have published, mended or verified it just now.
+    weights.ask_anew(folder / weights.FOLDER)
     try:
         record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -57,11 +55,10 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
     except ValueError:
         described.update(standing="damaged", bytes=bytes_below(folder))
         return described
-    sizes = {file.name: size_of(folder / file.name) for file in record.files}
+    sizes = weights.sizes_in(folder, record)
     wrong = weights.wrong_sizes(record, sizes)
-    verified = folder / weights.VERIFIED
-    if verified.exists():
-        note = json.loads(verified.read_text(encoding="utf-8"))
+    with contextlib.suppress(FileNotFoundError):
+        note = json.loads((folder / weights.VERIFIED).read_text(encoding="utf-8"))
         described["verified"] = str(note["verified"])
         wrong = sorted({*wrong, *note["wrong"]})
     described.update(
@@ -77,6 +74,7 @@ def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[d
     """The folders of a weights root by name, all of them without names; those that are not there are left out."""
     if not root.is_dir():
         return []
+    weights.ask_anew(root)
     found = sorted(root.iterdir()) if names is None else [root / name for name in names]
     return [describe(folder, plans) for folder in found if folder.is_dir() and not folder.is_symlink()]
 

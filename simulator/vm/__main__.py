@@ -16,6 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulator.vm", description="Simulated virtual machines.")
     parser.add_argument("action", choices=["up", "down", "status"])
     parser.add_argument("name", nargs="?", default="vm", help="name of the machine (default: vm)")
+    parser.add_argument("--package", action="append", default=[], help="one more of Debian's packages on its disk")
     chosen = parser.parse_args()
     try:
         if chosen.action == "status":
@@ -24,7 +25,7 @@ def main() -> int:
         elif chosen.action == "down":
             Machine(chosen.name).down()
         else:
-            Machine(chosen.name).up(image.ensure(engine.ensure(_say), _say), _say)
+            Machine(chosen.name).up(image.ensure(engine.ensure(_say), chosen.package, _say), _say)
     except SimulatorError as error:
         print(error, file=sys.stderr)
         return 1

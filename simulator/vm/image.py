@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +44,8 @@ class Image:
     host_key: str
 
 
-def ensure(client: DockerClient, say: Say) -> Image:
-    """Give the disk of a simulated virtual machine, after making it if needed."""
+def ensure(client: DockerClient, packages: Iterable[str], say: Say) -> Image:
+    """Give the disk of a simulated virtual machine with more of Debian's packages on it, after making it if needed."""
     host.install_packages(PACKAGES, say)
     with host.lock("vm"):
         user, machine = _pair("user"), _pair("host")
@@ -56,7 +56,8 @@ def ensure(client: DockerClient, say: Say) -> Image:
             f"{lib}/ssh_host_ed25519_key": context.text(machine.private, 0o600),
         }
         with host.lock("images"):
-            reference = images.build(client, "vm", files, {"BASE": images.base(client, say)}, say)
+            arguments = {"BASE": images.base(client, say), "PACKAGES": " ".join(sorted(packages))}
+            reference = images.build(client, "vm", files, arguments, say)
         disk = DIRECTORY / f"{reference.rpartition(':')[2]}.qcow2"
         if not disk.exists():
             say(f"Making the virtual machine's disk: {disk.name}")

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Inventory of this scenario's virtual machine (python -m simulator.vm up molecule-vm wrote it)."""
+"""Inventory of a scenario's virtual machine (python -m simulator.vm up molecule-SCENARIO wrote it), vm by itself."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import yaml
 
-WRITTEN = Path(__file__).resolve().parents[3] / ".cache/simulator/vm/machines/molecule-vm/inventory.yml"
+SCENARIO = os.environ.get("MOLECULE_SCENARIO_NAME", "vm")
+WRITTEN = Path(__file__).resolve().parents[3] / f".cache/simulator/vm/machines/molecule-{SCENARIO}/inventory.yml"
 # Without the machine there is still one to be named: a playbook fails with this sentence instead of ending well on
 # no hosts at all.
-NONE = {"vm": {"ansible_host": "{{ undef(hint='The virtual machine does not run: molecule create -s vm') }}"}}
+HINT = f"The virtual machine does not run: molecule create -s {SCENARIO}"
+NONE = {"vm": {"ansible_host": f"{{{{ undef(hint='{HINT}') }}}}"}}
 
 
 def main() -> None:

@@ -392,6 +392,23 @@ def test_what_is_there_is_not_brought_again(run: Run, tmp_path: Path) -> None:
     assert run(gaudi_preflight, bringing(tmp_path), HERE)["bring"] == []
 
 
+def test_what_another_node_has_published_is_not_brought_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, published = tmp_path / "models", tmp_path / "published"
+    root.mkdir()
+    published.mkdir()
+    (published / "config.json").write_text("{}")
+
+    # As NFS does: before it is asked for what is in a folder, it knows nothing of what others put there.
+    def ask_anew(*folders: Path) -> None:
+        if root in folders:
+            published.rename(root / "Big-G2")
+
+    monkeypatch.setattr(weights, "ask_anew", ask_anew)
+    assert run(gaudi_preflight, bringing(root), HERE)["bring"] == []
+
+
 def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) -> None:
     record = weights.Manifest("hub", "owner/Big", "ab" * 20, "2026", (weights.Entry("config.json", 2, "0"),))
     for name in ("Big", "Big-G2"):

@@ -105,6 +105,29 @@ def test_what_a_verification_found_counts(root: Path) -> None:
     )
 
 
+def test_what_another_node_wrote_is_asked_for_before_it_is_looked_at(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, note = root / "Whole-7B", root.parent / "note"
+    note.write_text(json.dumps({"verified": "2026-02-28T08:00:00Z", "wrong": ["config.json"]}))
+    published = folder.rename(root.parent / "published")
+
+    # As NFS does: before it is asked for what is in a folder, it knows nothing of what others put there.
+    def ask_anew(*folders: Path) -> None:
+        if root in folders:
+            published.rename(folder)
+        if folder / weights.FOLDER in folders:
+            note.rename(folder / weights.VERIFIED)
+
+    monkeypatch.setattr(weights, "ask_anew", ask_anew)
+    answer = run_main("model_weights_info", {"root": str(root), "directories": ["Whole-7B"]})
+    assert [(found["standing"], found["wrong"]) for found in answer["folders"]] == [("incomplete", ["config.json"])]
+
+
+def test_to_ask_for_folders_that_are_not_there_is_no_fault(root: Path) -> None:
+    weights.ask_anew(root, root / "none", root / "a-file")
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1}'])
 def test_a_record_that_cannot_be_read_is_damage(root: Path, text: str) -> None:
     (root / "Whole-7B" / weights.MANIFEST).write_text(text)
@@ -125,8 +148,9 @@ def test_a_record_survives_being_written(root: Path) -> None:
 def test_the_table_names_who_uses_what(root: Path, plans: Path) -> None:
     use(plans, str(root / "Whole-7B"))
     table = run_main("model_weights_info", {"root": str(root)})["table"]
-    assert "Whole-7B  0.0 GB  whole  used by chat" in table
-    assert "Mine  0.0 GB  unknown  used by nobody" in table
+    size = look(root)["Whole-7B"]["bytes"]
+    assert f"Whole-7B  {size} B  whole  used by chat" in table
+    assert [line for line in table if line.startswith("Mine  ") and line.endswith(" B  unknown  used by nobody")]
 
 
 def test_a_root_that_is_not_there_has_no_weights(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+../vm/inventory/hosts.py
