@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8090, help="port of the hub; the delivery network has the next")
     parser.add_argument("--rate", type=int, default=0, help="bytes per second, 0 for no limit")
     parser.add_argument("--token", action="append", default=[], help="one that is known; others are refused")
+    parser.add_argument("--xet", action="store_true", help="have large files in Xet storage, too")
     parser.add_argument("repositories", nargs="+", metavar="OWNER/NAME=FOLDER")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gaudi-hub-") as bare:
@@ -33,6 +34,7 @@ def main() -> None:
         ports = {"port": arguments.port, "cdn_port": arguments.port + 1 if arguments.port else 0}
         with running(**where, **ports, front=fronts[arguments.kind]) as hub:
             hub.rate = arguments.rate
+            hub.xet = arguments.xet
             hub.say = lambda text: print(text, flush=True)
             hub.tokens |= set(arguments.token)
             for item in arguments.repositories:

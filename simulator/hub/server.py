@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from simulator.hub import xet
 from simulator.hub.content import File, Repository
 
 BLOCK = 64 * 1024
@@ -36,7 +38,8 @@ class Fault:
 
     status: answer with it (and Retry-After, if retry_after is set); cut_after: close the connection after so many
     bytes of an answer; flip: turn the bits of one byte of it; ignore_range: send the whole file whatever was asked;
-    rate: bytes per second of one answer. where: "list", "resolve" or "content".
+    rate: bytes per second of one answer. where: "list", "resolve" or "content", and for files in Xet storage "access",
+    "reconstruction" or "xorb"; of those three only xorbs can be cut or flipped.
     """
 
     name: str = "*"
@@ -81,6 +84,7 @@ class Hub:
         self.say: Callable[[str], None] = lambda text: None  # hears of every answer with content
         self.rate = 0  # bytes per second of all answers together, 0 for no limit
         self.away = False  # whether connections end without an answer
+        self.xet = False  # whether large files are in Xet storage, too
         self.lock = threading.Lock()
         self.free_at = time.monotonic()
         # Signs addresses of the delivery network; without it they answer 403.
@@ -101,6 +105,15 @@ class Hub:
     def signed(self, name: str, file: File) -> str:
         """The delivery network's address of a repository's file."""
         return f"{self.delivery}/{file.sha256}?name={quote(name)}&signature={self.signature}"
+
+    def xorb_signed(self, file: File, number: int) -> str:
+        """The delivery network's address of a part of a file in Xet storage."""
+        return f"{self.delivery}/xorbs/{file.sha256}/{number}?signature={self.signature}"
+
+    def stored(self, sha256: str) -> File | None:
+        """The file with this checksum, of whatever repository."""
+        commits = [commit for repository in self.repositories.values() for commit in repository.commits.values()]
+        return next((file for commit in commits for file in commit.values() if file.sha256 == sha256), None)
 
     def fault(self, where: str, name: str) -> Fault | None:
         """Take a fault that is due for a file."""
@@ -302,6 +315,8 @@ class Front(Handler):
         commit = repository.commit(revision)
         if commit is None:
             self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        elif rest[:1] == ["xet-read-token"]:
+            self.xet_access()
         elif rest[:1] == ["tree"]:
             self.send_json([file.leaf() for file in repository.commits[commit].values()])
         else:
@@ -317,6 +332,12 @@ class Front(Handler):
                     "siblings": [file.sibling(blobs) for file in repository.commits[commit].values()],
                 }
             )
+
+    def xet_access(self) -> None:
+        """Give access to Xet storage: a token of its own, for an hour."""
+        if not self.failed(self.hub.fault("access", "")):
+            token = {"accessToken": self.hub.signature, "exp": int(time.time()) + 3600, "casUrl": self.hub.delivery}
+            self.send_json(token)
 
     def resolve(self, name: str, revision: str, filename: str) -> None:
         """Say where a file is: with the delivery network for LFS files, in the hub's own cache for the rest."""
@@ -341,6 +362,7 @@ class Front(Handler):
                     "X-Repo-Commit": commit,
                     "X-Linked-Size": str(file.size),
                     "X-Linked-Etag": f'"{file.sha256}"',
+                    **self.xet_headers(name, commit, file),
                 },
             )
         else:
@@ -352,6 +374,13 @@ class Front(Handler):
                     "ETag": f'"{file.oid}"',
                 },
             )
+
+    def xet_headers(self, name: str, commit: str, file: File) -> dict[str, str]:
+        """What the hub says of a file that is in Xet storage, too. Its name there is its checksum here."""
+        if not self.hub.xet:
+            return {}
+        access = f"{self.hub.endpoint}/api/models/{name}/xet-read-token/{commit}"
+        return {"X-Xet-Hash": file.sha256, "Link": f'<{access}>; rel="xet-auth"'}
 
     def cached(self, name: str, commit: str, filename: str) -> None:
         """Send a small file."""
@@ -367,13 +396,60 @@ class Delivery(Handler):
     where = "delivery"
 
     def answer(self, path: list[str], query: dict[str, list[str]]) -> None:
-        """Send content."""
-        if query.get("signature") != [self.hub.signature]:
+        """Send content, or of Xet storage what a file is made of, or some of that."""
+        if path[:2] == ["v1", "reconstructions"]:
+            self.reconstruction(path[2])
+        elif path[0] == "v2":
+            self.send(404, {})  # the client asks again in the first version
+        elif query.get("signature") != [self.hub.signature]:
             self.send(403, {})
+        elif path[0] == "xorbs":
+            self.xorb(path[1], int(path[2]))
+        elif (file := self.hub.stored(path[0])) is not None:
+            self.send_file(file, {"ETag": f'"{file.sha256}"'})
+        else:
+            self.send(404, {})
+
+    def reconstruction(self, xet_hash: str) -> None:
+        """How a file is put together."""
+        file = self.hub.stored(xet_hash)
+        if self.token != self.hub.signature:
+            self.send(401, {})
+        elif file is None:
+            self.send(404, {})
+        elif not self.failed(self.hub.fault("reconstruction", file.name)):
+            start, end = self.range_asked(file.size)
+            self.send_json(xet.reconstruction(file, start, end, partial(self.hub.xorb_signed, file)))
+
+    def xorb(self, sha256: str, number: int) -> None:
+        """Some of the pieces a file is made of."""
+        file = self.hub.stored(sha256)
+        if file is None:
+            self.send(404, {})
             return
-        for commit in self.hub.repositories[query["name"][0]].commits.values():
-            for file in commit.values():
-                if file.sha256 == path[0]:
-                    self.send_file(file, {"ETag": f'"{file.sha256}"'})
-                    return
-        self.send(404, {})
+        fault = self.hub.fault("xorb", file.name)
+        if self.failed(fault):
+            return
+        packed = bytearray(xet.xorb(file, number))
+        start, end = self.range_asked(len(packed))
+        if fault and fault.flip:
+            packed[start + xet.HEADER] ^= 0xFF
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(packed)}")
+        self.send_header("Content-Length", str(end - start))
+        self.end_headers()
+        since, until = time.monotonic(), end
+        if fault and fault.cut_after is not None:
+            until = min(end, start + fault.cut_after)
+        for at in range(start, until, BLOCK):
+            block = packed[at : min(at + BLOCK, until)]
+            self.wfile.write(block)
+            self.hub.pay(len(block), fault.rate if fault else 0, since, at - start)
+        self.hub.say(f"{until - start} bytes of {file.name} over Xet to {self.client_address[0]}")
+        if until < end:
+            self.hang_up()
+
+    def range_asked(self, size: int) -> tuple[int, int]:
+        """The first byte asked for and the one after the last."""
+        first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+        return int(first), min(int(last) + 1 if last else size, size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,3 +83,11 @@ class Leap(Stop):
         self.now += timeout or 0.0
         self.then(self.now)
         return self.is_set()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Wait for a condition, half a minute at most."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -8,17 +8,18 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import urllib3
 from gaudi_weights import contents, fetch, manifest, staging, transfer
-from gaudi_weights.model import Refusal, RemoteFile, Stop, Stopped, choose
+from gaudi_weights.model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose
 from gaudi_weights.progress import Progress
-from gaudi_weights.request import Request
+from gaudi_weights.request import Request, Source
 
-from simulator.hub.server import Fault, Hub
+from simulator.hub.server import Fault, Front, Handler, Hub
 from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, safetensors, source, wish
 
 SECOND = "model-00002-of-00003.safetensors"
@@ -34,14 +35,6 @@ def same(folder: Path, original: Path) -> None:
     assert there == SERVED
     for name in SERVED:
         assert (folder / name).read_bytes() == (original / name).read_bytes()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Wait for a condition, half a minute at most."""
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def content_bytes(tmp_path: Path) -> int:
@@ -90,6 +83,76 @@ def test_a_cut_connection_is_continued_at_the_byte(
     assert [seen.range for seen in hub.seen if seen.range] == ([f"bytes={cut}-"] if cut else []) * 2
     assert progress.received == content_bytes(tmp_path)
     assert progress.done == progress.total
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [({"sha": None}, "does not say which commit"), ({"size": None}, r"does not tell the size of 'config\.json'")],
+)
+def test_a_list_without_what_is_needed_of_it_is_refused(
+    hub: Hub,
+    tmp_path: Path,
+    progress: Progress,
+    stop: Stop,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: dict[str, Any],
+    sentence: str,
+) -> None:
+    def without(front: Front, content: dict[str, Any], status: int = 200) -> None:
+        content = {**content, **{key: missing[key] for key in missing.keys() & content.keys()}}
+        content["siblings"] = [{**file, **missing} for file in content["siblings"]]
+        Handler.send_json(front, content, status)
+
+    monkeypatch.setattr(Front, "send_json", without)
+    with pytest.raises(Refusal, match=sentence):
+        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+    assert not any("/resolve/" in seen.path for seen in hub.seen)
+
+
+@pytest.mark.parametrize("location", ["http://[::1/x", "http://127.0.0.1:99999999/x"])
+def test_an_answer_that_sends_to_no_address_is_a_sentence(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    monkeypatch.setattr(hub, "signed", lambda *_: location)
+    with pytest.raises(Refusal, match="is no address"):
+        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+
+
+def test_a_token_belongs_to_the_host_that_is_connected_to() -> None:
+    """One library reads the host before the backslash, another the one behind the @."""
+    hub = "http://hub.example.com/model"
+    assert transfer.origin("http://hub.example.com:80/x") != transfer.origin("http://hub.example.com:8080/x")
+    assert transfer.origin("http://other.example.com\\@hub.example.com/x") != transfer.origin(hub)
+    assert transfer.origin("HTTP://HUB.example.com/x") == transfer.origin(hub)
+
+
+@pytest.mark.parametrize("said", [None, "bytes 3-9/10", "bytes 4-9/11", "bytes 4-8/10"])
+def test_a_continuation_from_elsewhere_is_not_taken(said: str | None) -> None:
+    file = RemoteFile("model.safetensors", 10)
+    transfer.check_range("bytes 4-9/10", 4, file)
+    with pytest.raises(transfer.Wrong, match="asked for 'bytes 4-9/10'"):
+        transfer.check_range(said, 4, file)
+
+
+class TestWithoutChecksums:
+    """A hub that states sizes alone: they are held, with what lies there and with what comes."""
+
+    def fetch(self, hub: Hub, tmp_path: Path, stop: Stop, size: int) -> None:
+        place = transfer.Place(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
+        bringing = transfer.Transfer(urllib3.PoolManager(), transfer.RateLimit(0), stop, patience=30)
+        bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path / SECOND, lambda count: None)
+
+    def test_more_than_the_file_is_fetched_anew(self, hub: Hub, tmp_path: Path, stop: Stop) -> None:
+        original = (tmp_path / "hub" / SECOND).read_bytes()
+        (tmp_path / SECOND).write_bytes(original + b"more")
+        self.fetch(hub, tmp_path, stop, len(original))
+        assert (tmp_path / SECOND).read_bytes() == original
+
+    def test_a_source_that_sends_more_is_refused(self, hub: Hub, tmp_path: Path, stop: Stop) -> None:
+        size = (tmp_path / "hub" / SECOND).stat().st_size - 5
+        with pytest.raises(SourceFailure, match=f"{SECOND} came twice with wrong content: more came than"):
+            self.fetch(hub, tmp_path, stop, size)
+        assert not (tmp_path / SECOND).exists()
 
 
 def test_a_source_without_ranges_starts_again_and_still_ends(
@@ -225,6 +288,22 @@ def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
     assert 800 < gone.now < 3 * 3600
     hub.away = False
     assert fetch.fetch(asked, Progress(None), stop)["received"] == content_bytes(tmp_path) - progress.received
+
+
+def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, progress: Progress) -> None:
+    """Also at times that 900 seconds cannot be added to and taken from without a rounding error."""
+    leap, asked = Leap(), []
+    leap.now = 900.65
+    assert leap.now + transfer.PATIENCE_SECONDS - transfer.PATIENCE_SECONDS > leap.now
+
+    def gone(wanted: Source) -> dict[str, Any]:
+        progress.received += 1
+        asked.append(wanted)
+        raise SourceFailure("it went", passing=True, waited=transfer.PATIENCE_SECONDS)
+
+    with pytest.raises(Refusal, match="it went"):
+        fetch.first_that_serves(wish(tmp_path, source(hub)), gone, progress, leap)
+    assert len(asked) == 1
 
 
 def test_a_hub_that_was_never_there_is_given_up_within_minutes(tmp_path: Path, hub: Hub, progress: Progress) -> None:

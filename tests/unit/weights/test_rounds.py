@@ -130,6 +130,7 @@ def test_a_round_as_the_role_asks_for_it() -> None:
     assert rounds.weights_round(nodes, 2) == {
         "turn": 2,
         "fetch": [],
+        "alone": [],
         "take": {"b": {"giver": "a", "head": "a"}, "c": {"giver": "b", "head": "a"}},
         "give": ["a", "b"],
         "takers": ["b", "c"],
@@ -140,6 +141,16 @@ def test_who_may_take_is_made_ready_and_nobody_else() -> None:
     alone, shared = node("a"), [node(name, site="two", storage="nfs4 filer:/m") for name in "bc"]
     assert rounds.takers([alone, *shared]) == []
     assert rounds.takers([alone, node("d", has=True)]) == ["a"]
+
+
+def test_who_fetches_alone_is_told_apart_since_nobody_waits_for_why() -> None:
+    words = {"needs": True, "gives": True, "refused": False}
+    one, two = said(has=False, **words), said(has=False, **words, site="two")
+    assert rounds.weights_round({"a": one, "b": one, "c": two}, 0)["fetch"] == ["a", "c"]
+    assert rounds.weights_round({"a": one, "b": one, "c": two}, 0)["alone"] == ["c"]
+    # Of two that share a storage one writes, and the other one needs it.
+    assert rounds.weights_round({"a": {**one, "shared": True}, "b": {**one, "shared": True}}, 0)["alone"] == []
+    assert rounds.weights_round({"a": one, "b": {**one, "needs": False}}, 0)["alone"] == ["a"]
 
 
 def test_one_node_converts_for_all_of_a_storage() -> None:

@@ -10,15 +10,21 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi import weights
 from gaudi_weights import fetch, manifest, record, take
 from gaudi_weights.model import Refusal, Stop
 from gaudi_weights.progress import Progress
+from gaudi_weights.request import Request
+from gaudi_weights.staging import only_one
 
 from simulator.hub.server import Hub
 from tests.unit.weights.models import SERVED, source, wish
@@ -156,6 +162,97 @@ def test_what_was_read_once_is_not_read_again(ask: Ask, monkeypatch: pytest.Monk
     monkeypatch.setattr(manifest, "sha256_of", reading)
     run(ask())
     assert read == [FIRST]
+
+
+def damaged(folder: Path, names: dict[str, bytes | None]) -> None:
+    """Change files of a finished folder as a bad disk would, and have it found out where sizes do not show it."""
+    for name, content in names.items():
+        if content is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content)
+    (folder / record.VERIFIED).write_text(json.dumps({"verified": "2026-01-31T08:00:00Z", "wrong": sorted(names)}))
+
+
+def test_files_that_are_wrong_are_taken_alone_and_put_in_their_places(ask: Ask, given: Path, tmp_path: Path) -> None:
+    run(ask())
+    target = tmp_path / "node" / "Small-Model"
+    size = (target / FIRST).stat().st_size
+    damaged(target, {FIRST: b"x" * size, "config.json": None})
+    kept = {path: path.stat().st_ino for path in target.iterdir() if path.is_file() and path.name != FIRST}
+    result = run(ask())
+    assert result["repaired"] == ["config.json", FIRST]
+    assert result["received"] == size + (given / "config.json").stat().st_size
+    assert all((target / name).read_bytes() == (given / name).read_bytes() for name in SERVED)
+    assert {path: path.stat().st_ino for path in kept} == kept
+    assert [path.name for path in (target / record.FOLDER).iterdir()] == ["manifest.json"]
+    assert [path.name for path in target.parent.iterdir()] == ["Small-Model"]
+
+
+def test_what_is_mended_is_checked_before_it_is_put_in_its_place(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(ask())
+    target = tmp_path / "node" / "Small-Model"
+    damaged(target, {FIRST: b"x"})
+    monkeypatch.setenv("WRONG_AFTER", f"(folder / {FIRST!r}).write_bytes(b'y')")
+    with pytest.raises(Refusal, match="gaudi-01 gave 1 files of Small-Model that are not what its record says"):
+        run(ask())
+    assert (target / FIRST).read_bytes() == b"x"
+    assert (target / record.VERIFIED).exists()
+
+
+def test_a_giver_of_other_files_mends_nothing(ask: Ask, given: Path, tmp_path: Path) -> None:
+    run(ask())
+    damaged(tmp_path / "node" / "Small-Model", {FIRST: b"x"})
+    other = json.loads((given / ".gaudi-serving/manifest.json").read_text())
+    del other["files"][0]
+    with pytest.raises(Refusal, match="gaudi-01 has other files under the name Small-Model"):
+        run(ask(manifest=other))
+    # Nothing came, so nothing is left.
+    assert [path.name for path in (tmp_path / "node").iterdir()] == ["Small-Model"]
+
+
+def test_where_nothing_came_nothing_is_left_but_what_came_is(tmp_path: Path) -> None:
+    wanted = wish(tmp_path / "node")
+    with only_one(wanted):
+        (wanted.staging / record.SCRATCH / "tree").mkdir(parents=True)
+        (wanted.staging / record.SCRATCH / "tree" / "pack").write_text("of a source that was refused")
+    assert not wanted.staging.exists()
+    with only_one(wanted):
+        (wanted.staging / FIRST).write_bytes(b"x")
+    assert (wanted.staging / FIRST).exists()
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["beside it", "removed"])
+@pytest.mark.parametrize("program", [take, fetch])
+def test_a_run_that_publishes_while_this_one_waits_is_no_fault(
+    program: ModuleType,
+    gone: bool,
+    ask: Ask,
+    hub: Hub,
+    tmp_path: Path,
+    progress: Progress,
+    stop: Stop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = wish(tmp_path / "node", source(hub))
+
+    @contextmanager
+    def after_another(mine: Request) -> Iterator[None]:
+        monkeypatch.setattr(program, "only_one", only_one)
+        fetch.fetch(wanted, progress, stop)
+        with only_one(mine):
+            if gone:
+                shutil.rmtree(mine.staging)
+            yield
+
+    monkeypatch.setattr(program, "only_one", after_another)
+    request = ask(target=str(wanted.target))
+    result = run(request) if program is take else fetch.fetch(wanted, progress, stop)
+    assert result["repaired"] == []
+    assert manifest.load(wanted.target) is not None
+    assert not wanted.staging.exists()
 
 
 def test_somebodys_own_folder_is_left_alone(ask: Ask, tmp_path: Path) -> None:
@@ -312,6 +409,24 @@ def test_nothing_unchecked_is_passed_on(ask: Ask, tmp_path: Path, monkeypatch: p
     assert run(ask())["bytes"] > 0
 
 
+def test_a_file_that_is_moved_while_it_is_counted_is_no_fault(tmp_path: Path) -> None:
+    there, over = tmp_path / "file", threading.Event()
+    there.write_text("x")
+
+    def move() -> None:
+        while not over.is_set():
+            there.rename(tmp_path / "other")
+            (tmp_path / "other").rename(there)
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        assert {look(there) for look in (record.size_of, weights.size_of) for _ in range(5000)} <= {1, None}
+    finally:
+        over.set()
+        mover.join()
+
+
 def test_a_folder_that_is_gone_is_said(ask: Ask, given: Path) -> None:
     request = ask()
     shutil.rmtree(given)
@@ -364,3 +479,32 @@ def test_a_fetch_from_outside_after_a_take_in_vain_leaves_nothing_of_it(
     assert (wanted.staging / record.INCOMING / FIRST).exists()
     fetch.fetch(wanted, progress, stop)
     assert [path.name for path in (wanted.target / record.FOLDER).iterdir()] == ["manifest.json"]
+
+
+def test_what_a_node_that_shares_it_has_published_is_not_taken_once_more(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(ask())
+    target = tmp_path / "node" / "Small-Model"
+    published = target.rename(tmp_path / "published")
+
+    # As NFS does: before it is asked for what is in a folder, it knows nothing of what others put there.
+    def ask_anew(*folders: Path) -> None:
+        if target.parent in folders and published.exists():
+            published.rename(target)
+
+    monkeypatch.setattr(record, "ask_anew", ask_anew)
+    monkeypatch.setattr(take, "only_one", None)  # nothing is begun
+    assert run(ask())["received"] == 0
+    assert [path.name for path in target.parent.iterdir()] == ["Small-Model"]
+
+
+def test_a_lock_that_was_published_with_its_folder_holds_nothing(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, _offer = take.load(ask())
+    # Who held it published the folder between the opening of the lock and its being free.
+    monkeypatch.setattr(record, "ask_anew", lambda *_folders: wanted.staging.rename(wanted.target))
+    with pytest.raises(Refusal, match="is being fetched already"), only_one(wanted):
+        raise AssertionError("two hold the lock")
+    assert [path.name for path in wanted.target.parent.iterdir()] == ["Small-Model"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -16,7 +15,7 @@ from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose, li
 from .progress import Progress
 from .record import Entry, Manifest
 from .request import Request, Source
-from .staging import check_room, only_one, publish, standing
+from .staging import check_room, clear, only_one, publish, put_right, standing
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
 
 Item = TypeVar("Item")
@@ -56,7 +55,9 @@ class Fetch:
         self.progress = progress
         self.stop = stop
         self.arrived = manifest.Arrived(wish.staging)
-        self.hub = connect(source, wish.staging / record.SCRATCH)
+        # hf_xet reads ahead: a limit would hold what is written, not what comes.
+        unlimited = replace(source, xet=source.xet and not wish.rate_limit)
+        self.hub = connect(unlimited, wish.staging / record.SCRATCH)
         patience = PATIENCE_SECONDS if len(wish.sources) == 1 else HASTE_SECONDS
         self.transfer = Transfer(pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience)
 
@@ -135,13 +136,7 @@ def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
     fetch.progress.begin("repair", missing, sum(min(size(fetch.wish.staging / f.name), f.size) for f in files))
     in_parallel(fetch.wish.jobs, fetch.one, files, fetch.stop)
     fetch.progress.end()
-    for file in files:
-        place = fetch.wish.target / file.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (fetch.wish.staging / file.name).replace(place)
-        manifest.fsync_folder(place.parent)
-    (fetch.wish.target / record.VERIFIED).unlink(missing_ok=True)
-    shutil.rmtree(fetch.wish.staging)
+    put_right(fetch.wish, wrong)
 
 
 def summary(wish: Request, made: Manifest, progress: Progress, **more: Any) -> dict[str, Any]:
@@ -170,8 +165,7 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
         if done is not None:
             look = damaged(wish, done, progress, stop) if wish.recheck else manifest.known_wrong(wish.target, done)
             if not look:
-                # Another fetch may have taken it along when it ended just now.
-                shutil.rmtree(wish.staging, ignore_errors=True)
+                clear(wish.staging)
                 return summary(wish, done, progress)
             wrong = look
         progress.received = 0
@@ -206,11 +200,13 @@ def first_that_serves(
                     said.add(str(failure))
             if progress.received > arrived:  # something came: a source lives
                 arrived, pause = progress.received, FIRST_PAUSE
-                deadline = stop.clock() + PATIENCE_SECONDS - failures[-1].waited
+                # In this order: who has waited for all of it is not left a rounding error to wait for.
+                deadline = stop.clock() + (PATIENCE_SECONDS - failures[-1].waited)
         asked = max(failure.retry_after or 0.0 for failure in failures)
-        if not any(failure.passing for failure in failures) or stop.clock() + max(pause, asked) > deadline:
+        left = deadline - stop.clock()
+        if not any(failure.passing for failure in failures) or left <= asked:
             raise Refusal(f"no source can serve {wish.target.name}: {'; '.join(map(str, failures))}")
-        if stop.wait(asked or pause):
+        if stop.wait(asked or min(pause, left)):
             raise Stopped
         pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -226,4 +222,4 @@ def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
             f"{len(wrong)} of {len(done.files)} files of {wish.target} are missing or damaged: {', '.join(wrong)}. "
             "playbooks/fetch_weights.yml fetches them again, and nothing else"
         )
-    return summary(wish, done, progress)
+    return summary(wish, done, progress, received=0)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
 import httpx2
-from huggingface_hub import HfApi, errors, hf_hub_url, set_client_factory
+from huggingface_hub import HfApi, constants, errors, hf_hub_url, set_client_factory
+from urllib3.util import parse_url
 
-from .hubs import Hub
-from .model import RemoteFile, SourceFailure
+from . import xet
+from .hubs import Hub, pool_for
+from .model import RemoteFile, SourceFailure, first_line
 from .request import Source
-from .transfer import Place, pause_asked
+from .transfer import Place, Way, origin, pause_asked
 
 TIMEOUT = 60.0  # seconds for one question to a hub
 
@@ -18,9 +24,14 @@ TIMEOUT = 60.0  # seconds for one question to a hub
 class HuggingFace(Hub):
     """One hub that speaks this interface."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, scratch: Path) -> None:
         super().__init__(source)
         self.token = source.token()
+        # hf_xet can be told of a proxy by the environment only; through one, plain HTTP serves.
+        self.xet_wanted = source.xet and not source.proxy and xet.installed()
+        self.storage = xet.Storage(pool_for(source, xet.STREAMS), scratch)
+        self.over_xet: set[str] = set()
+        self.lock = threading.Lock()
         # Sources are asked one after the other, so the library's one client can be each one's in turn. It takes
         # nothing from the environment: where requests go is the inventory's to say.
         set_client_factory(lambda: httpx2.Client(proxy=source.proxy, follow_redirects=True, trust_env=False))
@@ -80,9 +91,31 @@ class HuggingFace(Hub):
     def place(self, file: RemoteFile) -> Place:
         """The resolve address; the token is for the hub, not for where it redirects to."""
         url = hf_hub_url(self.source.repository, file.name, revision=self.revision, endpoint=self.source.endpoint)
-        return Place(url, {"Authorization": f"Bearer {self.token}"} if self.token else {})
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        with self.lock:
+            # Asked for again: it broke off on the way, or was not what it should be.
+            if self.xet_wanted and file.name in self.over_xet:
+                self.xet_wanted = False
+                failed = self.storage.failure or f"{file.name} did not come as the hub states it"
+                print(f"{self.where}: what is left comes over plain HTTP, since Xet failed ({failed})", flush=True)
+        return Place(url, headers, partial(self._over_xet, file, headers))
 
-
-def first_line(error: Exception) -> str:
-    """The first line of an error, which is the sentence; the rest is for programmers."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    def _over_xet(self, file: RemoteFile, headers: dict[str, str], answer: Mapping[str, str]) -> Way | None:
+        """The way over Xet to a file the hub says is stored there."""
+        if not self.xet_wanted:
+            return None
+        xet_hash = answer.get("X-Xet-Hash")
+        said = httpx2.Response(302, headers=dict(answer)).links.get("xet-auth", {}).get("url", "")
+        # A mirror may hand on what the hub says of itself; it gives the access itself, and gets the token.
+        said = said.replace(constants.HUGGINGFACE_CO_URL_HOME.rstrip("/"), self.source.endpoint, 1)
+        try:
+            if xet_hash is None or origin(said) != origin(self.source.endpoint):
+                return None
+        except SourceFailure:  # it is no address
+            return None
+        # Asked of the hub as the inventory writes it, however others would read this address.
+        hub = parse_url(self.source.endpoint)
+        renew = f"{hub.scheme}://{hub.netloc}{parse_url(said).request_uri}"
+        with self.lock:
+            self.over_xet.add(file.name)
+        return partial(self.storage.blocks, renew, headers, xet_hash, file.size)

@@ -54,4 +54,4 @@ def connect(source: Source, scratch: Path) -> Hub:
         return Git(source, scratch)
     from .hub_huggingface import HuggingFace
 
-    return HuggingFace(source)
+    return HuggingFace(source, scratch)

@@ -19,6 +19,7 @@ BLOCK = 1024 * 1024  # bytes read at once
 def load(folder: Path) -> record.Manifest | None:
     """The record of a folder, None without one; raises Refusal when it is damaged."""
     path = folder / record.MANIFEST
+    record.ask_anew(path.parent)
     try:
         return record.parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -48,14 +49,9 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def size_of(path: Path) -> int | None:
-    """Bytes of a regular file, None for anything else."""
-    return path.stat().st_size if path.is_file() and not path.is_symlink() else None
-
-
 def wrong_sizes(folder: Path, manifest: record.Manifest) -> list[str]:
     """Names of files that are missing or have another size: the look that takes under a second."""
-    return record.wrong_sizes(manifest, {file.name: size_of(folder / file.name) for file in manifest.files})
+    return record.wrong_sizes(manifest, record.sizes_in(folder, manifest))
 
 
 def known_wrong(folder: Path, manifest: record.Manifest) -> list[str]:
@@ -89,17 +85,17 @@ class Arrived:
 
     def has(self, name: str, sha256: str | None) -> bool:
         """Whether a file is there whole, with the checksum a source states."""
-        if sha256 is None or name not in self.known or size_of(self.staging / name) is None:
+        if sha256 is None or name not in self.known or record.size_of(self.staging / name) is None:
             return False
-        stat = (self.staging / name).stat()
-        return self.known[name] == (stat.st_size, stat.st_mtime_ns, sha256)
+        seen = (self.staging / name).stat()
+        return self.known[name] == (seen.st_size, seen.st_mtime_ns, sha256)
 
     def add(self, name: str, sha256: str) -> None:
         """Note a file that has been written out to the disk and checked."""
-        stat = (self.staging / name).stat()
+        seen = (self.staging / name).stat()
         with self.lock, (self.staging / record.ARRIVED).open("a", encoding="utf-8") as out:
             # What a cut-off line left behind must not take this one with it.
-            out.write("\n" + json.dumps([name, stat.st_size, stat.st_mtime_ns, sha256]) + "\n")
+            out.write("\n" + json.dumps([name, seen.st_size, seen.st_mtime_ns, sha256]) + "\n")
 
 
 def sha256_of(path: Path, advance: Callable[[int], None]) -> str:

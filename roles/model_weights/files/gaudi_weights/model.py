@@ -30,6 +30,11 @@ class SourceFailure(Exception):
         self.waited = waited
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error, which is the sentence; the rest is for programmers."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def listed(names: Iterable[str]) -> str:
     """Names for a sentence: three of them, and how many more."""
     ordered = sorted(names)

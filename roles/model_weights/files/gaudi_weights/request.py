@@ -21,7 +21,8 @@ class Source:
 
     kind: huggingface (the hub, or a mirror that speaks its interface), modelscope, or git (any host of git-lfs, at
     endpoint/repository). The token lies in a root-only file; only its path is known here. revision: a commit id, a
-    branch or a tag. user: who the token belongs to, where git asks for both.
+    branch or a tag. user: who the token belongs to, where git asks for both. xet: whether hf_xet may fetch what a hub
+    keeps in that storage.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Source:
     proxy: str | None
     kind: str = "huggingface"
     user: str = "oauth2"
+    xet: bool = True
 
     def token(self) -> str | None:
         """The token itself, read when it is needed and kept in no record."""
@@ -99,6 +101,7 @@ def load(path: Path) -> Request:
                     proxy=entry.get("proxy") or None,
                     kind=known_kind(entry["kind"]),
                     user=entry.get("user") or "oauth2",
+                    xet=bool(entry.get("xet", True)),
                 )
                 for entry in content["sources"]
             ),

@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from . import manifest, record
 from .model import Refusal
@@ -24,6 +25,7 @@ def standing(wish: Request) -> Manifest | None:
     Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.
     """
     target = wish.target
+    record.ask_anew(target.parent)  # a node that shares it may have published it just now
     if wish.mounted_on is not None and not wish.mounted_on.is_mount():
         raise Refusal(f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it")
     if target.is_symlink() or target.is_mount():
@@ -53,15 +55,58 @@ def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
 
 @contextlib.contextmanager
 def only_one(wish: Request) -> Iterator[None]:
-    """Hold the lock of this model; a second fetch of it is refused."""
+    """Hold the lock of this model; a second fetch of it is refused. Where nothing came, no staging folder is left."""
     lock = wish.staging / record.LOCK
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as handle:
+    with no_empty_folder(wish.staging), lock.open("a") as handle:
+        if not holds(lock, handle.fileno()):
+            raise Refusal(f"{wish.target} is being fetched already, here or on a node that shares it")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Refusal(f"{wish.target} is being fetched already, here or on a node that shares it") from error
+            yield
+        finally:
+            shutil.rmtree(wish.staging / record.SCRATCH, ignore_errors=True)
+            if all(path == lock or path.is_dir() for path in wish.staging.rglob("*")):
+                lock.unlink(missing_ok=True)
+
+
+def holds(lock: Path, descriptor: int) -> bool:
+    """Take an open lock if it is free; whether it could be had, and is still the file under its name."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # Who held it until now may have published the folder, and this lock with it.
+    record.ask_anew(lock.parents[2])
+    return record.size_of(lock) is not None and os.path.samestat(lock.stat(), os.fstat(descriptor))
+
+
+@contextlib.contextmanager
+def no_empty_folder(staging: Path) -> Iterator[None]:
+    """Remove a folder of empty folders in the end, whose lock is gone: no other run has begun in it.
+
+    Around the lock, which has to be closed before: NFS keeps a removed file that is open, under another name.
+    """
+    try:
         yield
+    finally:
+        if not (staging / record.LOCK).exists():
+            with contextlib.suppress(OSError):
+                for folder in sorted((path for path in staging.rglob("*") if path.is_dir()), reverse=True):
+                    folder.rmdir()
+                staging.rmdir()
+
+
+def clear(staging: Path) -> None:
+    """Remove what is in a staging folder, but for the lock, which is held."""
+    if not staging.exists():  # somebody removed it meanwhile
+        return
+    for path in [*staging.iterdir(), *(staging / record.FOLDER).iterdir()]:
+        if path.name == record.FOLDER or path == staging / record.LOCK:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def check_room(wish: Request, missing: int) -> None:
@@ -96,3 +141,14 @@ def publish(wish: Request, made: Manifest) -> None:
     wish.staging.rename(wish.target)
     manifest.fsync_folder(wish.target.parent)
     (wish.target / record.LOCK).unlink()
+
+
+def put_right(wish: Request, names: list[str]) -> None:
+    """Put checked files of the staging folder in the place of wrong ones of the finished model, each in one rename."""
+    for name in names:
+        place = wish.target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (wish.staging / name).replace(place)
+        manifest.fsync_folder(place.parent)
+    (wish.target / record.VERIFIED).unlink(missing_ok=True)
+    clear(wish.staging)

@@ -13,10 +13,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from .record import Entry, Manifest
 from .request import Request, Source
 from .rsync import Giver
 from .run import Work, run
-from .staging import check_room, only_one, publish, standing
+from .staging import check_room, clear, only_one, publish, put_right, standing
 
 LOOK_AGAIN = 1.0  # seconds between two looks at how much has arrived, and at a giver that has nothing new
 READERS = 4  # files read at the same time when they are checked
@@ -63,13 +63,13 @@ def load(path: Path) -> tuple[Request, Offer]:
 
 
 class Take:
-    """One model from one giver into the staging folder."""
+    """Files of one model from one giver into the staging folder."""
 
-    def __init__(self, wish: Request, offer: Offer, progress: Progress) -> None:
-        self.wish, self.offer, self.progress = wish, offer, progress
+    def __init__(self, wish: Request, offer: Offer, wanted: Sequence[Entry], progress: Progress) -> None:
+        self.wish, self.offer, self.wanted, self.progress = wish, offer, wanted, progress
         self.staging, self.incoming = wish.staging, wish.staging / record.INCOMING
         self.arrived = manifest.Arrived(self.staging)
-        self.missing = {file.name: file for file in offer.made.files if not self.arrived.has(file.name, file.sha256)}
+        self.missing = {file.name: file for file in wanted if not self.arrived.has(file.name, file.sha256)}
         self.checks: dict[str, Future[bool]] = {}
         self.modules = [rsync.ARRIVING, rsync.WHOLE] if offer.relays else [rsync.WHOLE]
         self.seen = (0, "")  # files that came, and what the giver said last
@@ -77,23 +77,28 @@ class Take:
 
     @property
     def here(self) -> int:
-        """Bytes of the model's files that lie in the staging folder, checked or not."""
+        """Bytes of the wanted files that lie in the staging folder, checked or not."""
         return sum(
-            min(max(manifest.size_of(folder / file.name) or 0 for folder in (self.staging, self.incoming)), file.size)
-            for file in self.offer.made.files
+            min(max(record.size_of(folder / file.name) or 0 for folder in (self.staging, self.incoming)), file.size)
+            for file in self.wanted
         )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the wanted files."""
+        return sum(file.size for file in self.wanted)
 
     def adopt(self) -> None:
         """Continue with files of a run that was interrupted: they are not checked, so they are given to nobody."""
         for name in self.missing:
-            if manifest.size_of(self.staging / name) is not None:
+            if record.size_of(self.staging / name) is not None:
                 (self.incoming / name).parent.mkdir(parents=True, exist_ok=True)
                 (self.staging / name).replace(self.incoming / name)
 
     def check(self, file: Entry) -> bool:
         """Read every byte; what is as recorded goes to its place, anything else is removed."""
         path, place = self.incoming / file.name, self.staging / file.name
-        if manifest.size_of(path) != file.size or manifest.sha256_of(path, lambda _count: None) != file.sha256:
+        if record.size_of(path) != file.size or manifest.sha256_of(path, lambda _count: None) != file.sha256:
             path.unlink(missing_ok=True)
             return False
         # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
@@ -110,7 +115,7 @@ class Take:
         """Bring what is missing, until it is here or the giver has no more. Raises Refusal."""
         self.adopt()
         (self.incoming / record.RELAY).unlink(missing_ok=True)  # an earlier giver's
-        self.progress.begin("take", self.offer.made.size, self.here)
+        self.progress.begin("take", self.size, self.here)
         with ThreadPoolExecutor(READERS) as readers:
             while waiting := [file for name, file in self.missing.items() if name not in self.checks]:
                 if not self.ask(waiting, readers):
@@ -150,7 +155,7 @@ class Take:
             return False
         for file in waiting:
             # An earlier run may have brought all of it, and of what is not there nothing is to be expected.
-            if not self.offer.relays or manifest.size_of(self.incoming / file.name) == file.size:
+            if not self.offer.relays or record.size_of(self.incoming / file.name) == file.size:
                 come(file.name)
         if len(self.checks) == before and self.modules[0] == rsync.WHOLE:
             # An empty folder lies under the name for now.
@@ -210,22 +215,38 @@ class Take:
 
 
 def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
-    """Have the model at its target, whole. Raises Refusal, and OSError for a disk that takes no more."""
-    result = {"target": str(wish.target), "giver": offer.giver.name, "bytes": offer.made.size, "received": 0}
+    """Have the model at its target, whole: all of it, or the files that are wrong in what is there.
+
+    Raises Refusal, and OSError for a disk that takes no more.
+    """
+    result: dict[str, Any] = {"target": str(wish.target), "giver": offer.giver.name, "bytes": offer.made.size}
+    result.update(received=0, repaired=[])
     done = standing(wish)
     if done is not None and not manifest.known_wrong(wish.target, done):
         return result
-    if done is not None:
-        raise Refusal(f"{wish.target} lacks files or holds damaged ones; playbooks/fetch_weights.yml repairs it")
     with only_one(wish):
-        taking = Take(wish, offer, progress)
-        lacking = offer.made.size - taking.here
+        done = standing(wish)  # another run may have ended since
+        wrong = manifest.known_wrong(wish.target, done) if done is not None else []
+        if done is not None and not wrong:
+            clear(wish.staging)
+            return result
+        if done is not None and done.files != offer.made.files:
+            raise Refusal(
+                f"{offer.giver.name} has other files under the name {wish.target.name}, so those that are wrong here "
+                "cannot be taken from it"
+            )
+        wanted = [file for file in offer.made.files if done is None or file.name in wrong]
+        taking = Take(wish, offer, wanted, progress)
+        lacking = taking.size - taking.here
         with taking.relayed():
-            check_room(wish, lacking)
+            check_room(wish if done is None else replace(wish, extra_room=0), lacking)
             taking.incoming.mkdir(parents=True, exist_ok=True)
             taking.all()
-        publish(wish, offer.made)
-    return {**result, "received": lacking}
+        if done is None:
+            publish(wish, offer.made)
+        else:
+            put_right(wish, wrong)
+    return {**result, "received": lacking, "repaired": wrong}
 
 
 def main(arguments: list[str]) -> int:

@@ -7,9 +7,10 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -35,12 +36,20 @@ class Wrong(Exception):
     """The bytes that arrived are not the file's."""
 
 
+# Gives a file's bytes from one on, in order; closed when no more are wanted.
+Way = Callable[[int], Generator[bytes, None, None]]
+
+
 @dataclass(frozen=True)
 class Place:
-    """Where a file's bytes are: an address, and headers that are for that host alone (a token)."""
+    """Where a file's bytes are: an address, and headers that are for that host alone (a token).
+
+    instead: given the headers of an answer that sends elsewhere, another way to the bytes, or None.
+    """
 
     url: str
     headers: dict[str, str]
+    instead: Callable[[Mapping[str, str]], Way | None] = lambda headers: None
 
 
 class RateLimit:
@@ -123,14 +132,15 @@ class Transfer:
                 failure, asked = error, getattr(error, "retry_after", None)
             if size(target) > before:  # something came: the source lives
                 deadline, pause = self.stop.clock() + self.patience, FIRST_PAUSE
-            if self.stop.clock() + (asked or pause) > deadline:
+            left = deadline - self.stop.clock()
+            if left <= (asked or 0.0):
                 raise SourceFailure(
                     f"{file.name} could not be fetched for {self.patience:.0f} s ({failure}); what has arrived is "
                     "kept, run the same again when the source is back",
                     passing=True,
                     waited=self.patience,
                 ) from failure
-            if self.stop.wait(asked or pause):
+            if self.stop.wait(asked or min(pause, left)):
                 raise Stopped
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -149,26 +159,27 @@ class Transfer:
             if have > file.size:
                 raise Wrong(f"{human_bytes(have)} are there, the source states {human_bytes(file.size)}")
             if have < file.size:
-                for block in self._receive(file, place(file), have):
-                    checksums.add(block)
-                    view = memoryview(block)
-                    while view:
-                        view = view[out.write(view) :]
-                    advance(len(block))
+                with contextlib.closing(self._receive(file, place(file), have)) as blocks:
+                    for block in blocks:
+                        checksums.add(block)
+                        view = memoryview(block)
+                        while view:
+                            view = view[out.write(view) :]
+                        advance(len(block))
             # Also of what an earlier run has written and did not get to the disk: it is noted as arrived next.
             os.fsync(out.fileno())
         return checksums.check()
 
-    def _receive(self, file: RemoteFile, place: Place, have: int) -> Iterator[bytes]:
+    def _receive(self, file: RemoteFile, place: Place, have: int) -> Generator[bytes, None, None]:
         """What is missing of a file of which have bytes are there."""
-        with self._open(file, place, have) as response:
+        with self._open(file, place, have) as (blocks, begin):
             # A source that knows no ranges starts again: pass over what is here, which costs time but no trust.
-            skip = have if response.status == OK else 0
-            while block := response.read1(BLOCK):
+            skip = have - begin
+            for received in blocks:
                 self._still_wanted()
-                self.limit.take(len(block), self.stop.wait)
-                skipped = min(skip, len(block))
-                skip, block = skip - skipped, block[skipped:]
+                self.limit.take(len(received), self.stop.wait)
+                block = received[skip:]
+                skip -= len(received) - len(block)
                 have += len(block)
                 if have > file.size:
                     raise Wrong(f"more came than the {human_bytes(file.size)} the source states")
@@ -180,8 +191,11 @@ class Transfer:
             )
 
     @contextlib.contextmanager
-    def _open(self, file: RemoteFile, place: Place, start: int) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Ask for a file from byte start on, following redirects; a token never follows to another host."""
+    def _open(self, file: RemoteFile, place: Place, start: int) -> Iterator[tuple[Iterator[bytes], int]]:
+        """Ask for a file from byte start on: what comes, and the byte it begins at, which is start or 0.
+
+        Redirects are followed, and a token never follows to another host.
+        """
         url, headers = place.url, dict(place.headers)
         for _ in range(REDIRECTS + 1):
             asked = {**headers, "Accept-Encoding": "identity", "User-Agent": "gaudi-serving"}
@@ -200,7 +214,11 @@ class Transfer:
             if not location:
                 break
             response.drain_conn()
-            following = urljoin(url, location)
+            if way := place.instead(response.headers):
+                with contextlib.closing(way(start)) as blocks:
+                    yield blocks, start
+                return
+            following = joined(url, location)
             if origin(following) != origin(url):
                 headers = {}
             url = following
@@ -211,7 +229,7 @@ class Transfer:
                 raise refusal_of(response, url, origin(url) != origin(place.url))
             if response.status == PARTIAL:
                 check_range(response.headers.get("Content-Range"), start, file)
-            yield response
+            yield iter(partial(response.read1, BLOCK), b""), start if response.status == PARTIAL else 0
         finally:
             # Closed, not kept, when it was not read to its end.
             response.close()
@@ -226,10 +244,24 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def origin(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port: what a token belongs to."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port
+def joined(url: str, location: str) -> str:
+    """Where an answer from url sends to. Raises SourceFailure for what is no address."""
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise SourceFailure(f"{address(url)} sends to {location[:200]!r}, which is no address") from error
+
+
+def origin(url: str) -> tuple[str | None, str | None, int | None]:
+    """Scheme, host and port, what a token belongs to, as the library that connects reads them.
+
+    Raises SourceFailure for what is no address.
+    """
+    try:
+        parts = urllib3.util.parse_url(url)
+    except urllib3.exceptions.LocationParseError as error:
+        raise SourceFailure(f"{url[:200]!r}, where it sends to, is no address") from error
+    return parts.scheme, parts.host, parts.port
 
 
 def address(url: str) -> str:
