@@ -64,8 +64,10 @@ readme: venv ## the commands of README.md, as a reader types them
 test: lint unit molecule readme ## what CI runs
 
 .PHONY: test-all
-test-all: test ## test, the fanout and calibration scenarios, and the long fault loops
-	bash tests/molecule.sh fanout calibration
+# The long loops of what runs in test as a sample.
+test-all: export GAUDI_ENGINE_KILLS := 20
+test-all: test ## test, the fanout, calibration and nfs scenarios, and the long fault loops
+	bash tests/molecule.sh fanout calibration nfs
 	GAUDI_FP8_KILLS=50 $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
 	GAUDI_WEIGHTS_KILLS=20 $(BIN)/python -m pytest -q -s tests/unit/weights -k killed
 

@@ -80,6 +80,12 @@ def fetchers(nodes: Iterable[Node]) -> list[str]:
     return sorted(chosen.values())
 
 
+def alone(nodes: list[Node], fetching: Iterable[str]) -> list[str]:
+    """Those who fetch where no other node of the site needs it: nobody could try in their place, or waits for why."""
+    sites = [node.site for node in nodes if node.needs and not node.has]
+    return [node.name for node in nodes if node.name in fetching and sites.count(node.site) == 1]
+
+
 def moved(names: list[str], turn: int) -> list[str]:
     """Begin further on with every turn."""
     first = turn % len(names) if names else 0
@@ -115,16 +121,18 @@ def takers(nodes: Iterable[Node]) -> list[str]:
 
 
 def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str, Any]:
-    """One round from what each node said: its number, who fetches, takes and gives, and who may yet take.
+    """One round from what each node said: its number, who fetches (alone or not), takes, gives, and who may yet take.
 
     A node says site, shared (true, false or none), fstype, source, has, needs, gives and refused. Of a taker is said
     who gives (giver), and who has the folder at the head of its chain (head).
     """
     nodes = [node(name, words) for name, words in said.items()]
     made = chains(nodes, turn)
+    fetching = fetchers(nodes)
     return {
         "turn": turn,
-        "fetch": fetchers(nodes),
+        "fetch": fetching,
+        "alone": alone(nodes, fetching),
         "take": {taker: {"giver": giver, "head": chain[0]} for chain in made for giver, taker in pairwise(chain)},
         "give": [giver for chain in made for giver in chain[:-1]],
         "takers": takers(nodes),
