@@ -8,6 +8,7 @@ Needs Docker, so `make molecule` runs it, and `make unit` does not:
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import struct
@@ -34,7 +35,7 @@ def image() -> str:
 
 
 def random_checkpoint(folder: Path, seed: int) -> Path:
-    """Every code, shapes from none to three dimensions, both types of scale, and scales of odd size."""
+    """Every code, shapes from none to three dimensions, both types of scale, one for all, rows or blocks."""
     rng = random.Random(seed)
     folder.mkdir()
     every = bytes(range(256))
@@ -42,16 +43,17 @@ def random_checkpoint(folder: Path, seed: int) -> Path:
         entries: dict[str, Any] = {}
         for index in range(rng.randint(3, 8)):
             shape = rng.choice([[128, 256], [1], [0, 128], [3, 64, 40], [rng.randint(1, 999), rng.randint(1, 99)]])
-            size = shape[0] * (shape[1] if len(shape) > 1 else 1) * (shape[2] if len(shape) > 2 else 1)
+            size = math.prod(shape)
             dtype = "BF16" if index == 0 else rng.choice(["F32", "BF16"])
-            blocks = rng.randint(1, 40)
+            scale_shape = rng.choice([[1], shape[:1], [rng.randint(min(side, 1), min(side, 40)) for side in shape]])
+            blocks = math.prod(scale_shape)
             # Any bit pattern but infinity and NaN, whose bits no formula promises.
             bits = [rng.getrandbits(31) for _ in range(blocks)]
             wide = struct.pack(f"<{blocks}I", *(b if b >> 23 < 0xFE else b & 0x3FFFFFFF for b in bits))
             scale = wide if dtype == "F32" else b"".join(wide[i + 2 : i + 4] for i in range(0, len(wide), 4))
             name = f"model.layers.{number}.{rng.choice(['odd', 'mlp', 'proj'])}.{index}.weight"
             entries[name] = ("F8_E4M3", shape, (every + rng.randbytes(size))[:size])
-            entries[name + rng.choice(["_scale_inv", "_scale"])] = (dtype, [blocks], scale)
+            entries[name + rng.choice(["_scale_inv", "_scale"])] = (dtype, scale_shape, scale)
         entries[f"model.layers.{number}.every"] = ("F8_E4M3", [256], every)
         entries[f"model.layers.{number}.every_scale"] = ("F32", [1], struct.pack("<f", rng.uniform(1e-5, 1)))
         # Finite and below 866, above which torch itself changed its mind between releases.

@@ -69,9 +69,11 @@ SCALE_DTYPES = ("F32", "BF16")
 
 DIMENSIONS = 64  # of a tensor; more is no weight
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library itself
-CHUNK = 64 * 1024  # bytes; source and result of one step stay in a core's second-level cache
+# Bytes of one step: source and result stay in a core's second-level cache, and the result is below the 128 KiB from
+# which the C library asks the system for memory every time.
+CHUNK = 96 * 1024
 REPORT_EVERY = 256 * CHUNK
-WRITE_BEHIND = 512 * CHUNK  # bytes after which the disk is told to begin writing them
+WRITE_BEHIND = 40 * CHUNK  # bytes after which the disk is told to begin writing them; with 12 times as many it waits
 SCALE_SUFFIXES = ("_scale_inv", "_scale")
 INPUT_SCALES = ("input_scale_inv", "input_scale")
 
@@ -359,10 +361,20 @@ def input_scales(name: str) -> list[str]:
     return [f"{name}_{leaf}" for leaf in INPUT_SCALES]
 
 
+def can_scale(scale: Sequence[int], weight: Sequence[int]) -> bool:
+    """Whether a scale of this shape can belong to a weight: one value, or one for each block, row or column."""
+    if math.prod(scale) == 1:
+        return True
+    if len(scale) == 1:
+        return scale[0] in weight
+    blocks = zip(scale, weight)
+    return len(scale) == len(weight) and all(min(values, 1) <= count <= values for count, values in blocks)
+
+
 def decide(tensors: list[Tensor], vendor_compatible: bool) -> dict[str, str]:
     """Action by tensor name for all tensors of a checkpoint, selected by dtype and partner, not by name.
 
-    Raises Refusal with the tensor's name for an FP8 tensor without a scale and a scale of another type.
+    Raises Refusal with the tensor's name for an FP8 tensor without a scale, and a scale of another type or shape.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
     actions: dict[str, str] = {}
@@ -376,6 +388,12 @@ def decide(tensors: list[Tensor], vendor_compatible: bool) -> dict[str, str]:
                 "without one its values would change their meaning"
             )
         actions[tensor.name] = "weight"
+        for scale in partners:
+            if not can_scale(scale.shape, tensor.shape):
+                raise Refusal(
+                    f"the scale {scale.name!r} has the shape {list(scale.shape)}, which does not divide its weight's "
+                    f"{list(tensor.shape)} into blocks, rows or columns"
+                )
         partners += [by_name[name] for name in input_scales(tensor.name) if name in by_name]
         for scale in partners:
             if scale.dtype not in SCALE_DTYPES:
@@ -674,6 +692,12 @@ def carried_files(folder: Path, shards: list[str]) -> list[str]:
     names: list[str] = []
     for base, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        linked = next((name for name in folders if (Path(base) / name).is_symlink()), None)
+        if linked is not None:
+            raise Refusal(
+                f"{Path(base) / linked} is a symbolic link to a folder, whose files would be missing in the result. "
+                "Put the folder itself there, or remove the link"
+            )
         for name in sorted(files):
             if name in shards or name in SKIPPED_NAMES or name.endswith((".safetensors", *SKIPPED_SUFFIXES)):
                 continue
@@ -710,6 +734,11 @@ class Source:
         seen = [[name, identity.size] for name, identity in sorted(self.shards.items())]
         text = json.dumps([seen, self.actions], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+    @property
+    def times(self) -> dict[str, int]:
+        """When each shard was last written, in nanoseconds since 1970."""
+        return {name: identity.mtime_ns for name, identity in self.shards.items()}
 
 
 def read_headers(folder: Path, shards: list[str]) -> dict[str, Header]:
@@ -849,6 +878,7 @@ DECIDED = {
 RECORDED = {
     "source_fingerprint": str,
     "verified": str,
+    "source_times?": {str: int},
     "shards": {str: SUM},
     "carried?": {str: SUM},
     "wrong?": {"files": [str], "seen": str, "others": str},
@@ -1226,10 +1256,19 @@ def found_wrong(wish: Wish, tasks: list[dict[str, Any]]) -> dict[str, str]:
     return wrong
 
 
-def check_room(wish: Wish, source: Source, missing: list[str]) -> None:
-    """Refuse before the first byte when the result does not fit; three numbers, all in bytes."""
+# What else can be done where there is no room.
+ELSEWHERE = (
+    ", choose another target, or use --in-place-space, which gives up each source shard once its twin is verified"
+)
+
+
+def check_room(wish: Wish, source: Source, missing: list[str], replaced: bool = False) -> None:
+    """Refuse before the first byte when the result does not fit; three numbers, all in bytes.
+
+    replaced: every shard takes the place of another one, so that only those under work are there twice.
+    """
     sizes = [source.result_bytes[name] for name in missing]
-    needed = sum(sorted(sizes)[-wish.jobs :]) if wish.in_place_space else sum(sizes)
+    needed = sum(sorted(sizes)[-wish.jobs :]) if replaced or wish.in_place_space else sum(sizes)
     needed += sum((source.folder / name).stat().st_size for name in source.carried)
     folder = wish.target.parent
     while not folder.exists():
@@ -1239,8 +1278,7 @@ def check_room(wish: Wish, source: Source, missing: list[str]) -> None:
     if needed > free:
         raise Refusal(
             f"converting {len(missing)} shards needs {human(needed)} on the file system of {wish.target}, "
-            f"{human(free)} are free: {human(needed - free)} are missing. Free some room, choose another target, or "
-            "use --in-place-space, which gives up each source shard once its twin is verified"
+            f"{human(free)} are free: {human(needed - free)} are missing. Free some room{'' if replaced else ELSEWHERE}"
         )
 
 
@@ -1327,6 +1365,7 @@ def provenance(wish: Wish, journal: Journal, carried: dict[str, Any]) -> dict[st
         "source": str(wish.source),
         "source_fingerprint": journal.source.fingerprint,
         "source_manifest_sha256": manifest_hash(wish.source),
+        "source_times": journal.source.times,
         "in_place_space": journal.in_place_space,
         "verified": EVERY_BYTE if all(done["whole"] for done in journal.done.values()) else "a sample",
         "shards": {name: {key: done[key] for key in SUM} for name, done in sorted(journal.done.items())},
@@ -1385,6 +1424,14 @@ def source_given_up(wish: Wish, made: dict[str, Any]) -> bool:
     return bool(made.get("in_place_space")) or not wish.source.is_dir()
 
 
+def touched(wish: Wish, made: dict[str, Any]) -> bool:
+    """Whether shards that no downloader keeps a record of were written since: only reading them tells what became."""
+    if source_given_up(wish, made) or manifest_hash(wish.source) is not None:
+        return False
+    times = made.get("source_times", {})
+    return any((wish.source / name).stat().st_mtime_ns != written for name, written in times.items())
+
+
 def check_result(wish: Wish, made: dict[str, Any]) -> str:
     """Re-read every byte of a finished conversion and note in its provenance what was found.
 
@@ -1396,7 +1443,7 @@ def check_result(wish: Wish, made: dict[str, Any]) -> str:
         tasks = sums_for(wish.target, {**made["shards"], **carried})
     else:
         source = wish.examine()
-        tasks = tasks_for(wish, source, list(source.shards), wish.target, convert=False)
+        tasks = tasks_for(replace(wish, verify=True), source, list(source.shards), wish.target, convert=False)
         tasks += sums_for(wish.target, carried)
     wrong = found_wrong(wish, tasks)
     if wrong:
@@ -1414,7 +1461,7 @@ def check_result(wish: Wish, made: dict[str, Any]) -> str:
             f"{wish.target}: {len(tasks)} files are to the byte what was written (held against the checksums in its "
             f"record; {wish.source}, which it was made from, was given up)."
         )
-    write_json(wish.record, {**made, "verified": EVERY_BYTE})
+    write_json(wish.record, {**made, "verified": EVERY_BYTE, "source_times": source.times})
     return f"{wish.target} is the conversion of {wish.source}, every byte of it."
 
 
@@ -1427,6 +1474,7 @@ def mend(wish: Wish, made: dict[str, Any]) -> dict[str, Any]:
             (wish.target / f"{name}.writing").unlink(missing_ok=True)
         done: dict[str, Any] = {}
         names = [name for name in source.shards if name in note["files"]]
+        check_room(wish, source, names, replaced=True)
         progress = Progress(wish.progress)
         progress.begin("convert", sum(source.shards[name].size for name in names))
         tasks = tasks_for(replace(wish, verify=True), source, names, wish.target, convert=True)
@@ -1436,7 +1484,8 @@ def mend(wish: Wish, made: dict[str, Any]) -> dict[str, Any]:
         shards = {name: {key: result[key] for key in SUM} for name, result in done.items()}
         carried = wish.carry(source, wish.target)
         made = {key: value for key, value in made.items() if key != "wrong"}
-        made.update(verified=note["others"], shards={**made["shards"], **shards}, carried=carried)
+        times = {**made.get("source_times", {}), **{name: source.times[name] for name in names}}
+        made.update(verified=note["others"], source_times=times, shards={**made["shards"], **shards}, carried=carried)
         write_json(wish.record, made)
         for name in LOCKS:
             (wish.target / STATE_FOLDER / name).unlink()
@@ -1448,7 +1497,7 @@ def look_after(wish: Wish, made: dict[str, Any]) -> str:
     wrong = made.get("wrong")
     if wrong:
         made = mend(wish, made)
-    if wish.verify:
+    if wish.verify or touched(wish, made):
         return check_result(wish, made)
     if wrong:
         return f"{wish.target}: converted anew what was found wrong ({', '.join(wrong['files'])})."
@@ -1469,8 +1518,21 @@ def recheck(wish: Wish, source: Source, done: dict[str, dict[str, Any]]) -> None
         result["whole"] = True
 
 
+def ask_anew(*folders: Path) -> None:
+    """Have a network file system ask its server for what is in folders; those that are not there are left out.
+
+    NFS believes for 30 to 60 s what it saw of a folder last, also that a name is not there (acdirmin and acdirmax in
+    nfs(5)). To open the folder makes it ask. gaudi_weights/record.py has the same; this program stands alone.
+    """
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.scandir(folder).close()
+
+
 def check_places(wish: Wish) -> None:
     """Source and target must be two folders, neither inside the other, and the staging folder ours."""
+    for folder in (wish.source, wish.target):  # a node that shares them may have been at work
+        ask_anew(folder.parent, folder, folder / STATE_FOLDER)
     if not wish.source.is_dir() and not (wish.target / STATE_FOLDER / PROVENANCE).exists():
         raise Refusal(f"{wish.source} is not a folder; name the folder that holds the checkpoint")
     source, target = wish.source.resolve(), wish.target.resolve()
@@ -1493,7 +1555,7 @@ def only_one(wish: Wish, place: Path | None = None) -> Iterator[None]:
     folder = (place or wish.staging) / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     own, shared = (folder / name for name in LOCKS)
-    with own.open("a") as lock, shared.open("a") as workers:
+    with no_empty_folder(folder), own.open("a") as lock, shared.open("a") as workers:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -1508,13 +1570,24 @@ def only_one(wish: Wish, place: Path | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def no_empty_folder(state: Path) -> Iterator[None]:
+    """Remove in the end what untouched could not: NFS keeps a removed file that is open, under another name."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            state.rmdir()
+            state.parent.rmdir()
+
+
+@contextlib.contextmanager
 def untouched(wish: Wish) -> Iterator[None]:
     """Leave no trace of an attempt that fails before anything was begun."""
     try:
         yield
     except BaseException:
         if wish.staging.exists() and not (wish.staging / STATE_FOLDER / "journal.json").exists():
-            shutil.rmtree(wish.staging)
+            shutil.rmtree(wish.staging, ignore_errors=True)
         raise
 
 
@@ -1542,7 +1615,7 @@ def is_done(wish: Wish) -> bool:
     """Whether converting would do nothing. Refuses where converting would, as far as that can be seen by looking."""
     check_places(wish)
     made = already_there(wish)
-    if made is None or "wrong" in made:
+    if made is None or "wrong" in made or touched(wish, made):
         return False
     return not wish.verify or made["verified"] == EVERY_BYTE
 

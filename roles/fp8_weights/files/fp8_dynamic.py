@@ -682,6 +682,7 @@ def provenance(wish: Wish, journal: Journal, carried: dict[str, Any]) -> dict[st
         "source": str(wish.source),
         "source_fingerprint": journal.source.fingerprint,
         "source_manifest_sha256": fp8.manifest_hash(wish.source),
+        "source_times": journal.source.times,
         "verified": fp8.EVERY_BYTE if all(done.get("whole") for done in journal.done.values()) else "a sample",
         "shards": {name: {key: done[key] for key in fp8.SUM} for name, done in sorted(journal.done.items())},
         "carried": carried,

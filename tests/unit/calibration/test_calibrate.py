@@ -296,6 +296,18 @@ def test_another_card_in_the_slot_is_refused(node: Node) -> None:
     assert not node.runs()
 
 
+def test_cards_that_cannot_be_asked_are_refused_with_what_their_tool_said(node: Node) -> None:
+    (node.home / "bin" / "hl-smi").write_text("#!/bin/sh\necho 'no driver is loaded' >&2\nexit 9\n")
+    assert "hl-smi failed with status 9: no driver is loaded" in node.refused()
+    assert not node.runs()
+
+
+def test_a_file_where_measurements_would_go_is_refused(node: Node) -> None:
+    node.target.write_text("mine")
+    assert f"{node.target} is no folder; move it away" in node.refused()
+    assert node.target.read_text() == "mine"
+
+
 def test_too_little_room_is_refused_before_anything_is_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.statvfs(node.home)
     monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result((*real[:3], 1, 1, *real[5:])))
@@ -499,7 +511,10 @@ def test_a_damaged_record_counts_as_not_measured(node: Node, content: str, optio
     assert (kept / ".gaudi-serving" / "calibration.json").read_text() == content
 
 
-@pytest.mark.parametrize(("content", "said"), [("{", "as JSON"), ("[]", "no"), ("{}", "does not say model, release")])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("{", "as JSON"), ("[]", "does not hold a JSON object"), ("{}", "does not say model, release")],
+)
 def test_a_damaged_description_is_said(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "document.json"
     path.write_text(content)

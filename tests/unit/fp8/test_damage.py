@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -10,21 +9,21 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.fp8 import checkpoints
-from tests.unit.fp8.test_fp8_convert import PROGRAM, refused, result_of, run, wait_for_workers
+from tests.unit.fp8.lines import at_line
+from tests.unit.fp8.test_fp8_convert import PROGRAM, fp8, refused, result_of, run, wait_for_workers
 
 SHARD = "model-00002-of-00003.safetensors"
 
 
-def spoil(path: Path, at: int = -700) -> None:
+def spoil(path: Path, at: int = -700, bit: int = 1) -> None:
     content = bytearray(path.read_bytes())
-    content[at] ^= 1
+    content[at] ^= bit
     path.write_bytes(content)
 
 
@@ -280,39 +279,120 @@ def test_workers_of_a_killed_parent_end_without_a_word(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-def test_ctrl_c_at_any_early_moment_ends_without_a_traceback(tmp_path: Path) -> None:
-    source = checkpoints.write(tmp_path / "in", shards=2, rows=16384)
-    started = time.monotonic()
-    assert run(source, tmp_path / "whole", "--jobs", 2).returncode == 0
-    duration = time.monotonic() - started
-    statuses = set()
-    for moment in range(12):
-        # As from a terminal: to the whole group, workers included.
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        # The interpreter's own start and its reading of the program come first and are not ours.
-        for caught in (True, False):
-            while process.poll() is None and catches_ctrl_c(process.pid) is not caught:
-                pass
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(duration * moment / 12)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-        assert "Traceback" not in said, said
-        assert process.returncode in (0, 130, -signal.SIGINT), said
-        statuses.add(process.returncode)
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "stop"])
+def test_interrupted_at_any_line_it_ends_with_a_sentence(tmp_path: Path, sent: signal.Signals) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=2, rows=256)
+
+    def interrupted(line: int) -> tuple[int, str]:
+        done = at_line(PROGRAM, line, sent, tmp_path / "lines", source, tmp_path / "out", "--jobs", 2)
         for name in ("out", "out.partial"):
             shutil.rmtree(tmp_path / name, ignore_errors=True)
-    assert statuses != {0}
+        return done.returncode, done.stderr
+
+    assert interrupted(0)[0] == 0
+    lines = int((tmp_path / "lines").read_text())
+    statuses = set()
+    for line in [*range(1, 6), *(lines * part // 12 for part in range(1, 12))]:
+        status, said = interrupted(line)
+        assert "Traceback" not in said, (line, said)
+        assert status != 130 or "run the same command to continue" in said, (line, said)
+        statuses.add(status)
+    # Before there is somebody to say so the signal itself ends it, later a sentence does.
+    assert statuses == {-sent, 130}
 
 
-def catches_ctrl_c(pid: int) -> bool:
-    """Whether a process has a handler for SIGINT."""
-    (mask,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:")]
-    return bool(int(mask.split()[1], 16) & 1 << signal.SIGINT - 1)
+def test_a_source_that_was_written_since_is_read_though_its_sizes_are_the_same(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    # The sign: codes beside each other may become the same one.
+    spoil(source / SHARD, bit=0x80)
+    assert run(source, target, "--check").returncode == 3
+    assert f"{SHARD}: tensor" in refused(source, target)
+    assert run(source, target).returncode == 0
+    assert run(source, tmp_path / "anew").returncode == 0
+    assert result_of(target) == result_of(tmp_path / "anew")
+
+
+def test_a_source_that_was_only_copied_anew_is_compared_once(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    os.utime(source / SHARD)
+    assert run(source, target, "--check").returncode == 3
+    assert "every byte of it" in run(source, target).stdout
+    assert run(source, target, "--check").returncode == 0
+    assert "nothing to do" in run(source, target).stdout
+
+
+def test_a_mending_looks_for_room_first(tmp_path: Path, small_disk: Path) -> None:
+    source = checkpoints.write(tmp_path / "in")
+    target = small_disk / "out"
+    assert run(source, target).returncode == 0
+    good = result_of(target)
+    spoil(target / SHARD)
+    refused(source, target, "--verify")
+    filler = small_disk / "filler"
+    room = os.statvfs(small_disk)
+    filler.write_bytes(bytes((room.f_bavail - 4) * room.f_frsize))
+    said = refused(source, target)
+    assert "converting 1 shards needs" in said
+    assert "in-place" not in said
+    assert not list(target.glob("*.writing"))
+    filler.unlink()
+    assert run(source, target).returncode == 0
+    assert result_of(target) == good
+
+
+def test_a_mending_that_is_killed_continues(tmp_path: Path) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=4, rows=16384)
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    good = result_of(target)
+    wrong = sorted(path.name for path in target.glob("*.safetensors"))[:3]
+    for name in wrong:
+        spoil(target / name)
+    refused(source, target, "--verify")
+    mending = subprocess.Popen([sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "1"])
+    while not list(target.glob("*.writing")):
+        assert mending.poll() is None
+    mending.kill()
+    mending.wait()
+    wait_for_workers(target)
+    assert record(target)["wrong"]["files"] == wrong
+    assert run(source, target).returncode == 0
+    assert result_of(target) == good
+    assert not list(target.glob("*.writing"))
+
+
+def test_a_folder_that_is_a_link_is_not_left_out_without_a_word(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "templates").mkdir()
+    (source / "templates").symlink_to(tmp_path / "templates")
+    assert f"{source / 'templates'} is a symbolic link to a folder" in refused(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("weight", "scale", "fits"),
+    [
+        ([7168, 2048], [56, 16], True),
+        ([7168, 2048], [7168], True),
+        ([7168, 2048], [7168, 1], True),
+        ([7168, 2048], [], True),
+        ([7168, 2048], [1], True),
+        ([128, 7168, 2048], [128, 56, 16], True),
+        ([0, 128], [0, 1], True),
+        ([7168, 2048], [56], False),
+        ([7168, 2048], [56, 4096], False),
+        ([7168, 2048], [0, 16], False),
+        ([7168, 2048], [2, 56, 16], False),
+    ],
+)
+def test_a_scale_has_to_fit_its_weight(weight: list[int], scale: list[int], fits: bool) -> None:
+    tensors = [
+        fp8.Tensor("a.weight", "F8_E4M3", tuple(weight), 0, 0),
+        fp8.Tensor("a.weight_scale_inv", "F32", tuple(scale), 0, 0),
+    ]
+    if fits:
+        assert fp8.decide(tensors, vendor_compatible=False) == {"a.weight": "weight", "a.weight_scale_inv": "scale"}
+    else:
+        with pytest.raises(fp8.Refusal, match=r"the scale 'a.weight_scale_inv' has the shape .* its weight's \[7168"):
+            fp8.decide(tensors, vendor_compatible=False)

@@ -9,11 +9,11 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pytest
 from fp8_convert import Refusal, Tensor, parse_header
 
 from tests.unit.fp8 import checkpoints
+from tests.unit.fp8.lines import at_line
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "roles" / "fp8_weights" / "files" / "fp8_dynamic.py"
@@ -337,6 +338,14 @@ def test_biases_and_other_layers_are_no_projections(name: str, shape: tuple[int,
 # --- refusals ----------------------------------------------------------------------------------------------
 
 
+def test_a_row_that_no_worker_could_hold_is_refused_by_name() -> None:
+    tensor = Tensor("model.layers.0.q_proj.weight", "BF16", (1, dynamic.LARGEST_ROW // 2), 0, dynamic.LARGEST_ROW)
+    assert dynamic.decide([tensor], ()) == {tensor.name: "rows"}
+    wider = Tensor(tensor.name, "BF16", (1, dynamic.LARGEST_ROW // 2 + 1), 0, dynamic.LARGEST_ROW + 2)
+    with pytest.raises(Refusal, match=r"a row of 'model.layers.0.q_proj.weight' has 33554434 bytes"):
+        dynamic.decide([wider], ())
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -363,6 +372,17 @@ def test_a_checkpoint_without_projections_is_refused(tmp_path: Path) -> None:
     gone = {name: None for name in layer(random.Random(1), 0) if "_proj" in name and not name.endswith("bias")}
     sentence = refused(write(tmp_path / "in", shards=1, change=gone), tmp_path / "out")
     assert "there is nothing to convert" in sentence
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_a_shard_that_says_it_was_converted_is_refused(tmp_path: Path) -> None:
+    """Also one that holds nothing but bfloat16, and without the record beside it."""
+    source = write(tmp_path / "in")
+    shard = source / "model-00003-of-00003.safetensors"
+    raw = checkpoints.shard_bytes(layer(random.Random(1), 2), {"format": "pt", "gaudi_fp8_range": "per channel, 240"})
+    shard.write_bytes(raw)
+    sentence = refused(source, tmp_path / "out")
+    assert f"{shard} was converted before (its header says gaudi_fp8_range)" in sentence
     assert not (tmp_path / "out.partial").exists()
 
 
@@ -401,7 +421,7 @@ def test_a_damaged_journal_is_said(tmp_path: Path, content: str) -> None:
 
 def test_its_own_result_is_refused(tmp_path: Path) -> None:
     assert run(write(tmp_path / "in"), tmp_path / "out").returncode == 0
-    assert "was converted before" in refused(tmp_path / "out", tmp_path / "again")
+    assert "was converted before (see .gaudi-serving/fp8.json in it)" in refused(tmp_path / "out", tmp_path / "again")
 
 
 def test_a_missing_configuration_is_refused(tmp_path: Path) -> None:
@@ -488,6 +508,29 @@ def test_a_changed_source_is_refused_by_a_continued_run(tmp_path: Path) -> None:
     assert "changed since the conversion began" in refused(source, tmp_path / "out")
 
 
+def test_a_source_whose_shards_are_done_and_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dynamic, "carry", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out")]))
+    journal = json.loads((tmp_path / "out.partial" / ".gaudi-serving" / "journal.json").read_text())
+    assert len(journal["done"]) == 3
+    os.utime(source / "model-00002-of-00003.safetensors", ns=(1, 1))
+    assert "model-00002-of-00003.safetensors changed since the conversion began" in refused(source, tmp_path / "out")
+
+
+def test_a_source_that_shrinks_under_the_reader_is_no_result() -> None:
+    tensor = Tensor("q_proj.weight", "BF16", (4, 8), 0, 64)
+    assert b"".join(dynamic.rows_of(io.BytesIO(bytes(64)), tensor)) == bytes(64)
+    for there in (0, 63):
+        with pytest.raises(Refusal, match=r"changed while it was read: 'q_proj\.weight' ends too early"):
+            list(dynamic.rows_of(io.BytesIO(bytes(there)), tensor))
+
+
 def test_a_journal_of_another_program_is_not_continued(tmp_path: Path) -> None:
     source = write(tmp_path / "in")
     journal = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
@@ -496,28 +539,27 @@ def test_a_journal_of_another_program_is_not_continued(tmp_path: Path) -> None:
     assert "by another program" in refused(source, tmp_path / "out")
 
 
-def test_killed_at_any_moment_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
+def test_killed_with_any_number_of_shards_done_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
     source = write(tmp_path / "in", shards=6)
     assert run(source, tmp_path / "whole").returncode == 0
     expected = served(tmp_path / "whole")
-    command = [sys.executable, "-B", str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "1"]
     journal = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
-    begun = 0
-    for finished in (1, 3):
-        work = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and work.poll() is None:
-            if journal.exists() and len(json.loads(journal.read_text())["done"]) >= finished:
-                work.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.002)
-        work.wait(timeout=60)
-        begun += journal.exists()
-        assert not (tmp_path / "out").exists() or not journal.exists()
-    assert begun >= 1
-    result = run(source, tmp_path / "out")
-    assert result.returncode == 0, result.stderr
-    assert served(tmp_path / "out") == expected
+    wanted = (source, tmp_path / "out", "--jobs", 1)
+    for line, times, done in (
+        ("        journal.done[name] = result", 1, 0),
+        ("        journal.done[name] = result", 2, 1),
+        ("        journal.done[name] = result", 6, 5),
+        ("    progress.end()", 1, 6),
+    ):
+        killed = at_line(PROGRAM, times, signal.SIGKILL, tmp_path / "lines", *wanted, line=line)
+        assert killed.returncode == -signal.SIGKILL
+        assert len(json.loads(journal.read_text())["done"]) == done
+        assert not (tmp_path / "out").exists()
+        result = run(source, tmp_path / "out")
+        assert result.returncode == 0, result.stderr
+        assert ("continuing" in result.stderr) == (0 < done < 6)
+        assert served(tmp_path / "out") == expected
+        shutil.rmtree(tmp_path / "out")
 
 
 def test_killed_before_its_result_is_in_place_it_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
