@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -92,7 +93,8 @@ def progress_text(progress: Mapping[str, Any]) -> str:
     rate, eta = progress.get("rate"), progress.get("eta")
     if isinstance(rate, (int, float)) and rate > 0:
         text += f", {figure(rate)}/s"
-    if isinstance(eta, (int, float)) and done < total:
+    # Neither infinity nor what is no number can be told: work that stands still may say so.
+    if isinstance(eta, (int, float)) and done < total and math.isfinite(eta):
         text += f", {human_seconds(eta)} to go"
     return text
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi import jobs
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from library import node_job
@@ -102,6 +102,8 @@ def test_progress_as_text() -> None:
         st.sampled_from(["phase", "done", "total", "unit", "rate", "eta"]), st.none() | st.text() | st.floats()
     )
 )
+@example({"done": 0.0, "total": 1.0, "eta": float("inf")})
+@example({"done": 0.0, "total": 1.0, "eta": float("nan")})
 def test_no_progress_document_crashes_the_follower(document: dict[str, Any]) -> None:
     assert jobs.progress_text(document)
 

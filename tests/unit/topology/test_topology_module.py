@@ -145,7 +145,7 @@ def test_the_picture_shows_reservations(tmp_path: Path, monkeypatch: pytest.Monk
     with commands(monkeypatch, node()):
         result = run_main("gaudi_topology_info", {})
     assert "cards.lock does not show who has which card" in result["topology"]["findings"][0]["message"]
-    assert "warning: " in result["picture"]
+    assert "warning: " in " ".join(result["picture"].split())  # wherever the line is broken, which the path decides
 
 
 def test_there_are_no_options() -> None:
