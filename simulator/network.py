@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 
 import docker
@@ -11,6 +12,8 @@ from docker import DockerClient
 from simulator.settings import CHECKOUT, ROOT, Scope, SimulatorError
 
 ADDRESS = "127.0.0.1"
+# Below those that Linux gives to connections (from 32768 on), one of which could have a port while its node restarts.
+PORTS = range(20000, 32768)
 
 
 def ensure(client: DockerClient, scope: Scope) -> None:
@@ -38,7 +41,22 @@ def remove(client: DockerClient, scope: Scope) -> None:
         client.networks.get(scope.prefix).remove()
 
 
-def free_port() -> int:
-    """Choose a port of this machine now, so that a container keeps it over restarts."""
-    with socket.create_server((ADDRESS, 0)) as server:
-        return int(server.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Choose ports of this machine now, so that a container keeps them over restarts.
+
+    All at once: a port that is free again could be chosen twice.
+    """
+    chosen: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in random.sample(PORTS, len(PORTS)):
+            if len(chosen) == count:
+                break
+            with contextlib.suppress(OSError):  # somebody has it
+                held.enter_context(socket.create_server((ADDRESS, port)))
+                chosen.append(port)
+    if len(chosen) < count:
+        raise SimulatorError(
+            f"{count} free ports of {ADDRESS} are needed, {len(chosen)} of {PORTS[0]} to {PORTS[-1]} are free. "
+            "Take down what you no longer use: make demo-clean."
+        )
+    return chosen

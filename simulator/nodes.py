@@ -146,8 +146,9 @@ def _start(
         client.volumes.create(shared_volume(scope), labels=scope.labels)
         volumes[shared_volume(scope)] = share
     host_key = keys.new_ssh_pair(f"simulated {name}")
+    inside = (22, *API_PORTS)
     ports: dict[int | str, tuple[str, int]] = {
-        port: (network.ADDRESS, network.free_port()) for port in (22, *API_PORTS)
+        port: (network.ADDRESS, outside) for port, outside in zip(inside, network.free_ports(len(inside)), strict=True)
     }
     created = client.api.create_container(
         image,

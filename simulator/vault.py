@@ -141,7 +141,7 @@ def _container(client: DockerClient, scope: Scope, image: str, authority: keys.P
         labels={**scope.labels, containers.INPUTS: inputs},
         network=scope.prefix,
         networking_config={scope.prefix: client.api.create_endpoint_config(aliases=[NAME])},
-        ports={_PORT: (network.ADDRESS, network.free_port())},
+        ports={_PORT: (network.ADDRESS, network.free_ports(1)[0])},
         volumes={VOLUME: {"bind": "/var/lib/docker-registry", "mode": "rw"}},
         detach=True,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from simulator import engine, host
+from simulator import engine, host, network
 from simulator.settings import Scope, SimulatorError
 from simulator.vm import image
 from simulator.vm.image import Image, Say
@@ -65,7 +64,7 @@ class Machine:
         """Start it from a fresh copy of the disk and wait until one can log in."""
         self.down()
         self.directory.mkdir(parents=True)
-        port = _free_port()
+        port = network.free_ports(1)[0]
         overlay = self.directory / "disk.qcow2"
         backing = ["-b", str(disk.disk), "-F", "qcow2"]
         host.run(["qemu-img", "create", "-q", "-f", "qcow2", *backing, str(overlay)])
@@ -126,12 +125,6 @@ def _numa() -> list[str]:
         arguments += ["-object", f"memory-backend-ram,id=memory{node},size={_NODE_MIB}M"]
         arguments += ["-numa", f"node,nodeid={node},cpus={node},memdev=memory{node}"]
     return arguments
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _ssh_options(directory: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,3 +46,18 @@ def test_a_network_is_made_once() -> None:
     network.ensure(own, Scope())
     assert fresh.networks.made == [Scope().prefix]
     assert own.networks.made == []
+
+
+def test_every_port_is_chosen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = network.free_ports(6)
+    monkeypatch.setattr(network, "PORTS", some)
+    assert sorted(network.free_ports(6)) == sorted(some)
+
+
+def test_a_port_that_somebody_has_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = network.free_ports(6)
+    monkeypatch.setattr(network, "PORTS", some)
+    with socket.create_server((network.ADDRESS, some[0])):
+        assert sorted(network.free_ports(5)) == sorted(some[1:])
+        with pytest.raises(SimulatorError, match=r"6 free ports .* are needed, 5 of"):
+            network.free_ports(6)
