@@ -139,6 +139,7 @@ def build(client: DockerClient, name: str, files: Files, arguments: Mapping[str,
 
 def _debootstrap(client: DockerClient, reference: str, packages: list[str], configuration: apt.Configuration) -> None:
     proxy = {"http_proxy": configuration.proxy} if configuration.proxy else {}
+    CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         root = str(Path(scratch) / "root")
         try:
