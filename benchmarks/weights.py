@@ -33,6 +33,7 @@ RUNS = 3
 MODEL = "maker/Measured"
 # Required, from the project's own aims.
 CLIENT_RATIO, CLONE_RATIO, DISK_RATIO, MEMORY_LIMIT = 0.95, 2.0, 1.01, 300  # MB
+RECOGNISED = 1.0  # seconds for a model that is there already
 LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'roles/fp8_weights/files'}"
 
 
@@ -91,10 +92,17 @@ def on_disk(folder: Path) -> int:
     return found
 
 
-def measure(folder: Path, commands: list[list[str]], environment: dict[str, str]) -> Run:
-    """Run commands one after the other in a new folder, and look how much of the disk and of memory they take."""
-    os.sync()
+def measure(
+    folder: Path, commands: list[list[str]], environment: dict[str, str], first: list[list[str]] | None = None
+) -> Run:
+    """Run commands one after the other in a new folder, and look how much of the disk and of memory they take.
+
+    What is done first is not measured.
+    """
     folder.mkdir()
+    for command in first or []:
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    os.sync()
     over = threading.Event()
     peak = [0]
 
@@ -161,6 +169,7 @@ def contenders(folder: Path, hub: str, commit: str, forge: str) -> dict[str, Cal
     clone = ["git", "lfs", "clone", f"{forge}/{MODEL}.git", "model"]
     return {
         "ours": lambda: measure(target, [program], ours),
+        "again": lambda: measure(target, [program], ours, first=[program]),
         "hf": lambda: measure(target, [download, digest], client),
         "clone": lambda: measure(target, [clone], plain),
     }
@@ -190,6 +199,7 @@ def main() -> int:
     print(f"{size / 1e9:.2f} GB in {SHARDS} files, load of this machine {os.getloadavg()[0]:.1f}")
     for contender, label in (
         ("ours", "fetched and checked"),
+        ("again", "asked for once more"),
         ("hf", "hf download, sha256sum"),
         ("clone", "git lfs clone"),
     ):
@@ -200,7 +210,9 @@ def main() -> int:
         )
     peak = max(run.memory for run in found["ours"])
     print(f"  {'peak resident memory':44} {peak:7d} MB (required: at most {MEMORY_LIMIT})")
+    print(f"  {'a finished model is recognised in':44} {seconds['again']:7.2f} s  (required: under {RECOGNISED:g})")
     kept = [
+        seconds["again"] < RECOGNISED,
         ratio("throughput against hf and sha256sum", seconds["hf"] / seconds["ours"], CLIENT_RATIO),
         ratio("throughput against git lfs clone", seconds["clone"] / seconds["ours"], CLONE_RATIO),
         ratio("disk", max(run.disk for run in found["ours"]) / size, DISK_RATIO, at_most=True),
