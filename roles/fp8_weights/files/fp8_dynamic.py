@@ -702,7 +702,7 @@ def run(wish: Wish, journal: Journal, missing: list[str]) -> int:
         journal.done[name] = result
         journal.save()
 
-    with Crew(max(1, min(wish.jobs, len(missing)))) as crew:
+    with fp8.nothing_half(wish.staging, journal.save), Crew(max(1, min(wish.jobs, len(missing)))) as crew:
         tasks = fp8.tasks_for(wish, journal.source, missing, wish.staging, convert=True)
         crew.run(tasks, progress.advance, finished)
     progress.end()
@@ -722,8 +722,7 @@ def convert(wish: Wish) -> str:
         return fp8.look_after(wish, made)
     with fp8.only_one(wish), fp8.untouched(wish):
         journal = open_journal(wish)
-        for left_over in wish.staging.glob("*.writing"):
-            left_over.unlink()
+        fp8.remove_unfinished(wish.staging)
         if wish.verify:
             fp8.recheck(wish, journal.source, journal.done)
             journal.save()

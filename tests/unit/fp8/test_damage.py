@@ -285,6 +285,7 @@ def test_interrupted_at_any_line_it_ends_with_a_sentence(tmp_path: Path, sent: s
 
     def interrupted(line: int) -> tuple[int, str]:
         done = at_line(PROGRAM, line, sent, tmp_path / "lines", source, tmp_path / "out", "--jobs", 2)
+        assert not list(tmp_path.glob("out.partial/*.writing"))
         for name in ("out", "out.partial"):
             shutil.rmtree(tmp_path / name, ignore_errors=True)
         return done.returncode, done.stderr
