@@ -324,6 +324,25 @@ def test_a_source_that_was_only_copied_anew_is_compared_once(source: Path, tmp_p
     assert "nothing to do" in run(source, target).stdout
 
 
+def test_a_mending_that_ends_early_leaves_no_half_shard(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    spoil(target / SHARD)
+    refused(source, target, "--verify")
+
+    def interrupted(*_: object) -> None:
+        (target / f"{SHARD}.writing").touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fp8.Crew, "run", interrupted)
+        assert fp8.main([str(source), str(target)]) == 130
+    assert not list(target.glob("*.writing"))
+    assert run(source, target).returncode == 0
+
+
 def test_a_mending_looks_for_room_first(tmp_path: Path, small_disk: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
     target = small_disk / "out"

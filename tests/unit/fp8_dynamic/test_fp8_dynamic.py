@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fp8_convert
 import fp8_dynamic as dynamic
 import pytest
 from fp8_convert import Refusal, Tensor, parse_header
@@ -574,6 +575,29 @@ def test_killed_before_its_result_is_in_place_it_continues(tmp_path: Path, monke
             dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out")]))
     assert run(source, tmp_path / "out").returncode == 0
     assert sorted(path.name for path in (tmp_path / "out" / ".gaudi-serving").iterdir()) == ["fp8.json"]
+
+
+def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, staging = write(tmp_path / "in"), tmp_path / "out.partial"
+    real = fp8_convert.write_json
+
+    def no_room(path: Path, content: Any, *rest: Any) -> None:
+        half = staging / "model-00003.safetensors.writing"
+        if content.get("done") and not (tmp_path / "seen").exists():
+            half.touch()  # another worker's
+            (tmp_path / "seen").touch()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert not half.exists()
+        real(path, content, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fp8_convert, "write_json", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out"), "--jobs", "1"]))
+    assert not list(staging.glob("*.writing"))
+    assert "continuing: 1 of 3" in run(source, tmp_path / "out").stderr
 
 
 def test_memory_does_not_grow_with_the_tensor() -> None:
