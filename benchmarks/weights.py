@@ -199,7 +199,6 @@ def main() -> int:
     print(f"{size / 1e9:.2f} GB in {SHARDS} files, load of this machine {os.getloadavg()[0]:.1f}")
     for contender, label in (
         ("ours", "fetched and checked"),
-        ("again", "asked for once more"),
         ("hf", "hf download, sha256sum"),
         ("clone", "git lfs clone"),
     ):
