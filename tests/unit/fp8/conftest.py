@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from simulator import host
 
 
 @pytest.fixture
@@ -15,8 +16,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system of 1 MiB; mounting takes root, as everything that prepares a node does."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
     owner = f"uid={os.geteuid()},gid={os.getegid()}"
-    subprocess.run([*sudo, "mount", "-t", "tmpfs", "-o", f"size=1m,{owner}", "none", str(folder)], check=True)
+    host.run(host.as_root(["mount", "-t", "tmpfs", "-o", f"size=1m,{owner}", "none", str(folder)]))
     yield folder
-    subprocess.run([*sudo, "umount", str(folder)], check=True)
+    host.run(host.as_root(["umount", str(folder)]))

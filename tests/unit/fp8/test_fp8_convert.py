@@ -25,6 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator import host
 from tests.unit.fp8 import checkpoints
 
 ROOT = Path(__file__).parents[3]
@@ -591,8 +592,7 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(
     assert not list((small_disk / "out.partial").glob("*.writing"))
     done = json.loads((small_disk / "out.partial" / ".gaudi-serving" / "done.json").read_text())
     assert done
-    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    subprocess.run([*sudo, "mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    host.run(host.as_root(["mount", "-o", "remount,size=8m", str(small_disk)]))
     result = run(source, small_disk / "out", "--verify")
     assert f"continuing: {len(done)} of 3 shards" in result.stderr
     assert result.returncode == 0
@@ -616,8 +616,7 @@ def test_work_begun_with_room_goes_on_in_place(tmp_path: Path) -> None:
 
 def test_a_read_only_target_is_said(tmp_path: Path, small_disk: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
-    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    subprocess.run([*sudo, "mount", "-o", "remount,ro", str(small_disk)], check=True)
+    host.run(host.as_root(["mount", "-o", "remount,ro", str(small_disk)]))
     assert "read-only file system" in refused(source, small_disk / "out")
 
 

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 import zlib
@@ -20,10 +19,9 @@ from typing import Any
 
 import pytest
 
+from simulator import host
 from tests.unit.fp8 import checkpoints
 from tests.unit.fp8.test_fp8_convert import fp8, result_of, run
-
-SUDO = [] if os.geteuid() == 0 else ["sudo", "-n"]
 
 
 @pytest.fixture
@@ -34,14 +32,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     os.truncate(image, 24 << 20)
     folder.mkdir()
     owner = f"root_owner={os.geteuid()}:{os.getegid()}"
-    subprocess.run(["mkfs.ext4", "-q", "-E", owner, str(image)], check=True, env={**os.environ, "PATH": _path()})
-    subprocess.run([*SUDO, "mount", "-o", "loop", str(image), str(folder)], check=True)
+    host.run(["mkfs.ext4", "-q", "-E", owner, str(image)])
+    host.run(host.as_root(["mount", "-o", "loop", str(image), str(folder)]))
     yield folder
-    subprocess.run([*SUDO, "umount", str(folder)], check=True)
-
-
-def _path() -> str:
-    return os.environ["PATH"] + ":/usr/sbin:/sbin"
+    host.run(host.as_root(["umount", str(folder)]))
 
 
 class Reluctant(io.FileIO):
