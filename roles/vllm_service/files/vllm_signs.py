@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -44,7 +45,10 @@ def transient(kind: str, message: str) -> Failure:
 
 @dataclass(frozen=True)
 class Symptom:
-    """What a line of the server (or of docker) means. ``advice`` follows the quoted line."""
+    """What a line of the server (or of docker) means. ``advice`` follows the quoted line.
+
+    ``advice_while`` has another advice for what device memory was being filled with (:attr:`Progress.filling`).
+    """
 
     kind: str
     pattern: re.Pattern[str]
@@ -52,8 +56,14 @@ class Symptom:
     retry: bool
     # Deterministic while starting, but worth another try for a server that had been serving.
     retry_after_ready: bool = False
+    advice_while: Mapping[str, str] = field(default_factory=dict)
 
 
+# How a worker fills a card: weights, then a profiling run on a longest batch; gpu_memory_utilization is the share of
+# what is still free that the KV cache and graph_reserved_mem divide, the rest is left for graphs and requests. On 1.16
+# it is a share of the whole card, and graph_reserved_mem is not read. 1.22 captures every graph, whatever that takes;
+# 1.18, 1.21 and deepseek-r1 stop before the rest is used (determine_num_available_blocks and warmup_model in
+# vllm/worker of each release's fork).
 # Ordered: the first symptom found in the last lines is the reason, whatever followed from it.
 # Sources: Habana's texts from public issues (tgi-gaudi 93: "synStatus=20 [Device already acquired]";
 # habana-container-runtime: "no habanalabs devices found. driver might not be loaded"), vLLM's and
@@ -66,15 +76,29 @@ SYMPTOMS = (
         retry=True,
     ),
     Symptom(
-        "out-of-device-memory",
+        "kv-cache-too-small",
         re.compile(
-            r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"
-            r"|No available memory for the cache blocks|can be stored in KV cache"
+            r"No available memory for the cache blocks|can be stored in KV cache|KV cache is needed, which is larger"
         ),
-        "The cards' memory does not hold this plan. Lower gpu_memory_utilization, max_num_seqs or"
-        " max_model_len, or raise tensor_parallel_size; then run the playbook again.",
+        "Too little device memory is left for the KV cache. Raise gpu_memory_utilization, lower max_model_len or the"
+        " ranges, or raise tensor_parallel_size; then run the playbook again.",
+        retry=False,
+    ),
+    Symptom(
+        "out-of-device-memory",
+        re.compile(r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"),
+        "Too little device memory is left beside the KV cache, for graphs and requests. Lower gpu_memory_utilization,"
+        " raise graph_reserved_mem (1.16 does not read it), or lower max_num_seqs or max_num_batched_tokens; then run"
+        " the playbook again.",
         retry=False,
         retry_after_ready=True,
+        advice_while={
+            "weights": "The weights do not fit on the cards. Raise tensor_parallel_size, or serve weights in FP8; then"
+            " run the playbook again.",
+            "profiling": "The profiling run, a batch of the longest prompts, does not fit beside the weights. Lower"
+            " max_model_len or the ranges, and max_num_batched_tokens, or raise tensor_parallel_size; then run the"
+            " playbook again.",
+        },
     ),
     Symptom(
         "unknown-argument",
@@ -152,16 +176,19 @@ ENGINE_LOST = re.compile(
 DOCKER_REFUSED = (125, 126, 127)
 
 
-def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int) -> Reason:
+def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int, progress: Progress) -> Reason:
     """Say why a container ended, from its last lines and its exit status.
 
-    ``kernel_oom`` is by how much the kernel's own count of out-of-memory kills rose meanwhile.
+    ``kernel_oom`` is by how much the kernel's own count of out-of-memory kills rose meanwhile, ``progress`` how far the
+    server had come.
     """
+    filling = "" if was_ready else progress.filling
     for symptom in SYMPTOMS:
         for line in lines:
             if symptom.pattern.search(line):
                 retry = symptom.retry or (was_ready and symptom.retry_after_ready)
-                return Reason(symptom.kind, f"{quote(line)} {symptom.advice}", retry)
+                advice = symptom.advice_while.get(filling, symptom.advice)
+                return Reason(symptom.kind, f"{quote(line)} {advice}", retry)
     if kernel_oom > 0 and status != 0:
         return Reason(
             "out-of-host-memory",
@@ -204,8 +231,10 @@ def quote(line: str, limit: int = 300) -> str:
 WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/ -]{1,40})\]\[(?P<done>\d+)/(?P<total>\d+)\]")
 GENERATED = re.compile(r"(?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
 SHARDS = re.compile(r"checkpoint shards:.*?\b(?P<done>\d+)/(?P<total>\d+)\b")
-WEIGHTS = re.compile(r"Loading model weights took in total (?P<size>[\d.]+ \S+) of device memory")
+# 1.16 leaves "in total" out; it logs no line of MEMORY either, but BLOCKS as every release does.
+WEIGHTS = re.compile(r"Loading model weights took (?:in total )?(?P<size>[\d.]+ \S+) (?:of device memory|\()")
 MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for KV cache)")
+BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+")
 FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
 SKIPPED = re.compile(r"Skipping warmup")
 # What the logging puts before a message: level, date, time, source line; the same message later is no news.
@@ -251,10 +280,23 @@ class Progress:
             self.phase, self.memory["weights"] = "loading", found["size"]
         elif found := MEMORY.search(line):
             self.memory["device"] = found["text"]
+        elif found := BLOCKS.search(line):
+            self.memory["kv_cache_blocks"] = found["count"]
         elif found := FINISHED.search(line):
             self.phase, self.warm_up_seconds = "warmed-up", float(found["seconds"])
         elif SKIPPED.search(line):
             self.phase, self.warm_up = "warmed-up", {}
+
+    @property
+    def filling(self) -> str:
+        """What device memory is being filled with: ``weights``, ``profiling``, or ``cache`` (KV cache and graphs).
+
+        A successor knows it as well: it takes ``memory`` and the warm-up over from the state.
+        """
+        known = "device" in self.memory or "kv_cache_blocks" in self.memory
+        if known or self.warm_up or self.phase == "warmed-up" or self.warm_up_seconds is not None:
+            return "cache"
+        return "profiling" if "weights" in self.memory else "weights"
 
     def _took(self) -> str:
         if self.warm_up_seconds is None:

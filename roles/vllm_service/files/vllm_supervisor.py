@@ -906,7 +906,7 @@ class Run:
         if self.draining:
             return boss.stopped()
         killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
-        return boss.failed(diagnose(list(boss.tail), self.status, boss.ready_at is not None, killed))
+        return boss.failed(diagnose(list(boss.tail), self.status, boss.ready_at is not None, killed, boss.progress))
 
     def hand_over(self) -> None:
         """Become the program on disk, with the same process id; the container does not notice."""

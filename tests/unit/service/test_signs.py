@@ -10,6 +10,33 @@ from vllm_signs import SYMPTOMS, Progress, diagnose, printable, quote
 # From the manual 002_a38cadde4a77df37.txt, shortened.
 MANUAL = (Path(__file__).resolve().parent / "recorded/warm_up__1.18_manual_002.txt").read_text()
 
+# What the workers and kv_cache_utils.py of vllm-fork 4cd8c0613 raise, filled in.
+NO_BLOCKS = (
+    "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing"
+    " the engine."
+)
+TOO_FEW_BLOCKS = (
+    "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV"
+    " cache (1536). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+)
+TOO_FEW_BLOCKS_V1 = (
+    "ValueError: To serve at least one request with the models's max seq len (40960), (10.00 GiB KV cache is needed,"
+    " which is larger than the available KV cache memory (1.25 GiB).  Try increasing"
+    " `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+)
+# docs/features/quantization/calibration.md of vllm-gaudi shows it.
+NO_DEVICE_MEMORY = "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB"
+
+SHARDS = "Loading safetensors checkpoint shards:  12% Completed | 1/8 [00:02<00:14,  2.10s/it]"
+LOADED = next(line for line in MANUAL.splitlines() if "Loading model weights took" in line)
+# habana_model_runner.py and habana_executor.py of vllm-fork 14f489ea6 (release 1.16), filled in.
+LOADED_1_16 = (
+    "INFO 07-02 17:37:52 habana_model_runner.py:191] Loading model weights took 14.97 GiB (14.97 GiB/94.62 GiB used)"
+)
+DIVIDED_1_16 = "INFO 07-02 17:37:54 habana_executor.py:78] # HPU blocks: 1519, # CPU blocks: 0"
+DIVIDED = next(line for line in MANUAL.splitlines() if "Free device memory" in line)
+WARMING = next(line for line in MANUAL.splitlines() if "[Warmup][Graph/Prompt]" in line)
+
 TEXTS = [
     "starting the server",
     "starting the server",
@@ -93,15 +120,9 @@ def test_the_same_message_later_is_no_news(first: str, again: str) -> None:
         ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", "card-busy"),
         ("RuntimeError: synStatus=8 [Device not found] Device acquire failed.", "driver"),
         ("torch.OutOfMemoryError: HPU out of memory", "out-of-device-memory"),
-        (
-            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
-            "out-of-device-memory",
-        ),
-        (
-            "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be"
-            " stored in KV cache (1536).",
-            "out-of-device-memory",
-        ),
+        (NO_BLOCKS, "kv-cache-too-small"),
+        (TOO_FEW_BLOCKS, "kv-cache-too-small"),
+        (TOO_FEW_BLOCKS_V1, "kv-cache-too-small"),
         ("api_server.py: error: argument --dtype: invalid choice: 'fp7'", "unknown-argument"),
         ("api_server.py: error: release 1.22 knows no environment variable VLLM_NEW", "unknown-argument"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/m/model-2.safetensors'", "weights-incomplete"),
@@ -118,20 +139,70 @@ def test_the_same_message_later_is_no_news(first: str, again: str) -> None:
     ],
 )
 def test_a_line_has_a_meaning(line: str, kind: str) -> None:
-    reason = diagnose(["INFO before", line, "INFO after"], 1, False, 0)
+    reason = diagnose(["INFO before", line, "INFO after"], 1, False, 0, Progress())
     assert reason.kind == kind
-    assert line in reason.message
+    assert quote(line) in reason.message
 
 
 def test_the_cause_comes_before_what_followed_from_it() -> None:
     lines = ["MODULE:PT_DEVMEM Allocation failed for size::9", "RuntimeError: Engine process failed to start"]
-    assert diagnose(lines, 1, False, 0).kind == "out-of-device-memory"
+    assert diagnose(lines, 1, False, 0, Progress()).kind == "out-of-device-memory"
+
+
+def advice(heard: list[str], line: str = NO_DEVICE_MEMORY, *, was_ready: bool = False) -> str:
+    progress = Progress()
+    for said in heard:
+        progress.hear(said)
+    return diagnose([*heard, line], 1, was_ready, 0, progress).message.removeprefix(quote(line))
+
+
+@pytest.mark.parametrize("line", [NO_BLOCKS, TOO_FEW_BLOCKS, TOO_FEW_BLOCKS_V1])
+def test_a_kv_cache_that_is_too_small_is_made_larger(line: str) -> None:
+    """vLLM's own sentence says the same: the advice beside it must not say the opposite."""
+    said = advice([SHARDS, LOADED, DIVIDED], line)
+    assert "Raise gpu_memory_utilization" in said
+    assert "ower gpu_memory_utilization" not in said
+    assert "lower max_model_len" in said
+    assert "tensor_parallel_size" in said
+    assert not diagnose([line], 1, False, 0, Progress()).retry
+
+
+@pytest.mark.parametrize(
+    "heard",
+    [[SHARDS, LOADED, DIVIDED], [SHARDS, LOADED, DIVIDED, WARMING], [SHARDS, LOADED_1_16, DIVIDED_1_16], [WARMING]],
+    ids=["kv-cache", "graphs", "1.16", "graphs-after-a-hand-over"],
+)
+def test_what_lacks_beside_the_kv_cache_is_taken_from_it(heard: list[str]) -> None:
+    said = advice(heard)
+    assert "Lower gpu_memory_utilization" in said
+    assert "raise graph_reserved_mem" in said
+    assert "aise gpu_memory_utilization" not in said
+    assert advice([], was_ready=True) == said
+    assert diagnose([NO_DEVICE_MEMORY], 1, True, 0, Progress()).retry
+
+
+@pytest.mark.parametrize("heard", [[], [SHARDS]], ids=["starting", "loading"])
+def test_weights_that_do_not_fit_need_more_cards(heard: list[str]) -> None:
+    said = advice(heard)
+    assert "The weights do not fit" in said
+    assert "tensor_parallel_size" in said
+    assert "FP8" in said
+    assert "gpu_memory_utilization" not in said
+
+
+@pytest.mark.parametrize("loaded", [LOADED, LOADED_1_16], ids=["1.18", "1.16"])
+def test_a_profiling_run_does_not_know_the_utilisation(loaded: str) -> None:
+    said = advice([SHARDS, loaded])
+    assert "max_num_batched_tokens" in said
+    assert "tensor_parallel_size" in said
+    assert "gpu_memory_utilization" not in said
 
 
 def test_every_advice_is_a_sentence() -> None:
     for symptom in SYMPTOMS:
-        assert symptom.advice[0].isupper()
-        assert symptom.advice.endswith(".")
+        for said in (symptom.advice, *symptom.advice_while.values()):
+            assert said[0].isupper()
+            assert said.endswith(".")
     assert len({symptom.kind for symptom in SYMPTOMS}) == len(SYMPTOMS)
 
 
@@ -148,7 +219,7 @@ def test_every_advice_is_a_sentence() -> None:
     ],
 )
 def test_an_end_without_a_word(lines: list[str], status: int, oom: int, kind: str) -> None:
-    assert diagnose(lines, status, True, oom).kind == kind
+    assert diagnose(lines, status, True, oom, Progress()).kind == kind
 
 
 def test_other_peoples_text_is_made_harmless() -> None:

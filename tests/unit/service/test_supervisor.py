@@ -117,6 +117,7 @@ def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
 ENDS = [
     ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", 1, "card-busy", 75),
     ("RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed", 1, "out-of-device-memory", 78),
+    ("ValueError: No available memory for the cache blocks. Try increasing", 1, "kv-cache-too-small", 78),
     ("api_server.py: error: unrecognized arguments: --nonsense 1", 2, "unknown-argument", 78),
     ("OSError: [Errno 98] error while attempting to bind: address already in use", 1, "port-taken", 75),
     ("safetensors_rust.SafetensorError: Error while deserializing header", 1, "weights-incomplete", 78),
@@ -136,6 +137,16 @@ def test_an_end_has_a_reason(node: Node, line: str, status: int, kind: str, code
     assert reason["message"] in output
     assert node.statuses[-1] == reason["message"]
     assert node.state["phase"] == "failed"
+
+
+def test_the_advice_knows_how_far_the_server_was(node: Node) -> None:
+    lines = ["RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::9 (8)MB"]
+    node.scenario(lines=lines, exit=1)
+    node.run()
+    assert "The weights do not fit" in node.state["reason"]["message"]
+    node.scenario(lines=[*WARM_UP[:3], *lines], exit=1)
+    node.run()
+    assert "Lower gpu_memory_utilization" in node.state["reason"]["message"]
 
 
 REFUSALS: list[tuple[dict[str, Any], str, int]] = [
