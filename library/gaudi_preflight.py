@@ -96,9 +96,13 @@ options:
     type: str
     default: ""
   host_nics_verified:
-    description: Whether the host NICs of the node were verified (hccl_demo over all cards).
+    description: Whether somebody has verified the host NICs of the node (hccl_demo over all cards).
     type: bool
     default: false
+  card_types:
+    description: The content of C(catalog/cards.yml), which knows what bandwidth to compare with.
+    type: dict
+    default: {cards: {}}
   daemon_json:
     description: The engine's configuration file. It is only read, and refused when it cannot be merged with.
     type: path
@@ -172,6 +176,7 @@ from ansible.module_utils.gaudi import (
     weights_folders,
     weights_supply,
 )
+from ansible.module_utils.gaudi.catalogue import CardType
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -194,6 +199,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "habana_path": {"type": "str", "default": ""},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
     "host_nics_verified": {"type": "bool", "default": False},
+    "card_types": {"type": "dict", "default": {"cards": {}}},
 }
 
 # What a measurement set consists of: a JSON file, an npz file and a JSON list of modules for each rank.
@@ -323,13 +329,18 @@ def check_plan(
 
 def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collection[str]) -> list[preflight.Problem]:
     """Look for what a plan asks for beside weights: quantisation files, measurements, verified host NICs."""
-    requires = plan["requires"]
+    params, requires = module.params, plan["requires"]
     absent = [path for path in requires.get("files") or [] if not Path(path).is_file()]
     measurements = requires.get("measurements")
     found = measurement_files(Path(measurements["path"])) if measurements else 0
     if measurements and measurements["path"] in coming:
         found = measurements["files"]
-    return list(preflight.check_start(plan, module.params["host_nics_verified"], absent, found))
+    problems: list[preflight.Problem] = preflight.check_start(plan, absent, found)
+    if requires.get("host_nics") and not params["host_nics_verified"]:
+        names = [card.get("name") or "" for card in params["topology"].get("cards", [])]
+        types = CardType.table(params["card_types"])
+        problems.append(preflight.host_nics(plan, preflight.bandwidth_advice(types, names[0], len(plan["modules"]))))
+    return problems
 
 
 def measurement_files(folder: Path) -> int:

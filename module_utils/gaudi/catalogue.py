@@ -393,8 +393,10 @@ class CardType:
     cards_without_host_nics: int | None
     # Largest finite value of the card's FP8 format: 240 where published weights (448) must be converted.
     fp8_max: int | None
-    # Lowest acceptable all_reduce network bandwidth by number of cards, and where the number comes from.
+    # Lowest acceptable all_reduce network bandwidth by number of cards, empty where no figure is published; and how
+    # much data it was measured with, as hccl_demo's --size takes it.
     bandwidth_floor: Mapping[str, float]
+    bandwidth_size: str | None
 
     KEYS = (
         "generation",
@@ -407,6 +409,7 @@ class CardType:
         "external_ports",
         "cards_without_host_nics",
         "fp8_max",
+        "bandwidth_size",
         "bandwidth_floor_gb_s",
         "sources",
     )
@@ -438,6 +441,7 @@ class CardType:
                     cards: number(floor, f"{where}: {key}.bandwidth_floor_gb_s.{cards}", 0.0, 1e6)
                     for cards, floor in reader.mapping("bandwidth_floor_gb_s").items()
                 },
+                bandwidth_size=reader.text("bandwidth_size", longest=8) if reader.has("bandwidth_size") else None,
             )
             for printed in reader.texts("names", required=True):
                 if printed in result:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .catalogue import CardType
 from .topology_users import describe_user
 
 GIB = 1024**3
@@ -26,6 +27,8 @@ SYSTEMS = (
     ("ubuntu", "24.04", "Ubuntu"),
     ("rhel", "9", "Red Hat Enterprise Linux"),
 )
+# How much data the manuals have hccl_demo reduce (v1.22 §1.2.1).
+MANUAL_SIZE = "32m"
 # What the hub's library needs.
 OLDEST_DOWNLOADER = (3, 10)
 _NUMBERS = re.compile(r"\d+")
@@ -322,7 +325,37 @@ def bring_finding(instance: str, origin: str | None, target: str, size: int, con
     return f"{instance}: {fetched}" + (f", and converted into {converted}." if converted else ".")
 
 
-def check_start(plan: Mapping[str, Any], host_nics_verified: bool, absent: Sequence[str], found: int) -> list[Problem]:
+def host_nics(plan: Mapping[str, Any], bandwidth: str) -> Problem:
+    """Refuse a plan whose cards talk over host NICs that nobody has verified; ``bandwidth`` says how that is done."""
+    return Problem(
+        "host_nics",
+        f"{plan['instance']}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and "
+        f"nothing says that these work on this node. {bandwidth} Then set preflight_host_nics_verified: true for the "
+        "node.",
+    )
+
+
+def bandwidth_advice(cards: Mapping[str, CardType], name: str, count: int) -> str:
+    """Say what to run over ``count`` cards that hl-smi calls ``name``, and what its bandwidth is compared with.
+
+    Only some cards have a published figure. For the others the manual takes any bandwidth for proof, since it follows
+    the NICs (v1.22 §1.2.1).
+    """
+    card = cards.get(name)
+    floor = card.bandwidth_floor.get(str(count)) if card is not None else None
+    size = card.bandwidth_size if card is not None and card.bandwidth_size else MANUAL_SIZE
+    run = f"Run hccl_demo by hand (docs/hardware-checklist.md) with --test all_reduce --size {size} over {count} cards"
+    if floor is not None:
+        return f"{run}: its NW Bandwidth must be {floor:g} GB/s or more (catalog/cards.yml)."
+    known = sorted({f"{n} {card.name}" for card in cards.values() for n in card.bandwidth_floor})
+    return (
+        f"{run}. No bandwidth is published for {count} {name or 'cards of unknown type'}, only for "
+        f"{' and '.join(known)} (catalog/cards.yml): here it must end without an error and print one, which follows "
+        f"from the NICs. Compare it with their line rate, and with other nodes of this kind."
+    )
+
+
+def check_start(plan: Mapping[str, Any], absent: Sequence[str], found: int) -> list[Problem]:
     """Refuse a start that misses what its plan asks for beside the weights.
 
     ``absent`` are ``requires.files`` of the plan that are not on the node, ``found`` counts the files in the folder of
@@ -330,15 +363,6 @@ def check_start(plan: Mapping[str, Any], host_nics_verified: bool, absent: Seque
     """
     name, requires = plan["instance"], plan["requires"]
     problems = []
-    if requires.get("host_nics") and not host_nics_verified:
-        problems.append(
-            Problem(
-                "host_nics",
-                f"{name}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and nothing "
-                "says that these work on this node. Run hccl_demo over all cards, compare its bandwidth with "
-                "catalog/cards.yml, and set preflight_host_nics_verified: true for the node.",
-            )
-        )
     if absent:
         problems.append(
             Problem("files", f"{name}: {', '.join(absent)} not there. Calibrate first, or correct the path.")

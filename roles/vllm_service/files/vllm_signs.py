@@ -64,6 +64,7 @@ class Symptom:
 # it is a share of the whole card, and graph_reserved_mem is not read. 1.22 captures every graph, whatever that takes;
 # 1.18, 1.21 and deepseek-r1 stop before the rest is used (determine_num_available_blocks and warmup_model in
 # vllm/worker of each release's fork).
+
 # Ordered: the first symptom found in the last lines is the reason, whatever followed from it.
 # Sources: Habana's texts from public issues (tgi-gaudi 93: "synStatus=20 [Device already acquired]";
 # habana-container-runtime: "no habanalabs devices found. driver might not be loaded"), vLLM's and

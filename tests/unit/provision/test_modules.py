@@ -19,6 +19,7 @@ from ansible.module_utils.gaudi import weights
 from library import docker_daemon_json, gaudi_preflight, serving_image
 from tests.unit.provision.conftest import Answer, Ran, Run
 
+ROOT = Path(__file__).resolve().parents[3]
 MODULES = [docker_daemon_json, gaudi_preflight, serving_image]
 IMAGE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
 DIGEST = "sha256:" + "ab" * 32
@@ -317,6 +318,27 @@ def test_a_sound_node_has_nothing_to_report(run: Run) -> None:
     ran = run(gaudi_preflight, preflight())
     assert (ran["changed"], ran["problems"], ran["report"]) == (False, [], "")
     assert ran["node"]["cards"] == 8
+
+
+@pytest.mark.parametrize(("verified", "needed"), [(False, True), (True, True), (False, False)])
+def test_unverified_host_nics_are_refused_where_the_plan_needs_them(
+    run: Run, tmp_path: Path, verified: bool, needed: bool
+) -> None:
+    needing = plan(tmp_path, 30001) | {"modules": [{"module_id": card} for card in range(8)]}
+    needing["requires"] = {**needing["requires"], "host_nics": needed}
+    (tmp_path / "config.json").write_text("{}")
+    arguments = preflight(
+        plans=[needing],
+        host_nics_verified=verified,
+        topology={"cards": [{"module_id": card, "name": "HL-288E"} for card in range(8)], "findings": []},
+        card_types=yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")),
+    )
+    said = [found["message"] for found in run(gaudi_preflight, arguments)["problems"] if found["id"] == "host_nics"]
+    assert bool(said) is (needed and not verified)
+    for sentence in said:
+        assert sentence.startswith("one: ")
+        assert "No bandwidth is published for 8 HL-288E" in sentence
+        assert "preflight_host_nics_verified: true" in sentence
 
 
 def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import yaml
 from ansible.module_utils.gaudi import preflight
+from ansible.module_utils.gaudi.catalogue import CardType
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.topology_users import new_user
 from hypothesis import given
@@ -323,22 +327,54 @@ def test_the_report_counts_and_numbers() -> None:
     assert preflight.report("gaudi-01", [preflight.Problem("a", "x")]).startswith("gaudi-01: 1 problem, ")
 
 
-def test_unverified_host_nics_are_refused_where_the_plan_needs_them() -> None:
-    needing = plan(requires={"host_nics": True})
-    assert "preflight_host_nics_verified: true" in only(preflight.check_start(needing, False, [], 0))
-    assert preflight.check_start(needing, True, [], 0) == []
-    assert preflight.check_start(plan(requires={"host_nics": False}), False, [], 0) == []
+TYPES = CardType.table(load_checked("cards", CATALOG / "cards.yml"))
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_whose_bandwidth_is_published_is_compared_and_whose_is_not_is_told_what_to_do(name: str) -> None:
+    """A refusal sends nobody to a file that has nothing for his card."""
+    said = preflight.bandwidth_advice(TYPES, name, 8)
+    floor = TYPES[name].bandwidth_floor.get("8")
+    if floor is not None:
+        assert f"--size {TYPES[name].bandwidth_size} over 8 cards: its NW Bandwidth must be {floor:g} GB/s" in said
+        return
+    assert f"No bandwidth is published for 8 {name}, only for 8 HL-225 and 8 HL-325" in said
+    assert "it must end without an error and print one" in said
+
+
+def test_a_figure_is_for_its_number_of_cards() -> None:
+    assert "No bandwidth is published for 16 HL-225" in preflight.bandwidth_advice(TYPES, "HL-225", 16)
+    assert "for 8 cards of unknown type" in preflight.bandwidth_advice(TYPES, "", 8)
+
+
+def test_a_figure_says_how_it_was_measured_and_where_it_comes_from() -> None:
+    for card in TYPES.values():
+        assert bool(card.bandwidth_floor) is (card.bandwidth_size is not None), card.name
+    for name, card in yaml.safe_load((CATALOG / "cards.yml").read_text(encoding="utf-8"))["cards"].items():
+        if "bandwidth_floor_gb_s" in card:
+            assert any(source.startswith("bandwidth: ") for source in card["sources"]), name
+
+
+def test_the_checklist_has_every_published_figure_and_the_cards_without_one() -> None:
+    text = (CATALOG.parent / "docs" / "hardware-checklist.md").read_text(encoding="utf-8")
+    for card in {card.name: card for card in TYPES.values()}.values():
+        if card.generation == "gaudi1":
+            continue
+        for count, floor in card.bandwidth_floor.items():
+            assert f"| {count} {card.name} | {card.bandwidth_size} | {floor:g} GB/s or more |" in text
+        if not card.bandwidth_floor:
+            assert re.search(rf"^\| .*\b{card.name}\b.* \| {preflight.MANUAL_SIZE} \| none is published", text, re.M)
 
 
 def test_files_a_plan_names_must_be_there() -> None:
-    message = only(preflight.check_start(plan(), True, ["/data/quant/maxabs_quant_g2.json"], 0))
+    message = only(preflight.check_start(plan(), ["/data/quant/maxabs_quant_g2.json"], 0))
     assert "/data/quant/maxabs_quant_g2.json not there" in message
 
 
 @pytest.mark.parametrize(("found", "refused"), [(0, True), (23, True), (24, False), (25, False)])
 def test_measurements_are_three_files_a_card(found: int, refused: bool) -> None:
     measured = plan(model="deepseek-r1-0528", requires={"measurements": {"path": "/data/models/m", "files": 24}})
-    problems = preflight.check_start(measured, True, [], found)
+    problems = preflight.check_start(measured, [], found)
     assert bool(problems) is refused
     if refused:
         assert f"holds {found} measurement files, 24 are needed" in only(problems)
