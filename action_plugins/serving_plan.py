@@ -223,7 +223,8 @@ def resolve(folder: str, word: str, name: object) -> Path:
     text = str(name)
     if isinstance(name, str) and _NAME.match(text) and text in known:
         return CATALOG / folder / f"{text}.yml"
-    hint = close_matches(text[:100], known) or f" Known: {', '.join(known)}."
+    sentence = shared("absent").absent(text[:100])
+    hint = f" {sentence}" if sentence else close_matches(text[:100], known) or f" Known: {', '.join(known)}."
     raise CatalogueError(f"There is no {word} {_cut(name)} in catalog/{folder}.{hint}")
 
 

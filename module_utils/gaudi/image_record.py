@@ -102,8 +102,8 @@ def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence
         advice.append("It is no image of the Gaudi software: check gaudi_image_registry and the image of the release.")
     elif "vllm" in missing:
         advice.append(
-            "The vendor's own image comes without vLLM. Build one from it with the release's vLLM fork "
-            "(catalog/releases names the commits), push it to a registry of yours under the same path, "
-            "and set gaudi_image_registry to that registry."
+            "The vendor's own image comes without vLLM. Build one from it by hand with the release's vLLM fork "
+            "(catalog/releases names the commits; no role builds images yet), push it to a registry of yours under the "
+            "same path, and set gaudi_image_registry to that registry."
         )
     raise ValueError(f"{reference} holds no {' and no '.join(missing)} (pip list in it). " + " ".join(advice))

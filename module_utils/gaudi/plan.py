@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .absent import TWO_NODES, absent
 from .catalogue import POOLING_TASKS, CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, mapping, shown
 from .placement import Card, Reservations, choose, cpu_binding, read_cards
@@ -254,6 +255,9 @@ def _weights_path(
 ) -> tuple[str, str | None]:
     """The path (or hub id) that is served, and the name clients ask for; None leaves the name to the server."""
     if request.model is not None and entry is None:
+        sentence = absent(request.model)
+        if sentence is not None:
+            raise Refusal(f"model is {shown(request.model)}. {sentence}")
         raise Refusal(
             f"model is {shown(request.model)}, which has no file in catalog/models. Choose one, or give weights."
         )
@@ -321,7 +325,7 @@ def _place(
         raise Refusal(
             f"{label} asks for {count} cards, but the node has {len(cards)} "
             f"(modules {_list([card.module_id for card in cards])}). Lower tensor_parallel_size, or serve it on a node "
-            f"with more cards."
+            f"with more cards. {TWO_NODES.sentence}"
         )
     check_heads(model, count, len(cards), label)
     own = node.reservations.modules.get(request.instance or "", ())
@@ -518,7 +522,7 @@ def _extra_environment(draft: Draft, request: Request, release: ReleaseEntry, su
     for name, value in request.extra_environment.items():
         if name in ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"):
             continue
-        surface.check_variable(name)
+        surface.check_variable(name, value)
         if not surface.reads(name):
             draft.warn(f"extra_environment sets {name}, which release {release.name} does not read: it is left out.")
         elif name in forced and name in draft.environment:

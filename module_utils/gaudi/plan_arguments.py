@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from .absent import absent
 from .catalogue import ReleaseEntry
 from .checks import Refusal, shown
 from .rules import Draft
@@ -21,11 +22,6 @@ OWNED = {
     "-pp": "tensor_parallel_size",
     "--data-parallel-size": "tensor_parallel_size",
     "-dp": "tensor_parallel_size",
-    "--data-parallel-size-local": "tensor_parallel_size",
-    "-dpl": "tensor_parallel_size",
-    "--data-parallel-start-rank": "tensor_parallel_size",
-    "--data-parallel-address": "node_address",
-    "-dpa": "node_address",
     "--max-model-len": "max_model_len",
     "--max-num-seqs": "max_num_seqs",
     "--max-num-batched-tokens": "max_num_batched_tokens",
@@ -37,6 +33,9 @@ OWNED = {
     "--quantization": "dtype or quantization_config",
     "-q": "dtype or quantization_config",
 }
+
+# They divide the cards of one node as well.
+TENSOR_PARALLEL_INSTEAD = ("--pipeline-parallel-size", "--data-parallel-size")
 
 # Nothing to choose: another engine than these cards', or a process that is no server.
 FIXED = {
@@ -113,12 +112,15 @@ class Surface:
         """Whether a variable has any effect; names outside the server's own namespaces belong to other libraries."""
         return variable in self._variables or not CHECKED.match(variable)
 
-    def check_variable(self, variable: str) -> None:
-        """Refuse variables that are no settings."""
+    def check_variable(self, variable: str, value: str) -> None:
+        """Refuse variables that are no settings, and those of what is not here."""
         if variable in DENIED:
             raise Refusal(
-                f"extra_environment sets {variable}, which changes what runs in the container. Build it into the image."
+                f"extra_environment sets {variable}, which changes what runs in the container. Leave it to your image."
             )
+        sentence = absent(variable, value)
+        if sentence is not None:
+            raise Refusal(f"extra_environment sets {variable}. {sentence}")
         if SECRET.search(variable):
             raise Refusal(
                 f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect "
@@ -177,6 +179,8 @@ def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
 def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
     """Check ``extra_args`` and let it replace what it says anew; its tokens are appended as they stand."""
     if extra and not is_option(extra[0]):
+        if absent(extra[0]) is not None:
+            raise Refusal(f"extra_args begins with {shown(extra[0])}. {absent(extra[0])}")
         raise Refusal(f"extra_args begins with {shown(extra[0])}, which is no option. Begin with one such as --seed.")
     replaced = set()
     for token, values in _grouped(extra):
@@ -185,6 +189,9 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
             raise Refusal(
                 f"extra_args has {name}: every process of the node can read it there. Give the key to the service role."
             )
+        sentence = absent(name, values[0] if values else None)
+        if sentence is not None and name not in TENSOR_PARALLEL_INSTEAD:
+            raise Refusal(f"extra_args has {shown(name)}. {sentence}")
         if name in OWNED:
             raise Refusal(f"extra_args has {name}, which other values depend on. Use the option {OWNED[name]}.")
         if name in FIXED:

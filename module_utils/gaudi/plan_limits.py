@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .absent import TWO_NODES
 from .catalogue import CardType, ModelEntry, ReleaseEntry
 from .checks import Refusal, shown
 from .placement import Card
@@ -170,7 +171,7 @@ def check_lengths(lengths: Lengths, wish: Wish, draft: Draft) -> None:
     if length is not None and most is not None and length > most:
         raise Refusal(
             f"max_model_len is {lengths.spoken}, but one node serves {model.name} with {most} tokens at most (the help "
-            f"of the DeepSeek releases' own script). Lower it, or serve over two nodes."
+            f"of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}"
         )
     if length is not None and tokens is not None and tokens < length:
         raise Refusal(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from . import memory
+from .absent import TWO_NODES
 from .catalogue import POOLING_TASKS, CardType, ModelEntry
 from .checks import Refusal, shown
 from .placement import Card
@@ -196,4 +197,4 @@ def _more_cards(weights_gib: float, have: float, count: int, wish: Wish) -> str:
         divides = heads is None or heads % more == 0
         if more > count and divides and weights_gib / more < have:
             return f"Use {more} cards."
-    return "It needs more or larger cards than one node has."
+    return f"It needs more or larger cards than one node has. {TWO_NODES.sentence}"

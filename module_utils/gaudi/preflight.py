@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .absent import absent
 from .catalogue import CardType
 from .topology_users import describe_user
 
@@ -477,6 +478,9 @@ def check_release(release: str, known: Sequence[str]) -> list[Problem]:
     """Refuse a release the catalogue does not have."""
     if release in known:
         return []
+    sentence = absent(release)
+    if sentence is not None:
+        return [Problem("release", f"gaudi_release is {release!r}. {sentence}")]
     return [
         Problem(
             "release",

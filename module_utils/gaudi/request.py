@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from .absent import absent
 from .checks import Refusal, choice, integer, mapping, matching, number, only_known, sequence, shown, switch, text
 from .places import check_place, normal
 
@@ -126,6 +127,9 @@ def check_options(value: object) -> Mapping[str, object]:
     """A request as a mapping of options that are all known; one nobody reads is refused by name."""
     given = mapping(value, "A request")
     for name in sorted(set(given) - set(OPTIONS)):
+        sentence = absent(name, given[name])
+        if sentence is not None:
+            raise Refusal(f"{_where(given)} has {shown(name)}. {sentence}")
         near = difflib.get_close_matches(name[:64], OPTIONS, 1, cutoff=0.8)
         if near:
             raise Refusal(

@@ -130,7 +130,7 @@ SYMPTOMS = (
     Symptom(
         "image-missing",
         re.compile(r"No such image|Unable to find image|pull access denied|manifest unknown"),
-        "The serving image is not on this node. Run the playbook again, which pulls or builds it.",
+        "The serving image is not on this node. Run the playbook again, which pulls it.",
         retry=False,
     ),
     Symptom(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi import calibration
+from ansible.module_utils.gaudi.absent import NEURON, OFFLINE, TPU, TWO_NODES, Absent
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.plan_weights import Weights
 
@@ -396,6 +397,33 @@ def test_awq_needs_an_argument_that_the_deepseek_script_does_not_pass() -> None:
 def test_what_the_later_releases_do_not_support_either(release: str, argument: str) -> None:
     sentence("not supported by this release", release=release, extra_args=[argument])
     assert "refused" not in plan(release, extra_args=["--no-enable-chunked-prefill"])
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"extra_args": ["--data-parallel-address", "10.0.0.2"]}, TWO_NODES),
+        ({"extra_args": ["--nnodes", "2"]}, TWO_NODES),
+        ({"tensor_parallel_size": 16}, TWO_NODES),
+        ({"extra_environment": {"RAY_ADDRESS": "10.0.0.2:6379"}}, TWO_NODES),
+        ({"extra_args": ["run-batch", "-i", "x"]}, OFFLINE),
+        ({"extra_args": ["--override-neuron-config", "{}"]}, NEURON),
+        ({"extra_args": ["--device=tpu"]}, TPU),
+        ({"extra_environment": {"VLLM_TARGET_DEVICE": "tpu"}}, TPU),
+    ],
+)
+def test_what_the_manuals_have_and_nobody_built_is_said(options: dict[str, Any], part: Absent) -> None:
+    sentence(part.sentence, **options)
+
+
+def test_more_than_one_node_is_offered_to_nobody() -> None:
+    longer = {"model": "deepseek-r1-0528", "release": "deepseek-r1", "max_model_len": 65536}
+    sentence(
+        f"32768 tokens at most (the help of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}",
+        **longer,
+    )
+    for argument in ("--pipeline-parallel-size", "--data-parallel-size"):
+        sentence("Use the option tensor_parallel_size", extra_args=[argument, "2"])
 
 
 def test_alibi_on_1_16_only() -> None:

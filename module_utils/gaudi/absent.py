@@ -1,0 +1,73 @@
+"""What the vendor's manuals have and this project has not: one sentence each, said where somebody asks for it.
+
+The README has the same sentences. A part that gets built loses its entry here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Absent:
+    """One such part: what it is called, the names that ask for it, and what to say."""
+
+    name: str
+    asked: re.Pattern[str]
+    sentence: str
+
+
+def _asked(words: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|_)(?:{words})(?:_|$)")
+
+
+TWO_NODES = Absent(
+    "two nodes",
+    _asked(
+        "n?nodes|node_rank|pipeline_parallel_size|data_parallel_(?:size|address|start_rank|size_local|rpc_port)|dpa|dpl"
+        "|dp_master_(?:ip|port)|master_addr|ray_address"
+    ),
+    "One instance over two nodes is not built yet: the cards of an instance are those of one node.",
+)
+OFFLINE = Absent(
+    "offline inference",
+    _asked("offline|run_batch|batch_inference"),
+    "Offline inference (a script of yours with vLLM's LLM class) is not offered: serve the model, and ask the server.",
+)
+IMAGES = Absent(
+    "image building",
+    _asked("build|dockerfile"),
+    "Images are not built here yet: build one by hand with the release's vLLM fork, push it to a registry of yours, "
+    "and set gaudi_image_registry.",
+)
+NEURON = Absent(
+    "AWS Neuron",
+    _asked("neuronx?|neuroncore|trainium|inferentia|trn[12]|inf[12]"),
+    "AWS Neuron (Trainium, Inferentia) is not supported: this project serves from Intel Gaudi cards only.",
+)
+TPU = Absent(
+    "Google TPU",
+    _asked("tpu|xla"),
+    "Google TPU is not supported: this project serves from Intel Gaudi cards only.",
+)
+PARTS = (TWO_NODES, OFFLINE, IMAGES, NEURON, TPU)
+
+# Whose value says what is asked for, not their name.
+_DEVICES = ("device", "vllm_target_device")
+
+
+def absent(name: object, value: object = None) -> str | None:
+    """The sentence for an option, argument, variable, release or model that asks for such a part; None for others.
+
+    ``value`` counts where the name is that of the device.
+    """
+    words = _words(name)
+    if words in _DEVICES:
+        words = _words(value)
+    return next((part.sentence for part in PARTS if part.asked.search(words)), None)
+
+
+def _words(value: object) -> str:
+    """``--data-parallel-address`` and ``DATA_PARALLEL_ADDRESS`` are the same words."""
+    return re.sub(r"[^a-z0-9]+", "_", value.lower()).strip("_") if isinstance(value, str) else ""
