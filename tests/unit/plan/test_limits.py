@@ -464,6 +464,7 @@ def test_an_option_without_effect_is_refused_as_an_argument_too(release: str, wo
         ("deepseek-r1-671b", "1.22-2025.11", "measurement files"),
         ("qwen3-coder-480b-a35b-instruct-fp8", "1.22", "scaled twice"),
         ("qwq-32b-long-context", "1.22", "partial warm-up"),
+        ("qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic", "1.22", "reads no quant_scheme and takes the scales for those"),
     ],
 )
 def test_a_release_a_model_is_known_to_fail_with(model: str, release: str, why: str) -> None:

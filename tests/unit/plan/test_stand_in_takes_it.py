@@ -34,7 +34,7 @@ def test_every_model(release: str) -> None:
 def test_every_case(case: dict[str, Any]) -> None:
     plan = vendor.plan_case(case)
     if "refused" not in plan:
-        takes(vendor.RELEASES[case["release"]], plan)
+        takes(vendor.release_of(case), plan)
 
 
 def test_it_can_refuse() -> None:

@@ -168,9 +168,16 @@ def _value(release: str, letter: str, value: str) -> Any:
     return value
 
 
+def release_of(case: dict[str, Any]) -> str:
+    """The release a case is planned for; a manual's own command where 1.22 refuses its model, the model's best."""
+    release = RELEASES[case["release"]]
+    entry = content("models", model_of(case)) if case["release"] == "direct" else {}
+    return str(entry["releases"][0]) if release in entry.get("unsupported", {}) else release
+
+
 def plan_case(case: dict[str, Any]) -> dict[str, Any]:
     """Our plan, or refusal, for a case."""
-    release = RELEASES[case["release"]]
+    release = release_of(case)
     if case["release"] == "direct":
         model = model_of(case)
         request: dict[str, Any] | None = {"model": model}
