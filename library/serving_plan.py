@@ -139,14 +139,14 @@ options:
         description: Share of the usable memory kept for graphs, 0.0 to 1.0.
         type: float
       graph_prompt_ratio:
-        description: Share of the graph memory for prompts, 0.0 to 1.0.
+        description: Share of the graph memory for prompts, 0.0 to 1.0. Releases 1.18 and 1.21, and those for DeepSeek.
         type: float
       graph_prompt_strategy:
-        description: Order in which graphs of prompts are captured.
+        description: Order in which graphs of prompts are captured. Releases 1.18 and 1.21, and those for DeepSeek.
         type: str
         choices: [min_tokens, max_bs]
       graph_decode_strategy:
-        description: Order in which graphs of decoding are captured.
+        description: Order in which graphs of decoding are captured. Releases 1.18 and 1.21, and those for DeepSeek.
         type: str
         choices: [min_tokens, max_bs]
       exponential_bucketing:
@@ -351,6 +351,7 @@ plans:
       description:
         - The shapes that requests are padded to, as the release's own bucketing makes them, and the number of graphs
           that the warm-up captures. V(warmup) says what keeps it from capturing any.
+        - Release 1.16 has no buckets. There the lists are the shapes of decoding that its server captures.
       type: dict
       sample:
         warmup: all graphs

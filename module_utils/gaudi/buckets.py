@@ -160,6 +160,23 @@ def decode_graphs(sizes: Sequence[int], blocks: Sequence[int]) -> int:
     return sum(len(blocks) - bisect_left(blocks, size) for size in sizes)
 
 
+def captured(
+    batches: Sequence[int], lengths: Sequence[int], max_num_seqs: int, longest: int, block_size: int
+) -> tuple[list[int], list[int]]:
+    """The decode shapes that a server without buckets captures: batches, and lengths in blocks of ``block_size``.
+
+    ``longest`` is in tokens: max_seq_len_to_capture, or max_model_len where that is less. Lengths of equally many
+    blocks are captured once.
+
+    Source: vllm-fork 14f489ea6 vllm/worker/habana_model_runner.py (capture_model).
+
+    >>> captured([1, 2, 4], [1, 64, 128, 256], max_num_seqs=3, longest=300, block_size=128)
+    ([1, 2], [1, 2])
+    """
+    blocks = {ceil_div(length, block_size) for length in lengths if length <= longest}
+    return [batch for batch in batches if batch <= max_num_seqs], sorted(blocks)
+
+
 def bucket_for(value: int, buckets: Sequence[int]) -> int | None:
     """The smallest bucket that holds ``value``; None when it is larger than the last and compiles at run time."""
     place = bisect_left(buckets, value)

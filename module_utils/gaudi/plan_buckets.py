@@ -27,13 +27,17 @@ def buckets_part(
     """
     release = wish.release
     environment = dict(draft.environment)
+    has_buckets = bool(wish.constant("buckets"))
     if release.rules == "vllm-defaults":
         if lengths.max_model_len is None:
+            unknown = "buckets and the warm-up" if has_buckets else "warm-up"
             draft.warn(
-                f"The longest request is not known, so that the buckets of release {release.name} and its warm-up are "
-                f"not either. Set max_model_len, or give model_config (the content of the model's config.json)."
+                f"The longest request is not known, nor are the {unknown} of release {release.name} that follow from "
+                f"it. Set max_model_len, or give model_config (the content of the model's config.json)."
             )
             return None
+        if not has_buckets:
+            return _without_buckets(draft, wish, lengths, lengths.max_model_len)
         environment = {
             **buckets.defaults(lengths.max_num_seqs, lengths.max_model_len, wish.block_size),
             **environment,
@@ -69,6 +73,29 @@ def buckets_part(
     return document
 
 
+def _without_buckets(draft: Draft, wish: Wish, lengths: Lengths, max_model_len: int) -> dict[str, object]:
+    """The part of a server without buckets: no prompt is warmed up, decoding is captured in a few fixed shapes."""
+    longest = min(wish.request.max_seq_len_to_capture or max_model_len, max_model_len)
+    inputs = {"max_num_seqs": lengths.max_num_seqs, "longest": longest, "block_size": wish.block_size}
+    sizes, blocks = buckets.captured(wish.constant("captured_batches"), wish.constant("captured_lengths"), **inputs)
+    without = _without_graphs(draft, wish)
+    decode = 0 if without else len(sizes) * len(blocks)
+    warmup = f"skipped, no graphs ({without})" if without else "graphs of decoding alone; prompts are not warmed up"
+    document: dict[str, object] = {
+        "warmup": warmup,
+        "strategy": f"none: release {wish.release.name} has no buckets",
+        "decode_bs": sizes,
+        "decode_block": blocks,
+        "prompt_graphs": 0,
+        "decode_graphs": decode,
+        "graphs": decode,
+    }
+    counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
+    source = f"{draft.origin.fork} vllm/worker/habana_model_runner.py capture_model"
+    draft.note("buckets", counts, "no-buckets", source, inputs)
+    return document
+
+
 def _without_graphs(draft: Draft, wish: Wish) -> str | None:
     """What keeps the server from capturing graphs when it starts; None where nothing does."""
     if wish.request.enforce_eager:
@@ -80,7 +107,7 @@ def _without_graphs(draft: Draft, wish: Wish) -> str | None:
 
 
 def _source(wish: Wish, file: str) -> str:
-    """The code that makes the buckets; 1.16 and 1.18 have no extension, their documentation says the same."""
+    """The code that makes the buckets; 1.18 has no extension, its documentation says the same."""
     pin = wish.release.pins.get("vllm_hpu_extension")
     if pin is None:
         return "vLLM documentation, Intel Gaudi, release 1.18.0, bucketing"

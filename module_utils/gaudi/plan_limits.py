@@ -13,7 +13,7 @@ from .plan_arguments import Surface
 from .plan_family import WITHOUT_EFFECT
 from .plan_model import DTYPE_METHODS, ModelFacts
 from .plan_weights import Weights
-from .plan_wish import Lengths, Wish
+from .plan_wish import KNOBS, Lengths, Wish
 from .request import Request
 from .rules import Draft, given
 
@@ -53,6 +53,13 @@ def check_supported(
         if option in asked:
             raise Refusal(
                 f"{option} is without effect on release {release.name}. Leave it out, or use another release."
+            )
+    surface = Surface(release)
+    for option, variable in KNOBS.items():
+        if option in asked and not surface.reads(variable):
+            raise Refusal(
+                f"{option} is without effect on release {release.name}: its server does not read {variable}. "
+                f"Leave it out, or use another release."
             )
     if request.dtype in ("fp8", "awq", "gptq"):
         refuse("quantization", f"dtype is {request.dtype}")

@@ -9,6 +9,7 @@ import pytest
 from ansible.module_utils.gaudi import calibration
 from ansible.module_utils.gaudi.absent import NEURON, OFFLINE, TPU, TWO_NODES, Absent
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
+from ansible.module_utils.gaudi.plan_text import page
 from ansible.module_utils.gaudi.plan_weights import Weights
 
 from . import vendor
@@ -587,6 +588,7 @@ def test_execution_modes() -> None:
 
 def test_the_knobs_of_the_documentation() -> None:
     environment = plan(
+        "1.21",
         graph_reserved_mem=0.4,
         graph_prompt_ratio=0.2,
         graph_prompt_strategy="max_bs",
@@ -611,6 +613,64 @@ def test_the_knobs_of_the_documentation() -> None:
         "PT_HPU_METRICS_GC_DETAILS": "1",
     }
     assert {name: environment[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("graph_prompt_ratio", 0.2), ("graph_prompt_strategy", "max_bs"), ("graph_decode_strategy", "min_tokens")],
+)
+def test_a_knob_that_a_release_took_away_is_refused_by_its_name(release: str, option: str, value: Any) -> None:
+    variable = f"VLLM_{option.upper()}"
+    sentence(f"{option} is without effect on release {release}", variable, release=release, **{option: value})
+    # Whoever sets the variable itself is told that it is left out, as of any other that is not read.
+    answer = plan(release, extra_environment={variable: str(value)})
+    assert variable not in answer["environment"]
+    assert warned(answer, f"extra_environment sets {variable}", "does not read")
+    assert "refused" not in plan("1.21", **{option: value})
+
+
+@pytest.mark.parametrize("option", ["graph_reserved_mem", "graph_prompt_ratio"])
+def test_a_knob_that_a_release_does_not_have_yet_is_refused_by_its_name(option: str) -> None:
+    sentence(f"{option} is without effect on release 1.16", release="1.16", max_model_len=4096, **{option: 0.2})
+
+
+def test_a_server_without_buckets_is_promised_none() -> None:
+    answer = plan("1.16", max_model_len=4096)
+    # capture_model of vllm/worker/habana_model_runner.py at 14f489ea6: 20 of its batches are within 256 sequences, and
+    # its lengths up to 2048 tokens are 1, 2, 4, 6, ... 16 blocks.
+    assert answer["buckets"] == {
+        "warmup": "graphs of decoding alone; prompts are not warmed up",
+        "strategy": "none: release 1.16 has no buckets",
+        "decode_bs": [1, 2, 4, 8, *range(16, 257, 16)],
+        "decode_block": [1, 2, 4, 6, 8, 10, 12, 14, 16],
+        "prompt_graphs": 0,
+        "decode_graphs": 180,
+        "graphs": 180,
+    }
+    (why,) = (item for item in answer["explain"] if item["value"] == "buckets")
+    assert why["rule"] == "no-buckets"
+    assert why["source"] == "vllm-fork 14f489ea6 vllm/worker/habana_model_runner.py capture_model"
+    text = page([answer], None)
+    assert "none: release 1.16 has no buckets" in text
+    assert "graphs of decoding alone; prompts are not warmed up" in text
+    assert plan("1.18", max_model_len=4096)["buckets"]["strategy"] == "linear"
+
+
+@pytest.mark.parametrize(
+    ("options", "graphs"),
+    [
+        ({"max_num_seqs": 4}, 3 * 9),
+        # The longest of its lengths within 1000 tokens is 768: 1, 2, 4 and 6 blocks.
+        ({"max_model_len": 1000}, 20 * 4),
+        ({"max_seq_len_to_capture": 2048}, 20 * 9),
+        ({"enforce_eager": True}, 0),
+    ],
+)
+def test_what_a_server_without_buckets_captures(options: dict[str, Any], graphs: int) -> None:
+    buckets = plan("1.16", **{"max_model_len": 4096, **options})["buckets"]
+    assert (buckets["prompt_graphs"], buckets["decode_graphs"], buckets["graphs"]) == (0, graphs, graphs)
+    assert ("skipped" in buckets["warmup"]) == (graphs == 0)
 
 
 def test_the_development_endpoints_are_off_unless_asked_for() -> None:

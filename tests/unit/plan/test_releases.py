@@ -73,6 +73,23 @@ def test_what_is_exported_is_read(release: str) -> None:
         assert set(read.constants.get(key, {})) <= read.variables
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_release_has_buckets_or_says_what_it_captures(release: str) -> None:
+    read = entry(release)
+    fixed = {"captured_batches", "captured_lengths"} & set(read.constants)
+    assert read.constants["buckets"] == (release != "1.16") == (not fixed)
+    # The variables of buckets are read where there are some.
+    assert read.constants["buckets"] == ("VLLM_PROMPT_SEQ_BUCKET_MAX" in read.variables)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_documentation_of_another_release_proves_no_variable(release: str) -> None:
+    """The lists ``documentation`` are those of 1.18: a name counts where the code of the release reads it as well."""
+    lists = vendor.content("releases", release)["variables"]
+    code = set().union(*(names for place, names in lists.items() if place != "documentation"))
+    assert set(lists["documentation"]) <= code
+
+
 def within_surface(release: str, plan: dict[str, Any]) -> None:
     read = entry(release)
     known = {normal(name) for name in read.arguments}
