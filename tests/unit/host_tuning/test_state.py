@@ -263,6 +263,16 @@ def test_a_virtual_machine_says_nothing_about_its_hosts_numa_nodes() -> None:
     assert check("snc", nodes=1, packages=1, virtual=True)[0] == "cannot be read"
 
 
+def test_the_handbooks_are_cited_for_what_they_say_and_for_nothing_else() -> None:
+    """Section 1.1.1 of the handbooks of 1.21 and 1.22 has three settings of the firmware, 1.1.2 the kernel's."""
+    cited = {entry["id"] for entry in CATALOG["firmware"] if entry["source"].endswith("section 1.1.1")}
+    assert cited == {"c6", "pstates", "profile"}
+    own = {entry["id"] for entry in CATALOG["firmware"] if entry["source"].startswith("this project's decision")}
+    assert own == {"c1e", "snc"}
+    (cpu,) = (rule for rule in CATALOG["kernel_arguments"] if rule["id"] == "cpu")
+    assert cpu["source"].endswith("releases 1.21 and 1.22, section 1.1.2")
+
+
 def test_every_rule_of_the_catalogue_has_a_source_and_can_be_read() -> None:
     for rule in CATALOG["kernel_arguments"]:
         assert rule["source"]

@@ -58,6 +58,19 @@ def test_pins_are_commits_and_images_are_builds(release: str) -> None:
     assert set(read.execution_modes) >= {"0 0", "0 1", "1 0", "1 1"}
 
 
+@pytest.mark.parametrize(
+    ("release", "key", "words"),
+    [
+        ("1.16", "kernel_minimum", ["5.4", "5.15"]),
+        ("1.18", "kernel_minimum", ["5.4", "5.15"]),
+        ("1.18", "graph_reserved_mem", ["0.4", "0.1"]),
+    ],
+)
+def test_a_value_that_differs_from_its_manual_says_so(release: str, key: str, words: list[str]) -> None:
+    (said,) = (source for source in entry(release).sources if source.startswith(f"{key}:"))
+    assert all(word in said for word in words)
+
+
 def test_a_tag_that_moves_is_refused() -> None:
     content = vendor.content("releases", "1.22")
     moved = {**content, "image": {**content["image"], "tag": "latest"}}
