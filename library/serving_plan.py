@@ -173,7 +173,9 @@ options:
           V(false) for none.
         type: raw
       trust_remote_code:
-        description: Run code that comes with the weights. The catalogue says so for its models; off for others.
+        description: Whether the server may run code that comes with the weights. It needs to where their
+          C(config.json) has C(auto_map) and the release has no class of its own for the model. There the plan is
+          refused until this is said, unless the catalogue's file of the model says V(true).
         type: bool
       extra_args:
         description: Further arguments of the server, one list entry an argument. No shell reads them.
@@ -418,6 +420,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.plan_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
 from ansible.module_utils.gaudi.plan_weights import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.reservations import holders, parse_reservations
@@ -440,9 +443,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def read_weights(path: str) -> Weights | None:
-    """Headers and index of the safetensors files in a directory; None where there is no such directory.
+    """Headers and index of a directory's safetensors files, and its config.json; None where there is no such directory.
 
-    Raises Refusal with the name of a file that is cut short or no safetensors file.
+    Raises Refusal with the name of a file that is cut short or no safetensors file, or no config.json.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -456,7 +459,19 @@ def read_weights(path: str) -> Weights | None:
     index = directory / INDEX
     text = index.read_text(encoding="utf-8") if index.is_file() else None
     record = directory / CONVERTED
-    return weights_from(headers, text, record.read_text(encoding="utf-8") if record.is_file() else None)
+    said = record.read_text(encoding="utf-8") if record.is_file() else None
+    return weights_from(headers, text, said, read_config(directory / "config.json"))
+
+
+def read_config(file: Path) -> bytes | None:
+    """The content of config.json; None where there is none. Raises Refusal for more than any model's has."""
+    if not file.is_file():
+        return None
+    with file.open("rb") as stream:
+        content = stream.read(CONFIG_LIMIT + 1)
+    if len(content) > CONFIG_LIMIT:
+        raise Refusal(f"{file} is larger than {CONFIG_LIMIT >> 20} MiB, which no model's is. Fetch it again.")
+    return content
 
 
 def read_reservations(path: str) -> str:

@@ -166,7 +166,8 @@ class ModelEntry:
         ``release_defaults`` {"1.21": {option: value}} more defaults, applied over ``defaults``
         ``card_defaults``   {"HL-288E": {option: value}} more defaults for a card type, applied last
         ``task``            generate (default), complete (a base model that was taught no chat), embed or score
-        ``trust_remote_code`` default true, as the manuals serve every model
+        ``trust_remote_code`` default false; true where config.json has auto_map and its releases have no class of their
+                            own for it, whatever the vendor's scripts pass
         ``reasoning_parser`` parser of a thinking model, e.g. deepseek_r1
         ``limit_mm_per_prompt`` {image: 5}, ``mm_processor_kwargs`` {max_pixels: 1003520}: written as JSON
         ``conversion``, ``measurements`` FP8 only
@@ -187,7 +188,7 @@ class ModelEntry:
     release_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     card_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     task: str = "generate"
-    trust_remote_code: bool = True
+    trust_remote_code: bool = False
     reasoning_parser: str | None = None
     limit_mm_per_prompt: Mapping[str, int] = field(default_factory=dict)
     mm_processor_kwargs: Mapping[str, object] = field(default_factory=dict)
@@ -243,7 +244,7 @@ class ModelEntry:
             release_defaults=_nested(reader.mapping("release_defaults"), f"{where}: release_defaults"),
             card_defaults=_nested(reader.mapping("card_defaults"), f"{where}: card_defaults"),
             task=reader.choice("task", cls.TASKS, default="generate"),
-            trust_remote_code=reader.switch("trust_remote_code", default=True),
+            trust_remote_code=reader.switch("trust_remote_code", default=False),
             reasoning_parser=reader.optional_text("reasoning_parser"),
             limit_mm_per_prompt={
                 kind: integer(count, f"{where}: limit_mm_per_prompt.{kind}", 0, 1024) for kind, count in images.items()
@@ -300,7 +301,8 @@ class ReleaseEntry:
     ``rules`` names the family of rules in ``module_utils/gaudi`` (vllm-defaults, 1.21, 1.22, deepseek-r1);
     ``constants`` are the numbers those rules use; ``unsupported`` are features with the sentence to refuse them with;
     ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
-    ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then.
+    ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
+    ``model_types`` are what the server has classes of its own for, listed like the arguments.
     """
 
     name: str
@@ -317,6 +319,8 @@ class ReleaseEntry:
     arguments: frozenset[str]
     variables: frozenset[str]
     sources: tuple[str, ...]
+    architectures: frozenset[str] = frozenset()
+    model_types: frozenset[str] = frozenset()
 
     KEYS = (
         "name",
@@ -333,6 +337,8 @@ class ReleaseEntry:
         "arguments",
         "variables",
         "sources",
+        "architectures",
+        "model_types",
     )
     RULES = ("vllm-defaults", "1.21", "1.22", "deepseek-r1")
 
@@ -368,6 +374,8 @@ class ReleaseEntry:
             arguments=_flat(reader.mapping("arguments", required=True), f"{where}: arguments"),
             variables=_flat(reader.mapping("variables", required=True), f"{where}: variables"),
             sources=reader.texts("sources", required=True),
+            architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
+            model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
         )
 
 

@@ -16,6 +16,7 @@ from .checks import Refusal, mapping, shown
 from .placement import Card, Reservations, choose, cpu_binding, read_cards
 from .plan_arguments import Surface, check_environment, join_arguments, options_in_arguments
 from .plan_buckets import buckets_part
+from .plan_code import check_code, code_of
 from .plan_container import Setting, check_places, container, image, requires
 from .plan_family import FAMILIES
 from .plan_family_121 import partial_warmup
@@ -89,6 +90,9 @@ def plan(
     model = facts(weights_path, entry, wanted.model_config, overrides_in(wanted.extra_args))
     label = wanted.instance or wanted.model or model.name
     check_supported(wanted, asked, release, entry, model, draft)
+    # What lies on the node counts before what a request says of it.
+    said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
+    check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
     chosen, all_cards = _place(wanted, release, model, node, label, draft)
     check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")

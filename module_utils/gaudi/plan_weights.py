@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .checks import Refusal
+from .plan_code import Code, code_in
 
 INDEX = "model.safetensors.index.json"
 # The record of the role fp8_weights, written last: where it is, the conversion is whole.
@@ -33,6 +34,8 @@ class Weights:
     # published measurement files were made with.
     converted: bool = False
     fits_published: bool = True
+    # What config.json says of code beside the weights; None where it asks for none, or is not there.
+    code: Code | None = None
 
 
 def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
@@ -65,11 +68,13 @@ def fits_published(record: str, shards: Iterable[str]) -> bool:
     return fits
 
 
-def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None, record: str | None = None) -> Weights:
+def weights_from(
+    headers: Mapping[str, tuple[bytes, int]], index: str | None, record: str | None = None, config: bytes | None = None
+) -> Weights:
     """Add up headers: file name -> (header, size of the file).
 
-    ``index`` is the text of the index file, ``record`` that of the conversion's record. Raises :class:`Refusal` with
-    the file's name for one that cannot be read.
+    ``index`` is the text of the index file, ``record`` that of the conversion's record, ``config`` is config.json.
+    Raises :class:`Refusal` with the file's name for one that cannot be read.
     """
     total = 0
     parameters: dict[str, int] = {}
@@ -100,4 +105,5 @@ def weights_from(headers: Mapping[str, tuple[bytes, int]], index: str | None, re
         missing=missing,
         converted=record is not None,
         fits_published=record is None or fits_published(record, headers),
+        code=code_in(config) if config is not None else None,
     )

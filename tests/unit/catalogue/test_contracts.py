@@ -112,6 +112,40 @@ def test_models_of_the_manuals_name_the_manual_and_the_published_configuration(n
     assert "architecture: config.json of" in sources
 
 
+def classes(release: str, key: str) -> set[str]:
+    """What a release has classes of its own for, from its file."""
+    content = yaml.safe_load((ROOT / "catalog" / "releases" / f"{release}.yml").read_text(encoding="utf-8"))
+    return {str(name) for names in content[key].values() for name in names}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_beside_the_weights_runs_where_nothing_else_serves_them(name: str) -> None:
+    entry = MODELS[name]
+    said = [source for source in entry["sources"] if source.startswith("trust_remote_code:")]
+    assert len(said) == 1, f'catalog/models/{name}.yml: sources lacks one line "trust_remote_code: ..."'
+    kind = entry["architecture"]["model_type"]
+    known = all(kind in classes(release, "model_types") for release in entry["releases"])
+    if entry["trust_remote_code"]:
+        assert "config.json has auto_map" in said[0]
+        assert not known
+    elif known:
+        for architecture in re.findall(r"trust_remote_code: (\w+) and ", said[0]):
+            for release in entry["releases"]:
+                assert architecture in classes(release, "architectures")
+    else:
+        # Neither a class nor whether there is code is known.
+        assert any(note.startswith("trust_remote_code is false:") for note in entry["notes"])
+
+
+@pytest.mark.parametrize("name", sorted(CARDS))
+def test_models_of_the_manuals_name_their_class(name: str) -> None:
+    (said,) = (source for source in MODELS[name]["sources"] if source.startswith("trust_remote_code:"))
+    kind = MODELS[name]["architecture"]["model_type"]
+    assert re.match(
+        rf"trust_remote_code: (\w+ and {kind} are classes of its releases' own|config.json|not known)", said
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_instance_name_a_playbook_makes_is_one(name: str) -> None:
     instance = re.sub(r"[^a-z0-9]+", "-", name)

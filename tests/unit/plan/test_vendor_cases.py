@@ -43,6 +43,7 @@ def compare(case: dict[str, Any], plan: dict[str, Any]) -> list[str]:
         found.append(f"numactl: theirs {theirs['numactl']}, ours {plan['cpu_binding']}")
     their_options, our_options = vendor.options(theirs["arguments"]), vendor.options(plan["arguments"])
     for both in (their_options, our_options):
+        # The vendor's scripts pass it for every model; ours only where a model needs it (plan_code.py).
         both.pop("--trust-remote-code", None)
         for name in ("--limit-mm-per-prompt", "--mm-processor-kwargs"):
             if both.get(name):

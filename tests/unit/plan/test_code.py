@@ -1,0 +1,157 @@
+"""Code beside the weights: run where the server needs it and somebody said so, refused by its option otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.catalogue import ModelEntry
+from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.plan_code import CONFIG_LIMIT, Code, code_in, code_of
+from ansible.module_utils.gaudi.plan_weights import Weights
+from hypothesis import given
+from hypothesis import strategies as st
+
+from library import serving_plan
+
+from . import vendor
+from .test_hostile import check
+from .test_limits import plan, sentence, warned
+from .test_releases import RELEASES, entry
+
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "auto_map": {
+        "AutoConfig": "configuration_deepseek.DeepseekV3Config",
+        "AutoModel": "modeling_deepseek.DeepseekV3Model",
+        "AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM",
+    },
+}
+STRANGE = {
+    "model_type": "strange",
+    "architectures": ["StrangeForCausalLM"],
+    "auto_map": {"AutoConfig": "configuration_strange.StrangeConfig"},
+}
+FLAG = "--trust-remote-code"
+
+
+def lying(config: dict[str, Any]) -> Weights:
+    """Weights on the node, with this config.json."""
+    return Weights(bytes=1 << 30, parameters={"BF16": 1 << 29}, code=code_of(config))
+
+
+def test_what_a_config_json_asks_for() -> None:
+    files = ("configuration_deepseek.py", "modeling_deepseek.py")
+    assert code_of(DEEPSEEK) == Code(files, "deepseek_v3", ("DeepseekV3ForCausalLM",))
+    assert code_of({**DEEPSEEK, "auto_map": {}}) is None
+    assert code_of({"model_type": "qwen3"}) is None
+    other = {"auto_map": {"AutoConfig": "somebody/else--configuration_x.X"}}
+    assert code_of(other) == Code(("somebody/else--configuration_x.py",), None, ())
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_code_that_nobody_spoke_of_is_refused_by_its_option(release: str) -> None:
+    words = ["configuration_strange.py", f"release {release} has no class of its own for model_type 'strange'"]
+    sentence(*words, "StrangeForCausalLM", "set trust_remote_code to true", release=release, files=lying(STRANGE))
+
+
+def test_what_a_request_says_counts() -> None:
+    yes = plan(files=lying(STRANGE), trust_remote_code=True)
+    assert FLAG in yes["arguments"]
+    assert not warned(yes, "auto_map")
+    no = plan(files=lying(STRANGE), trust_remote_code=False)
+    assert FLAG not in no["arguments"]
+    assert warned(no, "will not start", "configuration_strange.py", "trust_remote_code is false")
+
+
+@pytest.mark.parametrize(
+    ("release", "missing"),
+    [
+        ("1.21", None),
+        ("1.22", None),
+        # Its vLLM has the model's class, but neither it nor its transformers (below 4.49) a configuration.
+        ("deepseek-r1", "model_type 'deepseek_v3'"),
+        ("deepseek-r1-2025.11", "model_type 'deepseek_v3'"),
+        ("1.18", "model_type 'deepseek_v3' and the architecture 'DeepseekV3ForCausalLM'"),
+    ],
+)
+def test_classes_of_the_releases_own_need_no_code(release: str, missing: str | None) -> None:
+    if missing is None:
+        answer = plan(release, files=lying(DEEPSEEK))
+        assert "refused" not in answer, answer
+        assert FLAG not in answer["arguments"]
+        assert not warned(answer, "auto_map")
+        return
+    sentence(f"no class of its own for {missing}.", release=release, files=lying(DEEPSEEK))
+
+
+def test_a_known_configuration_of_an_unknown_class_needs_its_code() -> None:
+    llama = {**STRANGE, "model_type": "llama"}
+    sentence("no class of its own for the architecture 'StrangeForCausalLM'.", files=lying(llama))
+    sentence("the architecture (none is named).", files=lying({**llama, "architectures": None}))
+
+
+def test_a_models_file_speaks_for_its_model() -> None:
+    done = Weights(bytes=1 << 30, parameters={"F8_E4M3": 1 << 30}, converted=True, code=code_of(DEEPSEEK))
+    answer = plan("deepseek-r1", model="deepseek-r1-0528", files=done)
+    assert FLAG in answer["arguments"]
+    # A false of the catalogue is no wish: what lies there is other than the file describes.
+    sentence("qwen3-8b", "trust_remote_code", model="qwen3-8b", files=lying(STRANGE))
+    assert FLAG in plan(model="qwen3-8b", files=lying(STRANGE), trust_remote_code=True)["arguments"]
+
+
+def test_a_config_json_that_is_given_counts_where_no_weights_are() -> None:
+    sentence("trust_remote_code", "configuration_strange.py", model_config=STRANGE, max_model_len=4096)
+    # What lies on the node is what the server reads.
+    plain = Weights(bytes=1 << 30, parameters={"BF16": 1 << 29})
+    assert "refused" not in plan(model_config=STRANGE, files=plain)
+
+
+def test_the_module_reads_it_beside_the_weights(tmp_path: Path) -> None:
+    empty = serving_plan.read_weights(str(tmp_path))
+    assert empty is not None
+    assert empty.code is None
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(STRANGE), encoding="utf-8")
+    read = serving_plan.read_weights(str(tmp_path))
+    assert read is not None
+    assert read.code == code_of(STRANGE)
+    config.write_bytes(b" " * (CONFIG_LIMIT + 1))
+    with pytest.raises(Refusal, match=r"config\.json is larger than 1 MiB"):
+        serving_plan.read_weights(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100000, b"7"])
+def test_a_config_json_nobody_can_read_is_refused(content: bytes) -> None:
+    with pytest.raises(Refusal, match=r"^config\.json cannot be read"):
+        code_in(content)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=200),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=9), inner, max_size=5),
+)
+
+
+@given(st.dictionaries(st.text(max_size=9), junk, max_size=30) | junk, junk, junk)
+def test_any_auto_map_is_a_plan_or_one_short_line(named: Any, model_type: Any, architectures: Any) -> None:
+    config = {"auto_map": named, "model_type": model_type, "architectures": architectures}
+    check(plan(files=Weights(code=code_of(config))))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_release_says_what_it_has_classes_for(release: str) -> None:
+    read = entry(release)
+    assert {"LlamaForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM"} <= read.architectures
+    assert {"llama", "mixtral", "qwen2", "xlm-roberta"} <= read.model_types
+    said = " ".join(read.sources)
+    assert "architectures:" in said
+    assert "model_types:" in said
+
+
+def test_code_is_off_unless_a_file_says_otherwise() -> None:
+    content = {key: value for key, value in vendor.content("models", "qwen3-8b").items() if key != "trust_remote_code"}
+    assert ModelEntry.from_mapping(content).trust_remote_code is False
