@@ -11,7 +11,7 @@ import yaml
 
 from action_plugins import vllm_service_wait
 from filter_plugins import vllm_service_table
-from library import vllm_service_info
+from library import vllm_service_changes, vllm_service_info
 from library import vllm_service_wait as wait_documentation
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,10 +61,11 @@ def test_the_roles_patience_is_the_supervisors() -> None:
 @pytest.mark.parametrize(
     ("documentation", "specification"),
     [
+        (vllm_service_changes, vllm_service_changes.ARGUMENT_SPEC),
         (vllm_service_info, vllm_service_info.ARGUMENT_SPEC),
         (wait_documentation, vllm_service_wait.ARGUMENT_SPEC),
     ],
-    ids=["vllm_service_info", "vllm_service_wait"],
+    ids=["vllm_service_changes", "vllm_service_info", "vllm_service_wait"],
 )
 def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) -> None:
     documented = yaml.safe_load(documentation.DOCUMENTATION)["options"]

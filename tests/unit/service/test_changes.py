@@ -1,0 +1,94 @@
+"""Which instance restarts and why: the files of a node against those that are to be written, and the line about it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from library import vllm_service_changes
+from tests.unit.service.test_rendered import PLAN, render, render_file
+
+DOCUMENT = {key: value for key, value in PLAN.items() if key not in ("explain", "warnings")}
+LINE = "{{ __vllm_service_restart }}"
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an instance as the role has written it; its unit runs."""
+    folder, units = tmp_path / "instances/tiny", tmp_path / "units"
+    folder.mkdir(parents=True)
+    units.mkdir()
+    (folder / "plan.json").write_text(json.dumps(DOCUMENT, indent=4))
+    (folder / "environment").write_text(render_file("environment.j2", PLAN))
+    (units / "vllm-tiny.service").write_text(render_file("vllm.service.j2", PLAN))
+    monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
+    monkeypatch.setattr(vllm_service_changes, "UNITS", units)
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: "active\n")
+    return folder
+
+
+def ask(plan: dict[str, Any], unit: str | None = None, guarded: bool = False) -> dict[str, Any]:
+    """What the module answers for a plan that is to be written."""
+    arguments = {
+        "instance": "tiny",
+        "plan": plan,
+        "unit": unit or render_file("vllm.service.j2", plan),
+        "guarded": guarded,
+    }
+    output = io.StringIO()
+    with patch_module_args(arguments), contextlib.redirect_stdout(output), pytest.raises(SystemExit):
+        vllm_service_changes.main()
+    answer: dict[str, Any] = json.loads(output.getvalue())
+    return answer
+
+
+def other(**changes: Any) -> dict[str, Any]:
+    """The plan with other parts."""
+    return {**copy.deepcopy(DOCUMENT), **changes}
+
+
+def test_an_untouched_instance_says_nothing(instance: Path) -> None:
+    answer = ask(DOCUMENT)
+    assert (answer["changed"], answer["running"], answer["reasons"]) == (False, True, [])
+
+
+def test_the_options_that_differ_are_named(instance: Path) -> None:
+    answer = ask(other(arguments=[*DOCUMENT["arguments"], "--max-num-seqs", "64"]))
+    assert answer["reasons"] == ["--max-num-seqs 64 added"]
+    said = render(LINE, PLAN, __vllm_service_changes=answer, ansible_check_mode=True)
+    assert said == "tiny would restart: --max-num-seqs 64 added"
+    said = render(LINE, PLAN, __vllm_service_changes=answer, ansible_check_mode=False)
+    assert said == "tiny restarts: --max-num-seqs 64 added"
+
+
+def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
+    (instance / "environment").write_text((instance / "environment").read_text() + "BY_HAND=1\n")
+    unit = render_file("vllm.service.j2", PLAN).replace("WatchdogSec=120", "WatchdogSec=60")
+    said = ["BY_HAND removed (was 1)", "unit WatchdogSec 120 -> 60", "API keys added"]
+    assert ask(DOCUMENT, unit, guarded=True)["reasons"] == said
+    (instance / "keys").mkdir()
+    assert ask(DOCUMENT, unit, guarded=True)["reasons"] == said[:2]
+
+
+def test_rights_alone_are_said_as_such(instance: Path) -> None:
+    said = render(LINE, PLAN, __vllm_service_changes=ask(DOCUMENT), ansible_check_mode=True)
+    assert said == "tiny would restart: the rights of its files were changed"
+
+
+def test_an_instance_that_is_not_there_yet_has_no_reasons(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: "inactive\n")
+    (instance / "plan.json").unlink()
+    answer = ask(DOCUMENT)
+    assert (answer["running"], answer["reasons"]) == (False, [])
+
+
+def test_a_damaged_plan_is_named(instance: Path) -> None:
+    (instance / "plan.json").write_text("{")
+    assert ask(DOCUMENT)["reasons"] == [f"{instance / 'plan.json'} is damaged"]
