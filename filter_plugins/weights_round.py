@@ -22,7 +22,7 @@ class Node:
 
     site: nodes of one reach each other; storage: what its weights root is on, the same for nodes that share it; has:
     the folder is whole there; needs: it is asked for there; gives: others can take it there; refused: it tried to
-    fetch it from outside, in vain.
+    fetch it from outside, in vain; verified: it has read every byte of its copy in this run.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Node:
     needs: bool
     gives: bool
     refused: bool = False
+    verified: bool = False
 
 
 def storage(name: str, said: Mapping[str, Any]) -> str:
@@ -45,7 +46,7 @@ def storage(name: str, said: Mapping[str, Any]) -> str:
 
 def node(name: str, said: Mapping[str, Any]) -> Node:
     """A node from what it said of itself."""
-    flags = {key: bool(said[key]) for key in ("has", "needs", "gives", "refused")}
+    flags = {key: bool(said[key]) for key in ("has", "needs", "gives", "refused", "verified")}
     return Node(name, str(said["site"]), storage(name, said), **flags)
 
 
@@ -61,10 +62,15 @@ def writers(nodes: Iterable[Node]) -> list[Node]:
 
 
 def givers(nodes: Iterable[Node], site: str) -> list[str]:
-    """Who gives at a site: one of each storage, since two that read the same disk give no more than one."""
+    """Who gives at a site: one of each storage, since two that read the same disk give no more than one.
+
+    Where a copy was verified in this run, nobody gives another one.
+    """
+    able = [node for node in nodes if node.site == site and node.has and node.gives]
+    verified = {node.storage for node in able if node.verified}
     chosen: dict[str, str] = {}
-    for node in sorted(nodes, key=lambda node: node.name):
-        if node.site == site and node.has and node.gives:
+    for node in sorted(able, key=lambda node: node.name):
+        if node.storage in verified or not verified:
             chosen.setdefault(node.storage, node.name)
     return sorted(chosen.values())
 
@@ -123,8 +129,8 @@ def takers(nodes: Iterable[Node]) -> list[str]:
 def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str, Any]:
     """One round from what each node said: its number, who fetches (alone or not), takes, gives, and who may yet take.
 
-    A node says site, shared (true, false or none), fstype, source, has, needs, gives and refused. Of a taker is said
-    who gives (giver), and who has the folder at the head of its chain (head).
+    A node says site, shared (true, false or none), fstype, source, has, needs, gives, refused and verified. Of a taker
+    is said who gives (giver), and who has the folder at the head of its chain (head).
     """
     nodes = [node(name, words) for name, words in said.items()]
     made = chains(nodes, turn)
@@ -145,7 +151,7 @@ def weights_storage(said: Mapping[str, Any], name: str) -> str:
 
 
 def weights_writer(said: Mapping[str, Mapping[str, Any] | None], name: str) -> str:
-    """The node that makes ``target`` for all nodes of one storage: the first by name; None is a node without a wish."""
+    """The node that works on ``target`` for all of one storage: the first by name; None is a node without a wish."""
 
     def place(other: str) -> tuple[str, str] | None:
         words = said[other]

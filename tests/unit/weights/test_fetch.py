@@ -614,6 +614,15 @@ class TestRepair:
         fetch.verify(asked, Progress(None), stop)
         assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == []
 
+    def test_what_is_mended_afterwards_is_no_reason_to_fail(self, asked: Request, hub: Hub, stop: Stop) -> None:
+        (asked.target / SECOND).write_bytes(bytes((asked.target / SECOND).stat().st_size))
+        again = replace(asked, recheck=True)
+        assert fetch.verify(again, Progress(None), stop)["wrong"] == [SECOND]
+        assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == [SECOND]
+        assert hub.sent == 0
+        fetch.fetch(asked, Progress(None), stop)
+        assert fetch.verify(again, Progress(None), stop)["wrong"] == []
+
     def test_a_source_with_other_content_repairs_nothing(
         self, asked: Request, hub: Hub, tmp_path: Path, stop: Stop
     ) -> None:

@@ -112,6 +112,22 @@ def test_a_node_that_cannot_give_is_passed_over() -> None:
     assert rounds.fetchers(nodes) == ["b"]
 
 
+def test_a_neighbour_that_has_verified_its_copy_comes_first() -> None:
+    nodes = [node("a", has=True), node("b", has=True, verified=True), node("c")]
+    assert [rounds.chains(nodes, turn) for turn in range(2)] == [[["b", "c"]]] * 2
+    assert rounds.fetchers(nodes) == []
+    # One that gives no more, or what is not as recorded: then the other neighbour, and only then from outside.
+    nodes[1] = replace(nodes[1], gives=False)
+    assert rounds.chains(nodes, 0) == [["a", "c"]]
+    nodes[0] = replace(nodes[0], gives=False)
+    assert (rounds.chains(nodes, 0), rounds.fetchers(nodes)) == ([], ["c"])
+
+
+def test_what_one_node_has_verified_is_verified_for_all_that_share_it() -> None:
+    shared = [node("a", has=True, storage="s"), node("b", has=True, storage="s", verified=True)]
+    assert rounds.chains([*shared, node("c", has=True), node("d")], 0) == [["a", "d"]]
+
+
 def said(**words: Any) -> dict[str, Any]:
     return {"site": "one", "shared": None, "fstype": "ext4", "source": "/dev/sda1"} | words
 
@@ -125,7 +141,7 @@ def test_storage_is_the_nodes_own_unless_it_is_known_to_be_shared() -> None:
 
 
 def test_a_round_as_the_role_asks_for_it() -> None:
-    words = {"needs": True, "gives": True, "refused": False}
+    words = {"needs": True, "gives": True, "refused": False, "verified": False}
     nodes = {"a": said(has=True, **words), "b": said(has=False, **words), "c": said(has=False, **words)}
     assert rounds.weights_round(nodes, 2) == {
         "turn": 2,
@@ -144,7 +160,7 @@ def test_who_may_take_is_made_ready_and_nobody_else() -> None:
 
 
 def test_who_fetches_alone_is_told_apart_since_nobody_waits_for_why() -> None:
-    words = {"needs": True, "gives": True, "refused": False}
+    words = {"needs": True, "gives": True, "refused": False, "verified": False}
     one, two = said(has=False, **words), said(has=False, **words, site="two")
     assert rounds.weights_round({"a": one, "b": one, "c": two}, 0)["fetch"] == ["a", "c"]
     assert rounds.weights_round({"a": one, "b": one, "c": two}, 0)["alone"] == ["c"]

@@ -55,9 +55,9 @@ class Request:
     """What is wanted: the model's folder, where it may come from, and what it may take.
 
     rate_limit: bytes per second, 0 for none; extra_room: bytes a later conversion needs on the same file system;
-    reserve: bytes that stay free; recheck: read a finished model again instead of looking at sizes;
-    measured_cards: the tensor parallel size measurement files must be complete for, 0 for a model; mounted_on: what
-    must be mounted before anything is written.
+    reserve: bytes that stay free; recheck: read a finished model again instead of looking at sizes, to mend what is
+    wrong; measured_cards: the tensor parallel size measurement files must be complete for, 0 for a model;
+    mounted_on: what must be mounted before anything is written.
     """
 
     target: Path
