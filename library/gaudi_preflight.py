@@ -33,6 +33,10 @@ options:
     description: What the release file says of the software on the node (C(systems), C(kernel_minimum), C(driver)).
     type: dict
     default: {}
+  image_digest:
+    description: Digest the site pins its serving image to. Empty where it pins none; the plans may name one.
+    type: str
+    default: ""
   image_bytes:
     description: Room the serving image takes in the engine's storage, in bytes.
     type: int
@@ -42,8 +46,8 @@ options:
       - The site's variables as they stand in the inventory, null for one that is not set. Each is checked, and a wrong
         one is a problem that names it and says what would be right.
       - Known are C(gaudi_release), C(gaudi_expected_cards), C(gaudi_image_registry), C(gaudi_weights_root),
-        C(gaudi_weights_fetch), C(gaudi_serving_instances), and where the host is tuned C(host_tuning_hugepages) and
-        C(host_tuning_max_memory_share). Those that are left out are not checked.
+        C(gaudi_weights_fetch), C(gaudi_require_pins), C(gaudi_serving_instances), and where the host is tuned
+        C(host_tuning_hugepages) and C(host_tuning_max_memory_share). Those that are left out are not checked.
     type: dict
     required: true
   topology:
@@ -75,6 +79,11 @@ options:
     description: Number of hubs the downloader may ask.
     type: int
     default: 0
+  weights_kinds:
+    description: Kinds of these hubs, such as V(huggingface) and V(modelscope).
+    type: list
+    elements: str
+    default: []
   weights_reserve:
     description: Bytes that stay free beside the weights.
     type: int
@@ -170,6 +179,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi import (
     docker_daemon,
     inventory,
+    pins,
     preflight,
     topology_users,
     weights,
@@ -183,6 +193,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "release": {"type": "str", "required": True},
     "known_releases": {"type": "list", "elements": "str", "required": True},
     "software": {"type": "dict", "default": {}},
+    "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
     "inventory": {"type": "dict", "required": True},
     "topology": {"type": "dict", "required": True},
@@ -192,6 +203,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "weights_root": {"type": "path", "default": "/data/models"},
     "weights_fetch": {"type": "bool", "default": False},
     "weights_sources": {"type": "int", "default": 0},
+    "weights_kinds": {"type": "list", "elements": "str", "default": []},
     "weights_reserve": {"type": "int", "default": 0},
     "weights_python": {"type": "path", "default": "/usr/bin/python3"},
     "controller_time": {"type": "float", "required": True},
@@ -403,6 +415,17 @@ def check_bring(
     return problems, rooms, findings
 
 
+def unpinned(
+    params: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], bring: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Say what would be taken by a name that can move. A folder that is there is mended by its record."""
+    root = Path(params["weights_root"])
+    fetches = [way["fetch"] for way in bring if way["fetch"] and not (root / way["fetch"]["directory"]).exists()]
+    sentences: list[str] = pins.image_sentences((plan["image"] for plan in plans), params["image_digest"])
+    sentences += pins.repository_sentences(fetches, params["weights_kinds"])
+    return sentences
+
+
 def occupied(folder: Path) -> bool:
     """Tell whether something that is no fetched model lies where one is to be."""
     if not folder.is_dir():
@@ -481,9 +504,11 @@ def main() -> None:
         problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
     problems += hindrances
     problems += check_space(module, plans, params["image_bytes"], rooms, coming)
+    moving = unpinned(params, plans, bring)
+    problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
-    findings += bringing
+    findings += bringing + ([] if site.require_pins else moving)
     for plan in plans:
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
         findings += preflight.room_findings(recipe_rooms(plan))

@@ -23,6 +23,10 @@ options:
     description: Digest the image must have, as C(sha256:...). Empty accepts any and records it.
     type: str
     default: ""
+  release:
+    description: Name of the release, a file of the catalogue, which RV(unpinned) speaks of.
+    type: str
+    default: ""
   packages:
     description: Python packages the image must hold.
     type: list
@@ -58,6 +62,12 @@ pulled:
   returned: always
   type: bool
   sample: true
+unpinned:
+  description: What to write down so that the image is pinned from now on, a line each; empty where it is.
+  returned: always
+  type: list
+  elements: str
+  sample: ["... is not pinned. To have this image on every node, write into the inventory:", "..."]
 image:
   description: What is recorded of the image; empty in check mode when it is not there yet.
   returned: always
@@ -72,11 +82,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import image_record
+from ansible.module_utils.gaudi import image_record, pins
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "required": True},
     "digest": {"type": "str", "default": ""},
+    "release": {"type": "str", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": ["habana-torch-plugin", "vllm"]},
     "docker_config": {"type": "path"},
     "timeout": {"type": "int", "default": 3600},
@@ -155,7 +166,7 @@ def main() -> None:
         inspected, pulled = inspect(module, docker, image), False
         if not inspected:
             if module.check_mode:
-                module.exit_json(changed=True, current=False, pulled=True, image={})
+                module.exit_json(changed=True, current=False, pulled=True, unpinned=[], image={})
             pull(module, docker, image)
             inspected, pulled = inspect(module, docker, image), True
         known = images.get(image, {})
@@ -176,6 +187,7 @@ def main() -> None:
         changed=changed,
         current=not changed,
         pulled=pulled,
+        unpinned=[] if params["digest"] else pins.digest_lines(image, found["digest"], params["release"]),
         image=found,
         diff={"before": before, "after": after, "before_header": path, "after_header": path},
     )

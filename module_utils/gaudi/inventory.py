@@ -13,6 +13,7 @@ from .host_state_sysctl import memory_refusal, parse_meminfo
 from .preflight import Problem
 
 INSTANCES = "gaudi_serving_instances"
+PINS = "gaudi_require_pins"
 HUGEPAGES = "host_tuning_hugepages"
 MEMORY_SHARE = "host_tuning_max_memory_share"
 
@@ -46,6 +47,7 @@ VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
     "gaudi_image_registry": (lambda value: text(value, ""), "the name of a registry, such as vault.habana.ai"),
     "gaudi_weights_root": (_path, "an absolute path on the node, such as /data/models"),
     "gaudi_weights_fetch": (lambda value: switch(value, ""), "true or false"),
+    PINS: (lambda value: switch(value, ""), "true or false"),
     INSTANCES: (
         _list,
         "a list of requests, such as [{instance: chat, model: qwen3-8b, port: 30001}], or [] to serve nothing",
@@ -63,6 +65,8 @@ class Inventory:
     expected_cards: int | None
     hugepages: int | None
     max_memory_share: int | None
+    # Whether what is not pinned is refused; not where nobody said so.
+    require_pins: bool
     # Where the requests that are mappings stand in the list of instances.
     positions: tuple[int, ...]
 
@@ -104,6 +108,7 @@ def read(values: Mapping[str, object]) -> tuple[Inventory, list[Problem]]:
         expected_cards=number("gaudi_expected_cards"),
         hugepages=number(HUGEPAGES),
         max_memory_share=number(MEMORY_SHARE),
+        require_pins=switch(right.get(PINS, False), ""),
         positions=tuple(positions),
     )
     return found, problems

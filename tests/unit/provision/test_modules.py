@@ -598,7 +598,8 @@ def test_warnings_are_findings_and_no_problems(run: Run, tmp_path: Path) -> None
         {"source": str(tmp_path / "cache"), "read_only": False},
         {"source": str(tmp_path), "read_only": True},
     ]
-    ran = run(gaudi_preflight, preflight(plans=[wanted], software={"systems": ["ubuntu22.04"]}))
+    pinned = {"plans": [wanted], "image_digest": DIGEST}
+    ran = run(gaudi_preflight, preflight(**pinned, software={"systems": ["ubuntu22.04"]}))
     assert ran["problems"] == []
     assert ran["findings"][0].startswith("The vendor supports release 1.22 on ubuntu22.04;")
     assert ran["findings"][1] == "one: Memory is tight."

@@ -275,6 +275,23 @@ class TestRole:
         usable = self.template("{{ __model_weights_usable }}", model_weights_sources=self.SOURCES)
         assert [source["name"] for source in usable] == ["site", "huggingface"]
 
+    def test_what_would_come_from_a_branch_is_named_unless_it_is_there(self) -> None:
+        def moving(**more: Any) -> Any:
+            known = {
+                "model_weights_repositories": {
+                    "modelscope": {"repository": "a/b"},
+                    "git": {"repository": "a/b", "revision": "3" * 40},
+                },
+                "model_weights_sources": self.SOURCES,
+                "__model_weights_seen": {"folders": []},
+            }
+            return self.template("{{ __model_weights_moving }}", **{**known, **more})
+
+        assert moving(model_weights_revision="1" * 40) == ["modelscope"]
+        assert moving(model_weights_revision="main") == ["huggingface", "modelscope"]
+        assert moving(model_weights_revision="1" * 40, model_weights_sources=self.SOURCES[:2]) == []
+        assert moving(__model_weights_seen={"folders": [{"standing": "incomplete"}]}) == []
+
     @pytest.mark.parametrize(
         ("source", "revision", "there"),
         [

@@ -1,0 +1,63 @@
+"""What is taken by a name that can move: the tag of an image, the branch of a repository.
+
+Each is a sentence for the report of a node: a finding, or with ``gaudi_require_pins`` a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HUBS = {"huggingface": "Hugging Face", "modelscope": "ModelScope", "git": "the git host"}
+
+
+def image_sentences(images: Iterable[str], digest: str) -> list[str]:
+    """One for each image of a plan that is named by a tag alone; ``digest`` is serving_image_digest of the site."""
+    if digest:
+        return []
+    return [
+        f"The image {image} is not pinned: its tag can be moved, and then nodes serve with different images. Write its "
+        "digest into the inventory as serving_image_digest; a run without gaudi_require_pins prints it."
+        for image in sorted(set(images))
+        if "@" not in image
+    ]
+
+
+def repository_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
+    """One for each repository without a commit that weights may be fetched from.
+
+    ``fetches`` are what is missing on the node (directory, repositories by kind of hub), ``kinds`` those of the hubs in
+    model_weights_sources.
+    """
+    sentences = {}
+    for item in fetches:
+        for kind, source in item["repositories"].items():
+            if kind in kinds and not _COMMIT.fullmatch(str(source.get("revision") or "")):
+                sentences[kind, source["repository"]] = (
+                    f"{source['repository']} on {_HUBS[kind]} is not pinned: {item['directory']} would be what its "
+                    f"branch holds on the day. Name a commit (repositories.{kind}.revision in catalog/models), or "
+                    f"leave sources of the kind {kind} out of model_weights_sources."
+                )
+    return list(sentences.values())
+
+
+def refused(sentences: Sequence[str]) -> list[str]:
+    """The same where the site requires pins, with the variable that refuses them."""
+    return [f"{sentence} gaudi_require_pins is true, so that nothing unpinned is taken." for sentence in sentences]
+
+
+def digest_lines(image: str, digest: str | None, release: str) -> list[str]:
+    """What to write down so that an image is pinned from now on, a line each; ``digest`` is the one that was got."""
+    if "@" in image:
+        return []
+    if digest is None:
+        return [f"{image} has no digest of a registry, since it was built or loaded on this node: push it to one."]
+    return [
+        f"{image} is not pinned. To have this image on every node, write into the inventory:",
+        f"serving_image_digest: {digest}",
+        f"or into catalog/releases/{release}.yml, which restarts the release's instances once:",
+        "image:",
+        f"  digest: {digest}",
+    ]

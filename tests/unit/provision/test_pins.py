@@ -1,0 +1,110 @@
+"""What can move is said, and what it is today is ready to be written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi import pins
+
+from library import gaudi_preflight, serving_image
+from tests.unit.provision.conftest import Run
+from tests.unit.provision.test_modules import DIGEST, HERE, IMAGE, bringing, engine, ids, preflight, site
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMIT = "ab" * 20
+
+
+def fetch(**repositories: dict[str, str]) -> dict[str, Any]:
+    return {"directory": "Big", "repositories": repositories}
+
+
+def test_a_tag_is_no_pin() -> None:
+    (said,) = pins.image_sentences([IMAGE, IMAGE], "")
+    assert said.startswith(f"The image {IMAGE} is not pinned")
+    assert pins.image_sentences([IMAGE], DIGEST) == []
+    assert pins.image_sentences([f"{IMAGE}@{DIGEST}"], "") == []
+
+
+def test_a_repository_without_a_commit_is_no_pin() -> None:
+    item = fetch(huggingface={"repository": "o/Big", "revision": COMMIT}, modelscope={"repository": "o/Big"})
+    (said,) = pins.repository_sentences([item, item], ["huggingface", "modelscope"])
+    assert said.startswith("o/Big on ModelScope is not pinned: Big would be what its branch holds on the day.")
+    # Of a hub that nobody asks nothing is taken.
+    assert pins.repository_sentences([item], ["huggingface"]) == []
+    branch = fetch(huggingface={"repository": "o/Big", "revision": "main"})
+    assert len(pins.repository_sentences([branch], ["huggingface"])) == 1
+
+
+def test_every_kind_of_hub_has_a_name() -> None:
+    schema = json.loads((ROOT / "catalog/schemas/model.schema.json").read_text(encoding="utf-8"))
+    kinds = schema["$defs"]["repositories"]["properties"]
+    for kind in kinds:
+        assert pins.repository_sentences([fetch(**{kind: {"repository": "o/Big"}})], [kind])
+
+
+def test_no_pins_are_findings_by_themselves_and_problems_on_request(run: Run, tmp_path: Path) -> None:
+    arguments = {**bringing(tmp_path), "weights_kinds": ["huggingface", "modelscope"]}
+    arguments["supplies"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
+    found = run(gaudi_preflight, arguments, HERE)
+    assert ids(found) == []
+    assert [line.split(" is not pinned")[0] for line in found["findings"] if "not pinned" in line] == [
+        f"The image {IMAGE}",
+        "owner/Big on ModelScope",
+    ]
+    required = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert ids(required) == ["pins", "pins"]
+    assert "gaudi_require_pins is true" in required["report"]
+    assert not [line for line in required["findings"] if "not pinned" in line]
+
+
+def test_what_is_pinned_says_nothing(run: Run, tmp_path: Path) -> None:
+    arguments = {**bringing(tmp_path), "weights_kinds": ["huggingface"], "image_digest": DIGEST}
+    ran = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert ids(ran) == []
+    assert not [line for line in ran["findings"] if "not pinned" in line]
+
+
+def test_what_is_mended_is_held_against_its_record(run: Run, tmp_path: Path) -> None:
+    """A folder that is there has its checksums; whatever a branch holds, nothing else gets in."""
+    arguments = {**bringing(tmp_path), "weights_kinds": ["modelscope"], "image_digest": DIGEST}
+    arguments["supplies"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
+    (tmp_path / "Big" / ".gaudi-serving").mkdir(parents=True)
+    (tmp_path / "Big" / ".gaudi-serving" / "manifest.json").write_text(
+        json.dumps(
+            {"schema": 1, "source": "s", "repository": "owner/Big", "revision": "master", "fetched": "2026"}
+            | {"files": [{"name": "a", "size": 1, "sha256": "0"}]}
+        )
+    )
+    ran = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert (ids(ran), len(ran["bring"])) == ([], 1)
+
+
+def test_a_wrong_wish_is_a_problem_of_its_own(run: Run) -> None:
+    ran = run(gaudi_preflight, preflight(inventory=site(gaudi_require_pins="perhaps")))
+    assert "gaudi_require_pins is 'perhaps', but must be true or false." in ran["report"]
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_run_prints_the_digest_ready_to_be_written_down(run: Run, tmp_path: Path, present: bool) -> None:
+    arguments = {"image": IMAGE, "record": str(tmp_path / "images.json"), "release": "1.22"}
+    lines = run(serving_image, arguments, engine(present=present))["unpinned"]
+    assert lines[0] == f"{IMAGE} is not pinned. To have this image on every node, write into the inventory:"
+    assert yaml.safe_load(lines[1]) == {"serving_image_digest": DIGEST}
+    assert lines[2].startswith("or into catalog/releases/1.22.yml")
+    assert yaml.safe_load("\n".join(lines[3:])) == {"image": {"digest": DIGEST}}
+    assert run(serving_image, {**arguments, "digest": DIGEST}, engine(present=present))["unpinned"] == []
+
+
+def test_in_check_mode_there_may_be_no_digest_to_print_yet(run: Run, tmp_path: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(tmp_path / "images.json")}
+    assert run(serving_image, arguments, engine(present=False), check=True)["unpinned"] == []
+
+
+def test_an_image_without_a_registry_has_none() -> None:
+    (line,) = pins.digest_lines(IMAGE, None, "1.22")
+    assert "has no digest of a registry" in line
+    assert pins.digest_lines(f"{IMAGE}@{DIGEST}", DIGEST, "1.22") == []
