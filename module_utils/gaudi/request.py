@@ -129,7 +129,7 @@ def check_options(value: object) -> Mapping[str, object]:
     for name in sorted(set(given) - set(OPTIONS)):
         sentence = absent(name, given[name])
         if sentence is not None:
-            raise Refusal(f"{_where(given)} has {shown(name)}. {sentence}")
+            raise Refusal(f"{_where(given)} does not know {shown(name)}. {sentence}")
         near = difflib.get_close_matches(name[:64], OPTIONS, 1, cutoff=0.8)
         if near:
             raise Refusal(
