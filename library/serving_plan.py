@@ -342,12 +342,14 @@ plans:
       type: str
       sample: HPU graphs
     container:
-      description: Runtime, capabilities, limits, network, mounts and the variables that only the container needs.
+      description: Runtime, capabilities, limits, network, mounts, the places in memory that may be written to, and the
+        variables that only the container needs.
       type: dict
       sample:
         name: vllm-qwen3-8b
         runtime: habana
         capabilities: [SYS_NICE]
+        tmpfs: [{path: /tmp, size_mib: 8192, mode: "1777"}]
         mounts: [{source: /data/models/Qwen3-8B, target: /data/models/Qwen3-8B, read_only: true}]
     buckets:
       description:

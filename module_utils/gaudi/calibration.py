@@ -140,8 +140,7 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
         for name, value in {**plan["environment"], **plan["container"]["environment"]}.items()
         if not SERVING_ONLY.fullmatch(name)
     }
-    # The only place a read-only root can be written to; nothing is asked of a hub when the data set is there.
-    kept["HF_HOME"] = "/tmp/huggingface"  # noqa: S108 - a tmpfs of the container's own
+    # Nothing is asked of a hub when the data set is there.
     if options.dataset:
         kept.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
     return kept

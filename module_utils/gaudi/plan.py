@@ -156,7 +156,7 @@ def plan(
         "task": entry.task if entry is not None else "generate",
         "release": release.name,
         "image": image(release, _registry(node)),
-        "container": container(setting),
+        "container": container(setting, draft.environment),
         "modules": [{"module_id": card.module_id, "serial": card.serial} for card in chosen],
         "environment": dict(sorted(draft.environment.items())),
         "cpu_binding": _cpu_binding(draft, release, all_cards, chosen),

@@ -12,12 +12,11 @@ from .checks import Refusal
 from .memory import MIB
 from .places import check_place, is_below
 from .plan_weights import Weights
+from .plan_writable import SCRATCH, VARIABLES, check_leading, places, tmpfs
 from .request import RecipeCache, Request
 
 # A trace of the profiler outlives the container here, a directory for each instance.
 PROFILE_ROOT = "/var/lib/gaudi-serving/profiles"
-# The one place of the read-only root that a server may write to, and where it starts.
-SCRATCH = "/tmp"  # noqa: S108 - a tmpfs of the container's own
 # Soft and hard limit of open files; what Intel's own cloud sets for every account of a Gaudi node.
 OPEN_FILES = 1048576
 
@@ -93,10 +92,14 @@ def check_places(setting: Setting) -> None:
         )
 
 
-def container(setting: Setting) -> dict[str, Any]:
-    """The ``container`` part of a plan. No ``--privileged``, no ``/dev``, a read-only root."""
+def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
+    """The ``container`` part of a plan. No ``--privileged``, no ``/dev``, a read-only root.
+
+    ``said`` is the server's environment: what it says wins over the container's own variables. Raises
+    :class:`Refusal` where it leads a library to a place that cannot be written to.
+    """
     request, release = setting.request, setting.release
-    environment = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+    environment = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", **VARIABLES}
     mounts: dict[str, dict[str, object]] = {}
 
     def mount(source: str, target: str | None = None, *, writable: bool = False) -> None:
@@ -119,6 +122,7 @@ def container(setting: Setting) -> dict[str, Any]:
         # Writable: the server keeps the scales it computes beside the measurements.
         target = f"{release.fork_directory}/{release.constants['measurements']}"
         mount(setting.measurements, target, writable=True)
+    check_leading(said, setting.working_directory, places(list(mounts.values())))
     return {
         "name": f"vllm-{request.instance}" if request.instance else None,
         "runtime": "habana",
@@ -127,10 +131,10 @@ def container(setting: Setting) -> dict[str, Any]:
         "ipc": "host",
         "network": "host",
         "read_only": True,
-        "tmpfs": [SCRATCH],
+        "tmpfs": tmpfs(),
         "working_directory": setting.working_directory,
         "mounts": list(mounts.values()),
-        "environment": environment,
+        "environment": {name: value for name, value in environment.items() if name not in said},
     }
 
 

@@ -241,14 +241,24 @@ def _container(plan: Mapping[str, Any]) -> list[str]:
         ("root", "read only" if box["read_only"] else "writable"),
         ("capabilities", ", ".join(box["capabilities"]) or "none added"),
         ("limits", ", ".join(f"{name} {value}" for name, value in box["ulimits"].items()) or "the engine's"),
-        ("tmpfs", ", ".join(box["tmpfs"]) or "none"),
-        *((name, mount) for name, mount in zip(["mounts", *[""] * len(mounts)], mounts or ["none"])),
-        (
-            "environment",
-            ", ".join(f"{name}={value}" for name, value in box["environment"].items()) or "none of its own",
-        ),
+        *_rows("may write to", _writable(box)),
+        *_rows("mounts", mounts),
+        *_rows("environment", [f"{name}={value}" for name, value in sorted(box["environment"].items())]),
     ]
     return _aligned(facts)
+
+
+def _rows(name: str, values: Sequence[str]) -> list[tuple[str, str]]:
+    """Return a row for each value, the first with the name."""
+    return list(zip([name, *[""] * len(values)], values or ["none"]))
+
+
+def _writable(box: Mapping[str, Any]) -> list[str]:
+    """Return every place the server may write to, and what it is."""
+    memory = [f"{at['path']} (memory, {at['size_mib'] >> 10} GiB at most, mode {at['mode']})" for at in box["tmpfs"]]
+    kept = [f"{mount['target']} (a directory of the node)" for mount in box["mounts"] if not mount["read_only"]]
+    shared = ["/dev/shm (the node's own)"] if box["ipc"] == "host" else []  # noqa: S108 - named, not written to
+    return [*memory, *kept, *shared]
 
 
 def _buckets(buckets: Mapping[str, Any] | None) -> list[str]:

@@ -104,9 +104,14 @@ def mount(source: str, target: str, read_only: bool) -> str:
     return line.getvalue()
 
 
-def tmpfs(entry: str) -> str:
-    """One --tmpfs value. docker's default is noexec, which the compilers' cached libraries cannot live with."""
-    return entry if ":" in entry else f"{entry}:rw,exec,nosuid,nodev"
+def tmpfs(entry: str | dict[str, Any]) -> str:
+    """One --tmpfs value. docker's default is noexec, which the compilers' cached libraries cannot live with.
+
+    Plans written before sizes were named have a path instead of a mapping.
+    """
+    if isinstance(entry, str):
+        return entry if ":" in entry else f"{entry}:rw,exec,nosuid,nodev"
+    return f"{entry['path']}:rw,exec,nosuid,nodev,size={entry['size_mib']}m,mode={entry['mode']}"
 
 
 def container_command(
@@ -128,7 +133,7 @@ def container_command(
     if box.get("read_only", True):
         command += ["--read-only"]
     for entry in box.get("tmpfs", []):
-        command += ["--tmpfs", tmpfs(str(entry))]
+        command += ["--tmpfs", tmpfs(entry)]
     if box.get("working_directory"):
         # Names without a path (a profiler's trace, a default calibration) are below it.
         command += ["--workdir", str(box["working_directory"])]

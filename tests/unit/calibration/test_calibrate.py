@@ -105,7 +105,7 @@ class Node:
                 "ipc": "host",
                 "network": "host",
                 "read_only": True,
-                "tmpfs": ["/scratch"],
+                "tmpfs": [{"path": "/scratch", "size_mib": 64, "mode": "1777"}],
                 "working_directory": "/scratch",
                 "mounts": [{"source": f"{self.target}.partial", "target": "/in/container", "read_only": False}],
             },

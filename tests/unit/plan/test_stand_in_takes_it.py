@@ -19,7 +19,7 @@ surface = importlib.import_module("gaudi_simulated.surface")
 def takes(release: str, plan: dict[str, Any]) -> None:
     known = surface.load(SERVING / "surface", release)
     surface.parse(known, plan["arguments"][3:])
-    assert not surface.unknown_variables(known, plan["environment"])
+    assert not surface.unknown_variables(known, {**plan["environment"], **plan["container"]["environment"]})
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -36,7 +36,7 @@ def make_plan(port: int, weights: Path) -> dict[str, Any]:
             "ipc": "host",
             "network": "host",
             "read_only": True,
-            "tmpfs": ["/scratch"],
+            "tmpfs": [{"path": "/scratch", "size_mib": 64, "mode": "1777"}],
             "mounts": [{"source": str(weights), "target": str(weights), "read_only": True}],
             "environment": {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"},
         },

@@ -8,13 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_simulated import faults, front, surface
+from gaudi_simulated import faults, front, surface, written
 
+from simulator import host
 from simulator.standins import description
 
 SOURCE = Path(front.__file__).parent
@@ -38,7 +39,7 @@ def run(tmp_path: Path) -> Run:
     shutil.copytree(SOURCE, root / "gaudi_simulated")
     shutil.copytree(SOURCE.parent / "surface", root / "surface")
     (root / "release").write_text("1.22\n", encoding="ascii")
-    (root / "cache").mkdir()
+    (root / "cache" / "modelinfos").mkdir(parents=True)
     node = tmp_path / "node.json"
     dev = tmp_path / "dev"
     dev.mkdir()
@@ -64,6 +65,8 @@ def run(tmp_path: Path) -> Run:
                 "PATH": os.environ["PATH"],
                 "PYTHONPATH": str(root),
                 "TMPDIR": str(tmp_path),
+                "HOME": str(tmp_path / "home"),
+                "HABANA_LOGS": str(tmp_path / "logs"),
                 **BUCKETS,
                 **environment,
             },
@@ -94,6 +97,60 @@ def test_a_start_shows_its_warm_up_and_becomes_the_server(run: Run) -> None:
     assert record["modules"] == [0]
     assert record["environment"]["HLS_MODULE_ID"] == "0"
     assert record["arguments"][-2:] == ["--api-key", "(hidden)"]
+
+
+def test_it_writes_where_its_environment_says(run: Run, tmp_path: Path) -> None:
+    done = run("api_server", *ARGUMENTS, "--trust-remote-code", HF_HOME=str(tmp_path / "hub"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "home/.cache/vllm/modelinfos").is_dir()
+    assert (tmp_path / "hub/modules/__init__.py").is_file()
+    assert len(list((tmp_path / "logs").glob("*.log"))) == 1
+    given = json.loads(done.stdout.splitlines()[-1])["environment"]
+    assert {name: given.get(name) for name in ("HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT")} == {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CACHE_HOME": None,
+        "VLLM_CACHE_ROOT": None,
+    }
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A file system that nobody can write to, as a container's root is; mounting takes root."""
+    folder = tmp_path / "root"
+    folder.mkdir()
+    host.run(host.as_root(["mount", "-t", "tmpfs", "-o", "ro", "none", str(folder)]))
+    yield folder
+    host.run(host.as_root(["umount", str(folder)]))
+
+
+@pytest.mark.parametrize(
+    "name", ["HABANA_LOGS", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "HF_HOME", "HF_MODULES_CACHE"]
+)
+def test_it_ends_where_it_cannot_write(run: Run, read_only: Path, name: str) -> None:
+    done = run("api_server", *ARGUMENTS, "--trust-remote-code", **{name: str(read_only / "x")})
+    assert done.returncode == 1
+    assert "OSError: [Errno 30] Read-only file system: " in done.stderr
+    assert str(read_only) in done.stderr
+    assert "[Warmup][" not in done.stdout
+
+
+def test_without_remote_code_nothing_is_written_below_hf_home(run: Run, read_only: Path) -> None:
+    assert run("api_server", *ARGUMENTS, HF_HOME=str(read_only)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "places"),
+    [
+        ({}, ["/root/.cache/vllm", "/root/.cache/huggingface/modules"]),
+        ({"HOME": "/h"}, ["/h/.cache/vllm", "/h/.cache/huggingface/modules"]),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/c"}, ["/c/vllm", "/c/huggingface/modules"]),
+        ({"VLLM_CACHE_ROOT": "/v", "HF_HOME": "/f"}, ["/v", "/f/modules"]),
+        ({"HF_HOME": "/f", "HF_MODULES_CACHE": "/m"}, ["/root/.cache/vllm", "/m"]),
+    ],
+)
+def test_places_without_variables_are_the_images(environment: dict[str, str], places: list[str]) -> None:
+    assert [str(written.vllm_cache(environment)), str(written.hub_modules(environment))] == places
+    assert written.LOGS == "/var/log/habana_logs"
 
 
 def test_serve_takes_the_model_as_its_first_word(run: Run) -> None:

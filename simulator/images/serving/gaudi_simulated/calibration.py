@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import cards
+from . import cards, written
 
 DATASET = "NeelNanda/pile-10k"
 # All prompts together, unless the node description asks for slow ones.
@@ -65,9 +65,12 @@ def begin(model: str, dataset: str, world: int) -> Mapping[str, Any]:
     if not Path(dataset).exists():
         sys.exit(f"ConnectionError: Couldn't reach '{dataset}' on the Hub (simulated: there is no network)")
     try:
+        written.write_log(os.environ)
         modules = cards.acquire(node, os.environ, world)
     except cards.AcquireError as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
     print(f"acquired modules {modules}", flush=True)
     return faults
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import cards, fp8, surface, warmup
+from . import cards, fp8, surface, warmup, written
 
 HERE = Path(__file__).resolve().parent
 RELEASE_FILE = HERE.parent / "release"
@@ -39,6 +38,8 @@ PASSED = (
 )  # fmt: skip
 # Sequences at a time: the machine below is small.
 MOST_SEQUENCES = 16
+# Variables of vLLM's own that mean the same to the real vLLM for CPUs.
+KEPT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_LOGGING_LEVEL")
 SECRETS = ("--api-key", "--hf-token", "VLLM_API_KEY")
 DEVICE_GIB = 94.62
 # A warm-up takes this long in all, unless the node description asks for a slow one.
@@ -128,26 +129,18 @@ def translate(command: surface.Command, names: surface.Surface) -> list[str]:
     ]
 
 
-def real_environment(environment: Mapping[str, str], scratch: str) -> dict[str, str]:
+def real_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the real vLLM: without the accelerator's variables, and off every network.
 
-    ``scratch`` is a directory to write to: the root file system may be read-only.
+    Where it may write is said by whoever starts the container: nothing of that is made up here.
     """
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith(surface.FAMILIES) or name in ("VLLM_API_KEY", "VLLM_LOGGING_LEVEL")
-    }
+    kept = {name: value for name, value in environment.items() if not name.startswith(surface.FAMILIES) or name in KEPT}
     return kept | {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         # numactl has bound the process; vLLM must not look for cores of its own.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
-        "HOME": scratch,
-        "XDG_CACHE_HOME": scratch,
-        "VLLM_CACHE_ROOT": f"{scratch}/vllm",
-        "TORCHINDUCTOR_CACHE_DIR": scratch,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
@@ -211,8 +204,12 @@ def main(arguments: list[str]) -> NoReturn:
             fail("RuntimeError: Engine core initialization failed. See root cause above. (simulated fault)")
         # Limits first: a request the scheduler refuses never reaches a card.
         limits_of(command)
+        written.write_log(os.environ)
         modules = cards.acquire(node, os.environ, command.number("--tensor-parallel-size", 1))
         log(f"given {record(release, given, os.environ, modules)}", "front.py")
+        if command.text("--trust-remote-code") == "true":
+            written.write_modules(os.environ)
+        written.write_caches(os.environ, CACHE)
         warm_up(release, command, os.environ, faults)
         scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
         model = fp8.readable(Path(command.text("--model")), Path(scratch, "model"))
@@ -220,15 +217,14 @@ def main(arguments: list[str]) -> NoReturn:
         fail(str(error))
     except ValueError as error:
         fail(f"ValueError: {error}")
+    except OSError as error:
+        fail(f"{type(error).__name__}: {error}")
     server = ["--model", str(model), *translate(command, names)[2:]]
     if faults.get("wrong_answer"):
         server += ["--middleware", "gaudi_simulated.faults.WrongAnswer"]
     log(f"becoming the real vLLM for CPUs: {' '.join(word for word in server if word.startswith('--'))}", "front.py")
     sys.stdout.flush()
-    shutil.copytree(CACHE, f"{scratch}/vllm")
-    os.execve(
-        PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], real_environment(os.environ, scratch)
-    )
+    os.execve(PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], real_environment(os.environ))
 
 
 if __name__ == "__main__":
