@@ -42,7 +42,9 @@ options:
           rule needs is named.
         type: dict
       served_model_name:
-        description: Name clients ask for. Where not given, the catalogue's name, or the path.
+        description:
+          - Name clients ask for, and the one that answers show. Where not given, the catalogue's name, or the path.
+          - The path of the weights is a name as well, since the vendor's manuals ask by it.
         type: str
       share_card_with:
         description: Further embedding or rerank models of the catalogue, served by the same server on the same card.
@@ -299,7 +301,7 @@ plans:
       type: str
       sample: qwen3-8b
     served_model_name:
-      description: Name clients ask for.
+      description: Name clients ask for, and the one that answers show; the path of the weights is answered to as well.
       type: str
       sample: qwen3-8b
     task:

@@ -42,7 +42,7 @@ from .plan_positions import overrides_in
 from .plan_weights import Weights
 from .plan_wish import Wish
 from .request import ALL, RecipeCache, Request, check_options, path, registry
-from .rules import Draft, Origin, given, reasoning_parser, rule
+from .rules import Draft, Origin, given, reasoning_parser, rule, served_names
 
 SCHEMA = 1
 RECIPE_ROOT = "/data/recipe_cache"
@@ -119,7 +119,7 @@ def plan(
 
     listen = _listen(draft, wish, node, label)
     if name is not None:
-        draft.option("--served-model-name", wish.source("served_model_name")(value=name))
+        draft.option("--served-model-name", served_names(name=name, weights=weights_path))
     lengths = FAMILIES[release.rules](draft, wish)
     surface = Surface(release)
     _model_options(draft, wish, entry, surface)
@@ -164,7 +164,7 @@ def plan(
             "python3",
             "-m",
             "vllm.entrypoints.openai.api_server",
-            *[part for option in draft.arguments for part in option if part is not None],
+            *[word for option in draft.arguments for word in option],
             *wanted.extra_args,
         ],
         "listen": listen,

@@ -235,7 +235,7 @@ def _check_values(name: str, values: Sequence[str]) -> None:
 def check_environment(draft: Draft, surface: Surface) -> None:
     """A plan with a value its release does not know is our own mistake: say which file to repair."""
     unknown = [name for name in draft.environment if not surface.reads(name)]
-    options = [option for option, _ in draft.arguments if not surface.knows(option)]
+    options = [option for option, *_ in draft.arguments if not surface.knows(option)]
     if unknown or options:
         raise Refusal(
             f"The plan sets {', '.join(unknown + options)}, which release {surface.release} does not know. Leave the "

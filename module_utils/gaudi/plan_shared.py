@@ -115,11 +115,11 @@ def _arguments(arguments: Sequence[str], server: str, paths: Sequence[str]) -> l
     result: list[str] = []
     skip = False
     for word in arguments:
-        if skip:
-            skip = False
+        # An option that is left out goes with all its values.
+        if skip and not word.startswith("--"):
             continue
-        if word in _OWN:
-            skip = True
+        skip = word in _OWN
+        if skip:
             result += ["--models", *paths] if word == "--model" else []
             continue
         result.append(server if word == SERVER else word)

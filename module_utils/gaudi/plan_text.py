@@ -243,7 +243,7 @@ def _container(plan: Mapping[str, Any]) -> list[str]:
         ("limits", ", ".join(f"{name} {value}" for name, value in box["ulimits"].items()) or "the engine's"),
         *_rows("may write to", _writable(box)),
         *_rows("mounts", mounts),
-        *_rows("environment", [f"{name}={value}" for name, value in sorted(box["environment"].items())]),
+        ("environment", ", ".join(f"{name}={value}" for name, value in box["environment"].items())),
     ]
     return _aligned(facts)
 

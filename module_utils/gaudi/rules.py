@@ -84,7 +84,8 @@ class Draft:
 
     origin: Origin
     environment: dict[str, str] = field(default_factory=dict)
-    arguments: list[tuple[str, str | None]] = field(default_factory=list)
+    # Each option with its values, as they follow it.
+    arguments: list[tuple[str, ...]] = field(default_factory=list)
     explain: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -103,16 +104,18 @@ class Draft:
             self.note(f"environment.{name}", written(value.result), value.rule.id, value.rule.source, value.inputs)
 
     def option(self, name: str, value: Value) -> None:
-        """Add an argument: None and False leave it out, True is a flag without a value."""
+        """Add an argument: None and False leave it out, True is a flag without a value, a list is several values."""
         if value.result is None or value.result is False:
             return
-        text = None if value.result is True else written(value.result)
-        self.arguments.append((name, text))
-        self.note(f"arguments.{name}", text, value.rule.id, value.rule.source, value.inputs)
+        several = value.result if isinstance(value.result, list) else [value.result]
+        words = [] if value.result is True else [written(word) for word in several]
+        self.arguments.append((name, *words))
+        self.note(f"arguments.{name}", " ".join(words) or None, value.rule.id, value.rule.source, value.inputs)
 
     def argument(self, name: str) -> str | None:
-        """What an argument says; None where it is not passed or takes no value."""
-        return next((value for option, value in self.arguments if option.replace("_", "-") == name), None)
+        """What an argument says first; None where it is not passed or takes no value."""
+        found = (values for option, *values in self.arguments if option.replace("_", "-") == name)
+        return next(iter(next(found, [])), None)
 
     def warn(self, sentence: str) -> None:
         """Say something an operator should read before starting."""
@@ -133,6 +136,12 @@ def _same(value: object) -> object:
 
 
 REQUESTED = given("requested", "the request")
+
+
+@rule("served-names", "vLLM answers to every name and shows the first; the vendor's manuals ask by the path")
+def served_names(name: str, weights: str) -> list[str]:
+    """The name clients ask for, and the path as the server sees it, each once."""
+    return [name] if name == weights else [name, weights]
 
 
 # ---- lengths and batch sizes
