@@ -140,6 +140,8 @@ def real_environment(environment: Mapping[str, str]) -> dict[str, str]:
         # numactl has bound the process; vLLM must not look for cores of its own.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
+        # Even with --enforce-eager vLLM compiles small helpers for some requests (logprobs), and there is no compiler.
+        "TORCHDYNAMO_DISABLE": "1",
         "HF_HUB_OFFLINE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
