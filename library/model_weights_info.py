@@ -125,7 +125,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import weights, weights_folders
+from ansible.module_utils.gaudi import weights_folders, weights_table
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "root": {"type": "path", "required": True},
@@ -151,7 +151,7 @@ def main() -> None:
         storage=storage,
         giving=GIVING.exists(),
         rsync=rsync,
-        table=weights.table(folders),
+        table=weights_table.table(folders),
     )
 
 

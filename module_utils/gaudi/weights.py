@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .units import human_bytes
-
 FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
@@ -131,21 +129,3 @@ def used_by(plan: Mapping[str, Any], folder: str) -> bool:
     paths = [mount.get("source") for mount in container.get("mounts", [])]
     paths.append((plan.get("requires") or {}).get("weights_path"))
     return any(path == folder or str(path).startswith(folder.rstrip("/") + "/") for path in paths if path)
-
-
-def table(folders: list[dict[str, Any]]) -> list[str]:
-    """What a node has, a line each, as model_weights_info describes it."""
-    lines = []
-    for folder in folders:
-        used = ", ".join(folder["used_by"]) or "nobody"
-        size = human_bytes(folder["bytes"])
-        lines.append(f"{folder['directory']}  {size}  {folder['standing']}  used by {used}")
-        if folder["revision"]:
-            seen = folder["verified"] or "when fetched"
-            lines.append(
-                f"    {folder['repository']} at {folder['revision'][:12]} from {folder['source']}, "
-                f"fetched {folder['fetched']}, every byte verified {seen}"
-            )
-        if folder["wrong"]:
-            lines.append(f"    missing or cut short: {', '.join(folder['wrong'])}")
-    return lines or ["no weights"]
