@@ -42,8 +42,8 @@ def cpu_ms(work: Callable[[], object]) -> float:
 def main() -> int:
     """Print a table; 1 when a plan takes longer than the limit."""
     ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
-    from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-    from ansible.module_utils.gaudi.topology_given import topology_from_case
+    from ansible.module_utils.gaudi.cards.given import topology_from_case
+    from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
     topology = load(TOPOLOGY)
     topology = topology_from_case(topology) if "hl_smi_topo" in topology else topology

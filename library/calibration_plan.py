@@ -66,8 +66,8 @@ document:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import calibration
-from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.calibration import run as calibration
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},

@@ -104,8 +104,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import reservations as decisions
-from ansible.module_utils.gaudi_reader import read_topology
+from ansible.module_utils.gaudi.cards import reservations as decisions
+from ansible.module_utils.gaudi.node.reader import read_topology
 
 STATE = Path("/var/lib/gaudi-serving")
 

@@ -82,7 +82,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import docker_daemon
+from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "default": "/etc/docker/daemon.json"},

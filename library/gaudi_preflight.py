@@ -176,17 +176,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import (
-    docker_daemon,
-    inventory,
-    pins,
-    preflight,
-    topology_users,
-    weights,
-    weights_folders,
-    weights_supply,
-)
-from ansible.module_utils.gaudi.catalogue import CardType
+from ansible.module_utils.gaudi.cards import users as topology_users
+from ansible.module_utils.gaudi.catalogue.entries import CardType
+from ansible.module_utils.gaudi.engine import daemon as docker_daemon
+from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.preflight import checks as preflight
+from ansible.module_utils.gaudi.preflight import pins
+from ansible.module_utils.gaudi.preflight import site as inventory
+from ansible.module_utils.gaudi.weights import record as weights
+from ansible.module_utils.gaudi.weights import supply as weights_supply
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},

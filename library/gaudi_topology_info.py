@@ -233,8 +233,8 @@ topology:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.topology_text import describe_node
-from ansible.module_utils.gaudi_reader import read_holders, read_topology
+from ansible.module_utils.gaudi.cards.text import describe_node
+from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 

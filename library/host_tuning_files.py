@@ -71,7 +71,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import host_files
+from ansible.module_utils.gaudi.host import files as host_files
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "files": {

@@ -260,8 +260,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import grub, host_files, host_state, kernel_cmdline
-from ansible.module_utils.gaudi import host_state_sysctl as sysctl
+from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
+from ansible.module_utils.gaudi.host import files as host_files
+from ansible.module_utils.gaudi.host import grub, sysctl
+from ansible.module_utils.gaudi.host import state as host_state
 
 _TEXT: dict[str, Any] = {"type": "path", "required": True}
 ARGUMENT_SPEC: dict[str, Any] = {

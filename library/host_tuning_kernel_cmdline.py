@@ -63,7 +63,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import grub, host_files, kernel_cmdline
+from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
+from ansible.module_utils.gaudi.host import files as host_files
+from ansible.module_utils.gaudi.host import grub
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "raw", "required": True},

@@ -68,8 +68,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import host_files
-from ansible.module_utils.gaudi import host_state_sysctl as sysctl
+from ansible.module_utils.gaudi.host import files as host_files
+from ansible.module_utils.gaudi.host import sysctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},

@@ -125,7 +125,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import weights_folders, weights_table
+from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.weights import table as weights_table
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "root": {"type": "path", "required": True},

@@ -57,8 +57,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import jobs
-from ansible.module_utils.gaudi_state import read_json, systemctl
+from ansible.module_utils.gaudi.jobs import decisions as jobs
+from ansible.module_utils.gaudi.node.state import read_json, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 

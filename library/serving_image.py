@@ -82,7 +82,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import image_record, pins
+from ansible.module_utils.gaudi.engine import image_record
+from ansible.module_utils.gaudi.preflight import pins
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "required": True},

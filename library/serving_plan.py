@@ -423,13 +423,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.checks import Refusal
-from ansible.module_utils.gaudi.plan_code import CONFIG_LIMIT
-from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-from ansible.module_utils.gaudi.plan_weights import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
-from ansible.module_utils.gaudi.reservations import holders, parse_reservations
-from ansible.module_utils.gaudi.topology_given import given_topology
-from ansible.module_utils.gaudi_reader import read_topology
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.cards.given import given_topology
+from ansible.module_utils.gaudi.cards.reservations import holders, parse_reservations
+from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
+from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
+from ansible.module_utils.gaudi.node.reader import read_topology
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 # What the action plugin hands over: the catalogue's contents instead of names. What a task says is the action's SPEC,
 # and that is documented above.

@@ -75,8 +75,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi import plan_diff
-from ansible.module_utils.gaudi_state import read_json, systemctl
+from ansible.module_utils.gaudi.node.state import read_json, systemctl
+from ansible.module_utils.gaudi.planning import difference as plan_diff
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},

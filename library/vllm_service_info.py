@@ -105,7 +105,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi_state import read_json, systemctl
+from ansible.module_utils.gaudi.node.state import read_json, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},

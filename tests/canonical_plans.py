@@ -45,7 +45,7 @@ def load(path: Path) -> Any:
 
 def topology(card: str) -> Any:
     """A node of two sockets with eight cards of one type, as the planner reads it."""
-    from ansible.module_utils.gaudi.topology_given import topology_from_case
+    from ansible.module_utils.gaudi.cards.given import topology_from_case
 
     case = load(TOPOLOGY)
     case["hl_smi_name_csv"] = case["hl_smi_name_csv"].replace(DESCRIBED_CARD, card)
@@ -54,7 +54,7 @@ def topology(card: str) -> Any:
 
 def plans() -> Iterator[tuple[str, Any]]:
     """``model release card`` and the plan document, for all of them, sorted."""
-    from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
+    from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
     cards = load(CATALOG / "cards.yml")
     nodes = {card: topology(card) for card in sorted(cards["cards"])}

@@ -122,7 +122,7 @@ def damaged(path: Path, why: str) -> str:
 def refresh(document: dict[str, Any], kernel: str, command_line: list[str]) -> dict[str, Any]:
     """Return the state document as it is for the kernel that runs now.
 
-    The same rule as module_utils/gaudi/host_state.py, which this program cannot import; a test holds them together.
+    The same rule as module_utils/gaudi/host/state.py, which this program cannot import; a test holds them together.
     """
     arguments = [
         # What is in effect no longer waits; a later boot without it is not mended by one more.

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import calibration
-from ansible.module_utils.gaudi.checks import Refusal
-from ansible.module_utils.gaudi.plan_many import plan_all
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.calibration import run as calibration
+from ansible.module_utils.gaudi.planning.many import plan_all
 
 from library import calibration_plan as module
 from tests.unit.plan import vendor

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import quant_config
-from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.calibration import quant_config
 
 DUMP = "./scripts/nc_workspace_measure_kvcache/inc_measure_output"
 # scripts/quant_configs of vllm-fork 687dd5bbd, as they were read there.

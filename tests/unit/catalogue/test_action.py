@@ -9,9 +9,9 @@ from unittest.mock import MagicMock
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.module_utils.gaudi import request as request_options
-from ansible.module_utils.gaudi.request import OPTIONS
-from ansible.module_utils.gaudi.topology_given import given_topology
+from ansible.module_utils.gaudi.cards.given import given_topology
+from ansible.module_utils.gaudi.request import options as request_options
+from ansible.module_utils.gaudi.request.options import OPTIONS
 
 from action_plugins import serving_plan
 from action_plugins.serving_plan import ActionModule

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi import preflight, request
-from ansible.module_utils.gaudi.absent import NEURON, OFFLINE, PARTS, TPU, TWO_NODES, Absent, absent
-from ansible.module_utils.gaudi.checks import Refusal
+from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, PARTS, TPU, TWO_NODES, Absent, absent
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.preflight import checks as preflight
+from ansible.module_utils.gaudi.request import options as request
 
 from action_plugins.serving_plan import CatalogueError, resolve
 from tests.unit.catalogue.documentation import ROOT, models

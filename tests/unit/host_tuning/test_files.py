@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.host_files import MARK
+from ansible.module_utils.gaudi.host.files import MARK
 
 from tests.unit.host_tuning.modules import run_main
 

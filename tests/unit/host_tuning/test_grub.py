@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi import grub
+from ansible.module_utils.gaudi.host import grub
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import grub, host_files
+from ansible.module_utils.gaudi.host import files as host_files
+from ansible.module_utils.gaudi.host import grub
 
 from tests.unit.host_tuning.modules import run_main, script
 

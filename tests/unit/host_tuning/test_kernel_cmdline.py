@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import grub, kernel_cmdline
-from ansible.module_utils.gaudi.grub import Entry, Place, Word
+from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
+from ansible.module_utils.gaudi.host import grub
+from ansible.module_utils.gaudi.host.grub import Entry, Place, Word
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = yaml.safe_load((ROOT / "catalog/host.yml").read_text())["kernel_arguments"]

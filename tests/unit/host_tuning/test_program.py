@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import host_state, kernel_cmdline
-from ansible.module_utils.gaudi.kernel_cmdline import Needed
+from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
+from ansible.module_utils.gaudi.host import state as host_state
+from ansible.module_utils.gaudi.host.cmdline import Needed
 
 from tests.unit.host_tuning.test_state import REFUSALS
 

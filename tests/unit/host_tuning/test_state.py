@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import host_state, kernel_cmdline
-from ansible.module_utils.gaudi import host_state_sysctl as sysctl
-from ansible.module_utils.gaudi.grub import Entry
-from ansible.module_utils.gaudi.host_state import Cpu, Firmware
-from ansible.module_utils.gaudi.kernel_cmdline import Needed
+from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
+from ansible.module_utils.gaudi.host import state as host_state
+from ansible.module_utils.gaudi.host import sysctl
+from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.grub import Entry
+from ansible.module_utils.gaudi.host.state import Cpu, Firmware
 
 CATALOG = yaml.safe_load((Path(__file__).resolve().parents[3] / "catalog/host.yml").read_text())
 OWN = "/etc/sysctl.d/zz-gaudi-serving.conf"

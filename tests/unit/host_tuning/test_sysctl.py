@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import host_files
-from ansible.module_utils.gaudi import host_state_sysctl as sysctl
+from ansible.module_utils.gaudi.host import files as host_files
+from ansible.module_utils.gaudi.host import sysctl
 from hypothesis import given
 from hypothesis import strategies as st
 

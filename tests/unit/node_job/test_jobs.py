@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import jobs
+from ansible.module_utils.gaudi.jobs import decisions as jobs
 from hypothesis import example, given
 from hypothesis import strategies as st
 

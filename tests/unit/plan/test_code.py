@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.catalogue import ModelEntry
-from ansible.module_utils.gaudi.checks import Refusal
-from ansible.module_utils.gaudi.plan_code import CONFIG_LIMIT, Code, code_in, code_of
-from ansible.module_utils.gaudi.plan_weights import Weights
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
+from ansible.module_utils.gaudi.model.headers import Weights
+from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT, Code, code_in, code_of
 from hypothesis import given
 from hypothesis import strategies as st
 

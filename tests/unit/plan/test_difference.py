@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.plan_diff import differences, environment_of, unit_differences
+from ansible.module_utils.gaudi.planning.difference import differences, environment_of, unit_differences
 
 PLAN: dict[str, Any] = {
     "schema": 1,

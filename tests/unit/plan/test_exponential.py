@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import buckets
+from ansible.module_utils.gaudi.rules import buckets
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.places import normal
-from ansible.module_utils.gaudi.plan_many import plan_all
-from ansible.module_utils.gaudi.request import OPTIONS
+from ansible.module_utils.gaudi.base.places import normal
+from ansible.module_utils.gaudi.planning.many import plan_all
+from ansible.module_utils.gaudi.request.options import OPTIONS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import calibration
-from ansible.module_utils.gaudi.absent import NEURON, OFFLINE, TPU, TWO_NODES, Absent
-from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-from ansible.module_utils.gaudi.plan_text import page
-from ansible.module_utils.gaudi.plan_weights import Weights
+from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, TPU, TWO_NODES, Absent
+from ansible.module_utils.gaudi.calibration import run as calibration
+from ansible.module_utils.gaudi.model.headers import Weights
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.planning.page import page
 
 from . import vendor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from ansible.module_utils.gaudi import buckets, memory
+from ansible.module_utils.gaudi.rules import buckets, memory
 from hypothesis import given
 from hypothesis import strategies as st
 

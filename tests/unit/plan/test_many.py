@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.checks import Refusal
-from ansible.module_utils.gaudi.plan_many import plan_all
-from ansible.module_utils.gaudi.plan_weights import header_bytes, weights_from
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.model.headers import header_bytes, weights_from
+from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.testing import patch_module_args
 
 from . import vendor

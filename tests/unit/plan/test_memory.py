@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.plan_many import plan_all
-from ansible.module_utils.gaudi.plan_memory import growth
-from ansible.module_utils.gaudi.plan_weights import Weights
+from ansible.module_utils.gaudi.model.headers import Weights
+from ansible.module_utils.gaudi.planning.many import plan_all
+from ansible.module_utils.gaudi.planning.memory import growth
 
 from . import vendor
 from .test_limits import GIB, LLAMA_70B

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.plan_model import GAPS
+from ansible.module_utils.gaudi.model.facts import GAPS
 
 from .test_limits import LLAMA_70B, MIXTRAL, plan, sentence, warned
 from .test_memory import BF16

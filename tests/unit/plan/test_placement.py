@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.cpulist import parse_cpulist
-from ansible.module_utils.gaudi.placement import physical_ranges
-from ansible.module_utils.gaudi.plan_many import plan_all
-from ansible.module_utils.gaudi.topology import new_card, new_topology
+from ansible.module_utils.gaudi.base.cpulist import parse_cpulist
+from ansible.module_utils.gaudi.cards.document import new_card, new_topology
+from ansible.module_utils.gaudi.cards.placement import physical_ranges
+from ansible.module_utils.gaudi.planning.many import plan_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.checks import Refusal
-from ansible.module_utils.gaudi.plan_positions import overrides_in, positions_of
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.model.positions import overrides_in, positions_of
 from hypothesis import given
 from hypothesis import strategies as st
 

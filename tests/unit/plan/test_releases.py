@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.catalogue import CardType, ModelEntry, ReleaseEntry
-from ansible.module_utils.gaudi.checks import Refusal
-from ansible.module_utils.gaudi.plan_arguments import CHECKED, normal
-from ansible.module_utils.gaudi.plan_family import FAMILIES, WITHOUT_EFFECT
-from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-from ansible.module_utils.gaudi.request import OPTIONS, READERS
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ansible.module_utils.gaudi.families.registry import FAMILIES, WITHOUT_EFFECT
+from ansible.module_utils.gaudi.planning.arguments import CHECKED, normal
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.request.options import OPTIONS, READERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

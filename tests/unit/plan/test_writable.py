@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.places import is_below
-from ansible.module_utils.gaudi.plan_arguments import Surface
-from ansible.module_utils.gaudi.plan_text import page
-from ansible.module_utils.gaudi.plan_writable import LEADING, SCRATCH, VARIABLES
+from ansible.module_utils.gaudi.base.places import is_below
+from ansible.module_utils.gaudi.planning.arguments import Surface
+from ansible.module_utils.gaudi.planning.page import page
+from ansible.module_utils.gaudi.planning.writable import LEADING, SCRATCH, VARIABLES
 
 from . import vendor
 from .test_releases import RELEASES

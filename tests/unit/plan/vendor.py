@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-from ansible.module_utils.gaudi.topology_given import topology_from_case
+from ansible.module_utils.gaudi.cards.given import topology_from_case
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import docker_daemon
+from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from hypothesis import given
 from hypothesis import strategies as st
 

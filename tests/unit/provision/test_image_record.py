@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.gaudi import image_record
+from ansible.module_utils.gaudi.engine import image_record
 
 REPOSITORY = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1"
 REFERENCE = f"{REPOSITORY}:1.22.2-32"

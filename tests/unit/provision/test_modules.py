@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import weights
+from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
 from tests.unit.provision.conftest import Answer, Ran, Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import pins
+from ansible.module_utils.gaudi.preflight import pins
 
 from library import gaudi_preflight, serving_image
 from tests.unit.provision.conftest import Run

@@ -6,10 +6,10 @@ import re
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import preflight
-from ansible.module_utils.gaudi.catalogue import CardType
-from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
-from ansible.module_utils.gaudi.topology_users import new_user
+from ansible.module_utils.gaudi.cards.users import new_user
+from ansible.module_utils.gaudi.catalogue.entries import CardType
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.preflight import checks as preflight
 from hypothesis import given
 from hypothesis import strategies as st
 

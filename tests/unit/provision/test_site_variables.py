@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import inventory
+from ansible.module_utils.gaudi.preflight import site as inventory
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "preflight"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.plan_many import Catalogue, plan_all
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from gaudi_simulated import front, numactl, surface, warmup
 
 from simulator.standins import description

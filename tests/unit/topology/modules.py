@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import gaudi_reader
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.node import reader as gaudi_reader
 from ansible.module_utils.testing import patch_module_args
 
 from tests.unit.topology.nodes import BUS_IDS, CPUS, MODULES

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.gaudi.topology_query import Answer, query_hl_smi
-from ansible.module_utils.gaudi.topology_sources import AccelCard, Holder, PciCard, Sources
+from ansible.module_utils.gaudi.cards.query import Answer, query_hl_smi
+from ansible.module_utils.gaudi.cards.sources import AccelCard, Holder, PciCard, Sources
 
 RECORDED = Path(__file__).parent / "recorded"
 

@@ -25,7 +25,7 @@ def main() -> None:
     order = json.load(sys.stdin)
     module = importlib.import_module("card_reservation")
     nodes = importlib.import_module("tests.unit.topology.nodes")
-    topology = importlib.import_module("ansible.module_utils.gaudi.topology").build_topology(nodes.sources())
+    topology = importlib.import_module("ansible.module_utils.gaudi.cards.document").build_topology(nodes.sources())
     vars(os).update(geteuid=lambda: 0)
     vars(module).update(STATE=Path(order["state"]), read_topology=lambda _module, links: topology)
     ready, at_the_door = os.pipe()

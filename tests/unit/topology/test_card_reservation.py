@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.topology import build_topology
+from ansible.module_utils.gaudi.cards.document import build_topology
 
 from tests.unit.topology.modules import run_main
 from tests.unit.topology.nodes import holder, sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from ansible.module_utils.gaudi.cpulist import (
+from ansible.module_utils.gaudi.base.cpulist import (
     MAX_CPU,
     format_cpulist,
     normalise_cpulist,

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.topology import build_topology, new_card
-from ansible.module_utils.gaudi.topology_given import given_topology, topology_from_case
-from ansible.module_utils.gaudi.topology_text import WIDTH, describe_node
+from ansible.module_utils.gaudi.cards.document import build_topology, new_card
+from ansible.module_utils.gaudi.cards.given import given_topology, topology_from_case
+from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 from hypothesis import given
 from hypothesis import strategies as st
 

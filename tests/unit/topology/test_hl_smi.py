@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi import hl_smi
+from ansible.module_utils.gaudi.cards import hl_smi
 from hypothesis import given
 from hypothesis import strategies as st
 

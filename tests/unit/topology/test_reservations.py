@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import reservations
-from ansible.module_utils.gaudi.reservations import (
+from ansible.module_utils.gaudi.cards import reservations
+from ansible.module_utils.gaudi.cards.document import build_topology
+from ansible.module_utils.gaudi.cards.reservations import (
     Refusal,
     check_request,
     free,
@@ -15,8 +16,7 @@ from ansible.module_utils.gaudi.reservations import (
     render_reservations,
     reserve,
 )
-from ansible.module_utils.gaudi.topology import build_topology
-from ansible.module_utils.gaudi.topology_users import new_user
+from ansible.module_utils.gaudi.cards.users import new_user
 from hypothesis import given
 from hypothesis import strategies as st
 

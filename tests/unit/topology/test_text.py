@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.gaudi.topology import build_topology
-from ansible.module_utils.gaudi.topology_given import topology_from_case
-from ansible.module_utils.gaudi.topology_text import WIDTH, describe_node
+from ansible.module_utils.gaudi.cards.document import build_topology
+from ansible.module_utils.gaudi.cards.given import topology_from_case
+from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 
 from tests.unit.topology.nodes import answers, holder, ok, recorded, sources
 from tests.unit.topology.test_given import CASE

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import topology_findings
-from ansible.module_utils.gaudi.topology import build_topology
-from ansible.module_utils.gaudi.topology_query import Answer, Seen, SeenCard, query_hl_smi
-from ansible.module_utils.gaudi.topology_sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
-from ansible.module_utils.gaudi.topology_text import WIDTH, describe_node
+from ansible.module_utils.gaudi.cards import findings as topology_findings
+from ansible.module_utils.gaudi.cards.document import build_topology
+from ansible.module_utils.gaudi.cards.query import Answer, Seen, SeenCard, query_hl_smi
+from ansible.module_utils.gaudi.cards.sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
+from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.reservations import render_reservations
-from ansible.module_utils.gaudi.topology_query import Answer
+from ansible.module_utils.gaudi.cards.query import Answer
+from ansible.module_utils.gaudi.cards.reservations import render_reservations
 
 from tests.unit.topology.modules import commands, lay_out, process, run_main
 from tests.unit.topology.nodes import BUS_IDS, DETAILS, IDENTITY, answers, recorded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.gaudi.topology_users import (
+from ansible.module_utils.gaudi.cards.users import (
     describe_user,
     device_index,
     is_own,

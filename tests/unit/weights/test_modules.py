@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi import weights, weights_folders
+from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.testing import patch_module_args
 from ansible.template import Templar
 
@@ -326,7 +327,7 @@ class TestRole:
         [("Qwen3-8B", "qwen3-8b"), ("a_b..C.", "a-b.c"), ("x" * 128, "x" * 128), ("Model__-", "model")],
     )
     def test_every_folder_of_the_catalogue_is_a_jobs_key(self, directory: str, key: str) -> None:
-        from ansible.module_utils.gaudi import jobs
+        from ansible.module_utils.gaudi.jobs import decisions as jobs
 
         assert self.template("{{ __model_weights_key }}", model_weights_directory=directory) == key
         assert jobs.check_key(f"verify.{key}")

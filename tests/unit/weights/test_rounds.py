@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import weights_folders
+from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from hypothesis import given
 from hypothesis import strategies as st
 

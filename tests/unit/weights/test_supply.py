@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import weights_supply
+from ansible.module_utils.gaudi.weights import supply as weights_supply
 
 from action_plugins.serving_plan import load_checked, resolve
 

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi import weights
+from ansible.module_utils.gaudi.weights import record as weights
 from gaudi_weights import fetch, manifest, record, take
 from gaudi_weights.model import Refusal, Stop
 from gaudi_weights.progress import Progress

@@ -1,1 +1,1 @@
-../../../../module_utils/gaudi/weights.py
+../../../../module_utils/gaudi/weights/record.py

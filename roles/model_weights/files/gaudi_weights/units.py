@@ -1,1 +1,1 @@
-../../../../module_utils/gaudi/units.py
+../../../../module_utils/gaudi/base/units.py

@@ -1,0 +1,105 @@
+"""The INC configurations of static FP8, as data: what is measured, and how measurements become scales.
+
+Sources: scripts/quant_configs of vllm-fork deepseek_r1 (687dd5bbd and 016b6bd20 hold the same files). The vendor's
+calibrate_model.sh writes its own; they are not repeated here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.checks import Refusal
+
+# Never quantised: the head, and the router of a mixture of experts (not its experts: a word must end after "gate").
+ALWAYS_BFLOAT16 = ("lm_head", r"mlp\.gate\b")
+# Everything that reads or writes the KV cache, and the product that is made from it.
+KV_CACHE = (
+    "latent_cache_k_nodeq",
+    "latent_cache_v_nodeq",
+    "latent_cache_v",
+    "latent_cache_k",
+    "kv_b_proj",
+    "matmul_qk",
+    "matmul_av",
+    "batch2block_matmul",
+    "block2batch_matmul",
+)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How measurements become scales. ``file`` is the vendor's name for it."""
+
+    file: str
+    scale_method: str
+    scale_format: str
+    kv_cache_dtype: str
+    bfloat16: tuple[str, ...]
+
+
+# Activations by powers of two the hardware scales with, weights by a power of two for each output channel.
+PER_CHANNEL = "ACT_MAXABS_HW_WEIGHTS_PCS_MAXABS_POW2"
+SCHEMES: Mapping[str, Scheme] = {
+    "per_channel_fp8_kv": Scheme(
+        "inc_quant_per_channel_with_fp8kv_config.json", PER_CHANNEL, "const", "fp8_inc", ALWAYS_BFLOAT16
+    ),
+    # What the vendor serves two nodes with.
+    "per_channel_bf16_kv": Scheme(
+        "inc_quant_per_channel_bf16kv.json", PER_CHANNEL, "const", "auto", ALWAYS_BFLOAT16 + KV_CACHE
+    ),
+    "per_tensor_fp8_kv": Scheme(
+        "inc_quant_with_fp8kv_config.json",
+        "maxabs_hw",
+        "scalar",
+        "fp8_inc",
+        (
+            *ALWAYS_BFLOAT16,
+            "latent_cache_k_nodeq",
+            "latent_cache_v_nodeq",
+            "latent_cache_v",
+            "matmul_qk",
+            "matmul_av",
+            "block2batch_matmul",
+        ),
+    ),
+}
+
+
+def measurement(dump_stats_path: str) -> dict[str, Any]:
+    """The configuration of a measuring run (inc_measure_with_fp8kv_config.json).
+
+    dump_stats_path is the beginning of the names of the files that are written, as the container sees it.
+    """
+    return {
+        "method": "HOOKS",
+        "mode": "MEASURE",
+        "observer": "maxabs",
+        "allowlist": {"types": [], "names": []},
+        "blocklist": {"types": [], "names": list(ALWAYS_BFLOAT16)},
+        "quantize_weight": False,
+        "dump_stats_path": dump_stats_path,
+    }
+
+
+def quantisation(scheme: str, dump_stats_path: str) -> dict[str, Any]:
+    """The configuration a server of quantised weights is given. Raises Refusal for a scheme nobody knows."""
+    if scheme not in SCHEMES:
+        raise Refusal(f"There is no quantisation scheme {scheme!r}. Known: {', '.join(SCHEMES)}.")
+    found = SCHEMES[scheme]
+    return {
+        "mode": "QUANTIZE",
+        "observer": "maxabs",
+        "scale_method": found.scale_method,
+        "scale_format": found.scale_format,
+        "allowlist": {"types": [], "names": []},
+        "blocklist": {"types": [], "names": list(found.bfloat16)},
+        "dump_stats_path": dump_stats_path,
+    }
+
+
+def rendered(config: Mapping[str, Any]) -> str:
+    """The file's text."""
+    return json.dumps(config, indent=4) + "\n"

@@ -1,0 +1,223 @@
+"""What a calibration runs: the vendor's measuring tool in the serving image, with a plan's cards and environment.
+
+Sources: scripts/run_inc_calib.sh and run_example_tp.py of vllm-fork deepseek_r1 (687dd5bbd), calibration/
+calibrate_model.sh of vllm-hpu-extension (71caa6e49). Not run on hardware.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.checks import Refusal
+from . import quant_config
+
+# The data set both flows were made with; a folder of this name in the working directory is taken instead of the hub's.
+DATASET = "NeelNanda/pile-10k"
+# calibrate_model.sh takes that many of a data set by name, whatever -l says.
+FIXED_PROMPTS = 512
+# Our own files in the folder of the measurements.
+OWN = ".gaudi-serving"
+
+# Of a plan's environment: what warms up, caches or quantises belongs to serving.
+SERVING_ONLY = re.compile(
+    r".*_BUCKET_(MIN|STEP|MAX|LIMIT)|PT_HPU_RECIPE_CACHE_CONFIG|VLLM_GPU_MEMORY_UTILIZATION|VLLM_GRAPH_.*|"
+    r"VLLM_PROFILER_ENABLED|VLLM_PROFILE_FILE|INC_.*|QUANT_CONFIG|VLLM_EXPONENTIAL_BUCKETING|VLLM_SKIP_WARMUP"
+)
+# The server's configuration that calibrate_model.sh writes, by what it calls the card.
+SCRIPTS_FILE = re.compile(r"/maxabs_quant_(?P<device>g[23])\.json$")
+# What run_inc_calib.sh sets: one prompt of 1024 tokens at a time.
+MEASURING = {
+    "PT_HPU_LAZY_MODE": "1",
+    "VLLM_MLA_PERFORM_MATRIX_ABSORPTION": "0",
+    "VLLM_ENABLE_RUNTIME_DEQUANT": "1",
+    "VLLM_REQUANT_FP8_INC": "1",
+    "VLLM_MOE_N_SLICE": "1",
+    "VLLM_PROMPT_BS_BUCKET_MIN": "1",
+    "VLLM_PROMPT_BS_BUCKET_MAX": "1",
+    "VLLM_PROMPT_SEQ_BUCKET_MIN": "1024",
+    "VLLM_PROMPT_SEQ_BUCKET_STEP": "512",
+    "VLLM_PROMPT_SEQ_BUCKET_MAX": "1024",
+    "VLLM_DECODE_BS_BUCKET_MIN": "1",
+    "VLLM_DECODE_BS_BUCKET_MAX": "1",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller chooses: prompts, and where the data set lies on the node ('' fetches it from its hub)."""
+
+    prompts: int
+    dataset: str
+    extension_directory: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where measurements go: on the node, in the container, and how their names begin (below both)."""
+
+    node: str
+    container: str
+    prefix: str
+
+
+def measured_files(prefix: str, cards: int) -> list[str]:
+    """Names of the files a run leaves, three for each rank: maxima as JSON and as npz, and the list of modules."""
+    ends = (".json", ".npz", "_mod_list.json")
+    return [f"{prefix}_hooks_maxabs_{rank}_{cards}{end}" for rank in range(cards) for end in ends]
+
+
+def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    """The document of the job that measures for a plan.
+
+    Raises Refusal for a plan that serves without measurements, and for options the vendor's tool does not have.
+    """
+    if plan.get("refused"):
+        raise Refusal(str(plan["refused"]))
+    if not 1 <= options.prompts <= 10000:
+        raise Refusal(f"{options.prompts} prompts cannot be measured; 1 to 10000 are possible ({DATASET} has no more).")
+    requires = plan["requires"]
+    weights = requires["weights_path"]
+    if weights is None:
+        raise Refusal("Only weights on the node can be measured; fetch the model first (playbooks/fetch_weights.yml).")
+    if requires["measurements"] is not None:
+        run = _hooks(plan, options, weights)
+    elif requires["files"] and (named := SCRIPTS_FILE.search(str(plan["environment"].get("QUANT_CONFIG", "")))):
+        run = _script(plan, options, weights, named["device"])
+    else:
+        raise Refusal(
+            f"{plan['served_model_name']} is served without measurements by release {plan['release']}. "
+            "Ask for dtype fp8, or for a release and model whose catalogue entries have them."
+        )
+    place: Place = run["place"]
+    cards = len(plan["modules"])
+    mounts = [
+        {"source": weights, "target": weights, "read_only": True},
+        {"source": f"{place.node}.partial", "target": place.container, "read_only": False},
+        *run["mounts"],
+    ]
+    box = plan["container"]
+    return {
+        "schema": 1,
+        "model": plan["served_model_name"],
+        "release": plan["release"],
+        "image": plan["image"],
+        "tool": run["tool"],
+        "prompts": options.prompts,
+        "dataset": options.dataset or DATASET,
+        "tensor_parallel_size": cards,
+        "weights": weights,
+        "modules": [{"module_id": m["module_id"], "serial": m["serial"]} for m in plan["modules"]],
+        "target": place.node,
+        "expected": measured_files(place.prefix, cards),
+        # Files the tool writes for the server, and where they have to say the measurements are.
+        "written": run["written"],
+        "dump_stats_path": f"{place.container}/{place.prefix}",
+        "files": run["files"],
+        "environment": run["environment"],
+        "container": {
+            # The instance's own name: cards it holds, or one left by a killed run, are not somebody else's.
+            "name": box["name"],
+            "runtime": box["runtime"],
+            "capabilities": box["capabilities"],
+            "ulimits": box["ulimits"],
+            "ipc": box["ipc"],
+            "network": box["network"],
+            "read_only": run["read_only"],
+            "tmpfs": box["tmpfs"],
+            "working_directory": run["working_directory"],
+            "mounts": mounts,
+        },
+        "command": [*plan["cpu_binding"], *run["command"]],
+    }
+
+
+def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in {**plan["environment"], **plan["container"]["environment"]}.items()
+        if not SERVING_ONLY.fullmatch(name)
+    }
+    # Nothing is asked of a hub when the data set is there.
+    if options.dataset:
+        kept.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+    return kept
+
+
+def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str, Any]:
+    """What run_inc_calib.sh runs, without its shell, which removes earlier measurements and ends with tee's status."""
+    node = str(plan["requires"]["measurements"]["path"])
+    (container,) = [m["target"] for m in plan["container"]["mounts"] if m["source"] == node]
+    fork = container.rpartition("/scripts/")[0]
+    place = Place(node, container, "inc_measure_output")
+    cards = str(len(plan["modules"]))
+    working = plan["container"]["working_directory"]
+    if options.dataset.endswith(".pkl"):
+        raise Refusal(f"{options.dataset}: this release's tool reads a folder of {DATASET}, not a pickled table.")
+    own = f"{place.container}/{OWN}"
+    files = {f"{OWN}/measure.json": quant_config.rendered(quant_config.measurement(f"{container}/{place.prefix}"))}
+    for name in quant_config.SCHEMES:
+        # Relative, as the vendor's are: the server joins it to INC_MEASUREMENT_DUMP_PATH_PREFIX.
+        config = quant_config.quantisation(name, f".{container[len(fork) :]}/{place.prefix}")
+        files[f"{OWN}/{name}.json"] = quant_config.rendered(config)
+    return {
+        "tool": "run_example_tp.py",
+        "place": place,
+        "files": files,
+        "written": [],
+        "read_only": True,
+        "working_directory": working,
+        "mounts": [{"source": options.dataset, "target": f"{working}/{DATASET}", "read_only": True}]
+        if options.dataset
+        else [],
+        "environment": {**_environment(plan, options), **MEASURING, "QUANT_CONFIG": f"{own}/measure.json"},
+        "command": [
+            "python3", f"{fork}/scripts/run_example_tp.py", "--model", weights, "--tokenizer", weights, "--osl", "32",
+            "--max_num_seqs", "1", "--tp_size", cards, "--ep_size", cards, "--nprompts", str(options.prompts),
+            "--max_model_len", "2048", "--dataset", "pile",
+        ],
+    }  # fmt: skip
+
+
+def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str) -> dict[str, Any]:
+    """calibrate_model.sh: writes OUT/<name of the weights, lower case>, where the plan looks for it.
+
+    device: g2 or g3, as the script calls the card it finds.
+    """
+    node = str(plan["requires"]["files"][0]).rpartition("/")[0]
+    (container,) = [m["target"] for m in plan["container"]["mounts"] if m["source"] == node]
+    above, _, name = container.rpartition("/")
+    called = weights.rstrip("/").rpartition("/")[2].lower()
+    if called != name:
+        raise Refusal(
+            f"calibrate_model.sh names its result after the weights ({called}), but the plan looks for {name}. "
+            "Leave quantization_config out."
+        )
+    pickled = options.dataset.endswith(".pkl")
+    if not pickled and options.prompts != FIXED_PROMPTS:
+        raise Refusal(
+            f"calibrate_model.sh measures {FIXED_PROMPTS} prompts of a data set by name, not {options.prompts}. "
+            "Leave the number out, or give a pickled table (.pkl)."
+        )
+    command = ["bash", f"{options.extension_directory}/calibrate_model.sh", "-m", weights]
+    command += ["-d", options.dataset or DATASET, "-o", above, "-t", str(len(plan["modules"]))]
+    if pickled:
+        command += ["-l", str(options.prompts)]
+    if "--enable-expert-parallel" in plan["arguments"]:
+        command += ["-u"]
+    return {
+        "tool": "calibrate_model.sh",
+        "place": Place(node, container, f"{device}/inc_output"),
+        "files": {},
+        "written": [str(plan["requires"]["files"][0]).rpartition("/")[2]],
+        # It writes beside itself; what it leaves there goes with the container.
+        "read_only": False,
+        "working_directory": plan["container"]["working_directory"],
+        "mounts": [{"source": options.dataset, "target": options.dataset, "read_only": True}]
+        if options.dataset
+        else [],
+        "environment": _environment(plan, options),
+        "command": command,
+    }

@@ -1,0 +1,363 @@
+"""What is odd about a node, in sentences: what was seen, what it means, what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..base.cpulist import shown
+from .hl_smi import parse_lspci, parse_version, release_of
+from .query import Answer, SeenCard
+from .sources import AccelCard, Sources
+
+# Idle cards hold 512 (HL-205), 672 (HL-325) or 768 MiB (HL-225, HL-288E) for themselves, as recorded
+# from releases 1.12 to 1.23. Far above that, somebody's data is on the card.
+IDLE_MEMORY_MIB = 2048
+
+# What hl-smi calls the cards: the names of catalog/cards.yml, which a node does not have.
+CARD_NAMES = (
+    *("HL-205", "HL-225", "HL-225B", "HL-225C", "HL-225D", "HL-225H"),
+    *("HL-288", "HL-288E", "HL-325", "HL-325L", "HL-338"),
+)
+
+# A sensor that reads more is broken; one was seen to read 505712272. 0 is another matter: the vendor's
+# manual says that it means a card whose initialisation failed.
+PLAUSIBLE_C = 150
+
+# id: (severity, message). error: the node, or the card named, cannot serve as it is.
+MESSAGES: Mapping[str, tuple[str, str]] = {
+    "not_root": (
+        "error",
+        "The topology was read by user id {uid}, not by root: hl-smi then answers N/A for most values, and "
+        "other users' processes on the cards stay unseen. Run the task with become: true.",
+    ),
+    "no_hl_smi": (
+        "error",
+        "hl-smi is not installed, or not in a directory where programs are looked for; PCI shows {on_pci}. "
+        "Install habanalabs-firmware-tools of the driver's release.",
+    ),
+    "no_driver": (
+        "error",
+        "No habanalabs driver is loaded: PCI shows {on_pci}, but there is no device in "
+        "/sys/class/accel{and_hl_smi}. Load it with modprobe habanalabs, or install habanalabs-dkms; dmesg | "
+        "grep habanalabs says why it does not start.",
+    ),
+    "hl_smi_failed": (
+        "error",
+        "hl-smi {failed}, although the driver is loaded and shows {driven}. A card in reset or a driver of "
+        "another release does this: look at dmesg | grep habanalabs, and run hl-smi by hand.",
+    ),
+    "no_cards": (
+        "error",
+        "This node has no Gaudi card: PCI shows no device of vendor 1da3. If there should be some, look at "
+        "lspci -d 1da3: and at the machine's BIOS; to a virtual machine the cards must be passed through.",
+    ),
+    "lost_card": (
+        "error",
+        "{who} at {bus_id} is lost: {counts}, and {driven}. A card whose start failed vanishes like this. "
+        "Look at dmesg | grep {bus_id}, reset it (hl-smi -r -i {bus_id}), then power the machine off and on.",
+    ),
+    "not_operational": (
+        "error",
+        "{Card} is not operational: the driver calls its state {state}. Look at dmesg | grep {bus_id}; stop "
+        "what uses the card and reset it with hl-smi -r -i {bus_id}.",
+    ),
+    "zero_temperature": (
+        "error",
+        "{Card} shows a temperature of 0 C: its initialisation failed, whatever else it shows. Look at dmesg "
+        "| grep {bus_id}, reset it (hl-smi -r -i {bus_id}) or power the machine off and on.",
+    ),
+    "module_id_unknown": (
+        "error",
+        "Neither hl-smi nor the driver gives a module id for {card}; without it the card cannot be used. Look"
+        " at hl-smi -Q index,module_id -f csv.",
+    ),
+    "duplicate_identity": (
+        "error",
+        "Two cards have {word} {value}: {cards}. A card is known by it; read again, and look at hl-smi -L.",
+    ),
+    "implausible_temperature": (
+        "warning",
+        "{Card} shows {celsius} C, which no card survives: the sensor or its reading is broken. The "
+        "temperature is left out; compare with the machine's BMC.",
+    ),
+    "not_available": (
+        "warning",
+        "hl-smi answers N/A for {values} of {card}, although root asked: the card may be in reset or about to"
+        " fail. Ask again; if it stays, look at dmesg | grep habanalabs.",
+    ),
+    "nic_driver_mismatch": (
+        "warning",
+        "The network driver is {nic}, the compute driver {driver}: two releases. Links between cards may "
+        "fail. Unload all habanalabs modules and load those of one release, or install the release anew.",
+    ),
+    "link_down": (
+        "warning",
+        "{Card} has {up} of {total} internal links up; down: {ports}. A model on more than one card needs all"
+        " of them. Look at dmesg | grep habanalabs; if the link stays down, have the card and its neighbours "
+        "on the board checked.",
+    ),
+    "rows_pending": (
+        "warning",
+        "{Card} has memory rows waiting to be replaced. Reset it when it is free: hl-smi -r -i {bus_id}.",
+    ),
+    "memory_without_process": (
+        "warning",
+        "{Card} has {used} MiB in use and no process that owns them; it counts as in use. A process outside "
+        "this node's view holds them, or they were left behind: then hl-smi -r -i {bus_id} frees them.",
+    ),
+    "unknown_card": (
+        "warning",
+        "{name} is no card of catalog/cards.yml: its memory, its FP8 format and its links are not known. Compare with "
+        "hl-smi -Q name -f csv, or add it there.",
+    ),
+    "sources_disagree": ("warning", "{what}. {advice}"),
+    "unreadable": ("warning", "{what}."),
+    "hl_smi_mismatch": (
+        "info",
+        "hl-smi is of release {hl_smi}, the driver is {driver}. That is usual in a container; on a node, "
+        "install firmware-tools and driver of one release.",
+    ),
+    "numa_unknown": (
+        "info",
+        "No source names a NUMA node for {card}: its processes will not be bound to cores. This is usual in a"
+        " virtual machine; on bare metal look at the NUMA settings of the BIOS.",
+    ),
+}
+
+# What a working hl-smi, asked by root, always answers.
+_ANSWERED = {
+    "name": "the product name",
+    "serial": "the serial number",
+    "uuid": "the uuid",
+    "memory_total_mib": "the memory",
+    "memory_used_mib": "the memory in use",
+    "temperature_c": "the temperature",
+}
+
+
+def finding(identifier: str, **facts: object) -> dict[str, str]:
+    """Return a finding of MESSAGES, filled in."""
+    severity, message = MESSAGES[identifier]
+    return {"id": identifier, "severity": severity, "message": message.format(**facts)}
+
+
+def label(card: Mapping[str, Any]) -> str:
+    """Return a card's name for a sentence: ``module 3 (accel0, 0000:43:00.0)``."""
+    numbers = [f"accel{card['index']}"] * (card["index"] is not None) + [card["bus_id"]] * bool(card["bus_id"])
+    name = "a card without module id" if card["module_id"] is None else f"module {card['module_id']}"
+    return f"{name} ({', '.join(numbers)})" if numbers else name
+
+
+def release(version: str | None) -> str | None:
+    """Return the release of hl-smi's or a driver's version, None where it has none."""
+    if version is None:
+        return None
+    try:
+        return parse_version(version).release if version.startswith("hl-") else release_of(version)
+    except ValueError:
+        return None
+
+
+def access_findings(sources: Sources) -> list[dict[str, str]]:
+    """Return what kept the reading from seeing the cards at all."""
+    findings = []
+    seen = sources.seen
+    failure = None if seen is None else seen.failure
+    on_pci = _count(len(sources.pci), "Gaudi card")
+    if sources.uid != 0:
+        findings.append(finding("not_root", uid=sources.uid))
+    if seen is None:
+        findings.append(finding("no_hl_smi", on_pci=on_pci))
+    if sources.pci and not sources.accel and (seen is None or failure is not None):
+        and_hl_smi = "" if failure is None else f", and hl-smi fails ({failure})"
+        findings.append(finding("no_driver", on_pci=on_pci, and_hl_smi=and_hl_smi))
+    elif seen is not None and failure is not None and sources.accel:
+        failed = "did not answer in time" if seen.timed_out else f"failed ({failure})"
+        findings.append(finding("hl_smi_failed", failed=failed, driven=_count(len(sources.accel), "card")))
+    if not sources.pci and not sources.accel and (seen is None or not seen.cards):
+        findings.append(finding("no_cards"))
+    return findings
+
+
+def count_findings(sources: Sources, cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return cards that one source shows and another does not."""
+    findings = []
+    seen = sources.seen
+    in_sysfs = {card.bus_id for card in sources.pci}
+    driven = {card.bus_id: card for card in sources.accel}
+    if seen is not None and seen.failure is None and sources.pci:
+        in_hl_smi = {card["bus_id"] for card in cards if card["bus_id"] is not None}
+        counts = f"hl-smi sees {_count(len(seen.cards), 'card')}, PCI sees {len(in_sysfs)}"
+        for bus_id in sorted(in_sysfs - in_hl_smi):
+            device = driven.get(bus_id)
+            who = f"Module {device.module_id}" if device and device.module_id is not None else "A card"
+            words = f"the driver has it as accel{device.index}" if device else "the driver has no device for it"
+            findings.append(finding("lost_card", who=who, bus_id=bus_id, counts=counts, driven=words))
+        if in_hl_smi - in_sysfs:
+            what = f"{counts}: PCI does not show {', '.join(sorted(in_hl_smi - in_sysfs))}"
+            findings.append(_disagree(what, "Read again; if it stays, look at dmesg for PCI errors."))
+    in_lspci = _lspci_bus_ids(sources.lspci, findings)
+    if in_lspci is not None and in_lspci != in_sysfs:
+        counts = f"lspci shows {_count(len(in_lspci), 'card')}, /sys/bus/pci/devices {len(in_sysfs)}"
+        what = f"{counts}; they differ in {', '.join(sorted(in_lspci ^ in_sysfs))}"
+        findings.append(_disagree(what, "Read again; if it stays, look at dmesg for PCI errors."))
+    return findings
+
+
+def _lspci_bus_ids(answer: Answer | None, findings: list[dict[str, str]]) -> set[str] | None:
+    """Return the addresses lspci shows, None where it is not there or cannot be read."""
+    if answer is None:
+        return None
+    if answer.status != 0:
+        problem = f"status {answer.status}, it said {shown(answer.stderr.strip())}"
+        findings.append(finding("unreadable", what=f"lspci -d 1da3: failed: {problem}"))
+        return None
+    try:
+        return {device.bus_id for device in parse_lspci(answer.stdout)}
+    except ValueError as error:
+        findings.append(finding("unreadable", what=f"lspci -d 1da3: answered what cannot be read: {error}"))
+        return None
+
+
+def _disagree(what: str, advice: str) -> dict[str, str]:
+    """Return the finding that two sources say different things."""
+    return finding("sources_disagree", what=what, advice=advice)
+
+
+def place_findings(card: Mapping[str, Any], kernel: Mapping[str, Any], tool: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return where the kernel and hl-smi topo place a card differently."""
+    return [
+        _disagree(
+            f"The kernel gives {word} {kernel[key]} for {label(card)}, hl-smi topo gives {tool[key]}",
+            "The kernel's is used; compare with lspci -vv and the machine's manual.",
+        )
+        for key, word in (("numa_node", "NUMA node"), ("cpus", "CPUs"))
+        if kernel[key] is not None and tool[key] is not None and kernel[key] != tool[key]
+    ]
+
+
+def number_findings(card: SeenCard, device: AccelCard | None) -> list[dict[str, str]]:
+    """Return the numbers by which hl-smi and the driver know one card differently; device is None where it has none."""
+    pairs = (
+        [] if device is None else [("module id", card.module_id, device.module_id), ("index", card.index, device.index)]
+    )
+    return [
+        _disagree(
+            f"hl-smi gives {word} {seen} for the card at {card.bus_id}, the driver gives {driven}",
+            "hl-smi's is used. Read again; if it stays, find out which is right before serving from that card "
+            f"(dmesg | grep {card.bus_id}).",
+        )
+        for word, seen, driven in pairs
+        if seen is not None and driven is not None and seen != driven
+    ]
+
+
+def driver_findings(seen: int, undriven: Sequence[SeenCard], accel: Sequence[AccelCard]) -> list[dict[str, str]]:
+    """Return the cards of hl-smi that the driver shows no device for; a kernel that shows none at all says nothing."""
+    names = [
+        str(card.bus_id or f"index {card.index}") for card in undriven if (card.bus_id, card.index) != (None, None)
+    ]
+    if not names or not accel:
+        return []
+    what = (
+        f"hl-smi sees {_count(seen, 'card')}, /sys/class/accel shows {len(accel)}: it has none for {', '.join(names)}"
+    )
+    return [_disagree(what, "Who holds such a card open is not seen. Read again; if it stays, look at dmesg.")]
+
+
+def topo_findings(modules: Sequence[int], rows: Sequence[int]) -> list[dict[str, str]]:
+    """Return modules that the list of cards and hl-smi topo do not both have; no rows at all are nothing known."""
+    lacks, strange = sorted(set(modules) - set(rows)), sorted(set(rows) - set(modules))
+    advice = "The cores of a NUMA node are shared among the modules hl-smi topo has: print hl-smi topo -c -N again."
+    sentences = [f"hl-smi topo has no row for module {module_id}, which is among the cards" for module_id in lacks]
+    sentences += [
+        f"hl-smi topo has a row for module {module_id}, which is not among the cards" for module_id in strange
+    ]
+    return [_disagree(what, advice) for what in sentences if rows]
+
+
+def name_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return names of cards that are no card type."""
+    names = sorted({str(card["name"]) for card in cards if card["name"] is not None} - set(CARD_NAMES))
+    return [finding("unknown_card", name=name) for name in names]
+
+
+def version_findings(hl_smi: str | None, driver: str | None, nic: str | None) -> list[dict[str, str]]:
+    """Return versions that do not go together, compared by release (hl_smi is one already)."""
+    findings = []
+    if nic is not None and driver is not None and release(nic) != release(driver):
+        findings.append(finding("nic_driver_mismatch", nic=nic, driver=driver))
+    if hl_smi is not None and driver is not None and hl_smi != release(driver):
+        findings.append(finding("hl_smi_mismatch", hl_smi=hl_smi, driver=driver))
+    return findings
+
+
+def card_findings(card: Mapping[str, Any], seen: SeenCard, *, answering: bool) -> list[dict[str, str]]:
+    """Return what is wrong with one card.
+
+    seen is what hl-smi printed of it; answering says that hl-smi works and was asked by root.
+    """
+    name = label(card)
+    down = sorted(port for port, up in (seen.links or {}).items() if not up)
+    missing = [word for key, word in _ANSWERED.items() if getattr(seen, key) is None]
+    checks: list[tuple[str, bool, Callable[[], dict[str, object]]]] = [
+        (
+            "not_operational",
+            card["state"] is not None and card["state"].lower() != "operational",
+            lambda: {"state": repr(card["state"])},
+        ),
+        ("zero_temperature", seen.temperature_c == 0, dict),
+        (
+            "implausible_temperature",
+            seen.temperature_c is not None and not 0 <= seen.temperature_c <= PLAUSIBLE_C,
+            lambda: {"celsius": seen.temperature_c},
+        ),
+        ("not_available", answering and bool(missing), lambda: {"values": ", ".join(missing)}),
+        (
+            "link_down",
+            bool(down),
+            lambda: {
+                "up": card["links_up"],
+                "total": card["links_total"],
+                "ports": ", ".join(f"port {port}" for port in down),
+            },
+        ),
+        ("rows_pending", bool(seen.rows_pending), dict),
+        ("memory_without_process", held_by_nobody(card), lambda: {"used": card["memory_used_mib"]}),
+        ("numa_unknown", card["numa_node"] is None, dict),
+        ("module_id_unknown", card["module_id"] is None, dict),
+    ]
+    common = {"card": name, "Card": name[0].upper() + name[1:], "bus_id": card["bus_id"] or "BUS_ID"}
+    return [finding(identifier, **common, **facts()) for identifier, wrong, facts in checks if wrong]
+
+
+def held_by_nobody(card: Mapping[str, Any]) -> bool:
+    """Tell whether a card's memory is in use although no process of this node is seen on it."""
+    used = card["memory_used_mib"]
+    return used is not None and used > IDLE_MEMORY_MIB and all(user["pid"] is None for user in card["users"])
+
+
+def identity_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return cards that cannot be told apart."""
+    return [
+        finding(
+            "duplicate_identity",
+            word=word,
+            value=value,
+            cards=" and ".join(label(card) for card in cards if card[key] == value),
+        )
+        for key, word in (("module_id", "module id"), ("serial", "serial number"), ("bus_id", "PCI address"))
+        for value in _twice(card[key] for card in cards)
+    ]
+
+
+def _twice(values: Iterable[Any]) -> list[Any]:
+    """Return the values that occur more than once; None is no value."""
+    return [value for value, count in Counter(values).items() if count > 1 and value is not None]
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 card``, ``8 cards``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,482 @@
+"""What hl-smi, lspci and the firmware print, turned into values.
+
+Pure: text in, frozen values out. A parser either understands its text or raises ValueError with the
+offending piece in quotes; it never guesses and never stops on text from another release.
+
+Seen by these parsers: hl-smi 1.12 to 1.23 (both layouts of the summary table, see parse_table) on
+HL-205, HL-225, HL-288E, HL-325 and HL-325L. The recorded samples are in tests/unit/topology/recorded. Of hl-smi 1.24,
+and of HL-288 and HL-338, none was to be had: they are tested with the other samples, their names put in.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.cpulist import normalise_cpulist, shown
+
+# Asked for first: every release since 1.12 knows these four, and one unknown field fails a whole call.
+IDENTITY_FIELDS = ("index", "module_id", "bus_id", "name")
+# Asked for together, then, when a release refuses the set, one by one.
+DETAIL_FIELDS = ("serial", "uuid", "driver_version", "memory.total", "memory.used", "temperature.aip")
+
+# hl-smi's ways of saying that it does not know.
+_UNKNOWN = frozenset({"", "n/a", "na", "[n/a]", "none", "unknown", "not available", "[not supported]", "-"})
+
+# No index, module id, node or pid has more digits.
+_MAX_DIGITS = 9
+
+_BUS_ID = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A firmware or tool version string, split: ``hl-gaudi2-1.18.0-fw-53.1.1-sec-9``."""
+
+    text: str
+    release: str
+    firmware: str | None
+    security: int | None
+
+
+@dataclass(frozen=True)
+class TableCard:
+    """One card of the summary table. Memory in MiB, temperature in degrees Celsius, power in W."""
+
+    index: int
+    name: str
+    bus_id: str
+    temperature_c: int | None
+    power_w: int | None
+    power_cap_w: int | None
+    memory_used_mib: int | None
+    memory_total_mib: int | None
+    utilization_percent: int | None
+    uncorrectable: int | None
+
+
+@dataclass(frozen=True)
+class TableProcess:
+    """One process of the summary table. Memory in MiB."""
+
+    index: int
+    pid: int
+    name: str
+    memory_mib: int | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a plain ``hl-smi`` shows. nic_driver_version is printed from release 1.20 on."""
+
+    hl_smi_version: str
+    driver_version: str | None
+    nic_driver_version: str | None
+    cards: tuple[TableCard, ...]
+    processes: tuple[TableProcess, ...]
+
+
+@dataclass(frozen=True)
+class ListedCard:
+    """One block of ``hl-smi -L``. Memory in MiB (the tool writes MB and means MiB)."""
+
+    index: int
+    bus_id: str
+    name: str | None
+    serial: str | None
+    uuid: str | None
+    module_id: int | None
+    state: str | None
+    firmware: str | None
+    memory_total_mib: int | None
+    memory_used_mib: int | None
+    rows_pending: bool | None
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """One row of ``hl-smi topo``: the card's CPUs in the kernel's form and its NUMA node."""
+
+    module_id: int
+    cpus: str | None
+    numa_node: int | None
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """One line of ``lspci -d 1da3:``."""
+
+    bus_id: str
+    device_id: str | None
+    revision: str | None
+
+
+def known(text: str) -> str | None:
+    """Return a cell without its blanks, or None where hl-smi says that it does not know."""
+    stripped = text.strip()
+    return None if stripped.lower() in _UNKNOWN else stripped
+
+
+def parse_bus_id(text: str) -> str:
+    """Return a PCI address in full and in lower case: ``43:00.0`` is ``0000:43:00.0``.
+
+    Raises ValueError for anything else.
+    """
+    match = _BUS_ID.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"not a PCI address such as 0000:43:00.0: {shown(text)}")
+    domain, bus, device, function = match.groups()
+    # Some tools print the domain with eight digits.
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()
+
+
+def parse_amount(text: str, units: Iterable[str] = ()) -> int | None:
+    """Return the whole number of a cell such as ``768 MiB``, ``30C`` or ``102``; None for ``N/A``.
+
+    The unit may be absent (``nounits``) or one of units, in any case. Raises ValueError otherwise:
+    a number in another unit is not the number asked for.
+    """
+    value = known(text)
+    if value is None:
+        return None
+    match = re.fullmatch(r"([+-]?[0-9]{1,18})(?:\.[0-9]{1,9})?\s*([^\s0-9.]*)", value)
+    if match is None or match.group(2).lower() not in {"", *(unit.lower() for unit in units)}:
+        wanted = " or ".join(units)
+        raise ValueError(f"not a number{' in ' + wanted if wanted else ''}: {shown(text)}")
+    return int(match.group(1))
+
+
+def parse_mib(text: str) -> int | None:
+    """Return an amount of memory in MiB; None for ``N/A``. ``-L`` writes MB for the same number."""
+    return parse_amount(text, ("MiB", "MB"))
+
+
+def parse_celsius(text: str) -> int | None:
+    """Return a temperature in degrees Celsius; None for ``N/A``. What is plausible is not decided here."""
+    return parse_amount(text, ("C",))
+
+
+def parse_csv(text: str, fields: Sequence[str]) -> list[dict[str, str | None]]:
+    """Return the rows of ``hl-smi -Q <fields> -f csv[,noheader][,nounits]`` by field name.
+
+    A header is recognised by its first cell being a field name; ``memory.used [MiB]`` names the field
+    memory.used. Values keep their unit (parse_mib, parse_celsius read them); ``N/A`` is None. Raises
+    ValueError for a header without a wanted field and for a row with another number of cells.
+    """
+    try:
+        table = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
+    except csv.Error as error:
+        raise ValueError(f"hl-smi printed no CSV ({error}): {shown(text)}") from error
+    table = [row for row in table if any(row)]
+    if not table:
+        return []
+    columns = list(fields)
+    if _field_name(table[0][0]) in fields:
+        columns = [_field_name(cell) for cell in table.pop(0)]
+        missing = [field for field in fields if field not in columns]
+        if missing:
+            raise ValueError(f"hl-smi printed no column {', '.join(missing)}: {shown(', '.join(columns))}")
+    rows: list[dict[str, str | None]] = []
+    for row in table:
+        if len(row) != len(columns):
+            raise ValueError(f"hl-smi printed {len(row)} cells for {len(columns)} fields: {shown(', '.join(row))}")
+        cells = dict(zip(columns, row))
+        rows.append({field: known(cells[field]) for field in fields})
+    return rows
+
+
+def _field_name(header: str) -> str:
+    """Return ``memory.used`` for ``memory.used [MiB]``."""
+    return header.split("[", 1)[0].strip()
+
+
+_CPUS = r"[0-9]+(?:\s*-\s*[0-9]+)?(?:\s*,\s*[0-9]+(?:\s*-\s*[0-9]+)?)*"
+_TOPO_ROWS: Mapping[tuple[bool, bool], re.Pattern[str]] = {
+    (True, True): re.compile(rf"\s*(?P<module>[0-9]+)\s+(?P<cpus>{_CPUS}|[Nn]/[Aa])\s+(?P<numa>-?[0-9]+|[Nn]/[Aa])\s*"),
+    (True, False): re.compile(rf"\s*(?P<module>[0-9]+)\s+(?P<cpus>{_CPUS}|[Nn]/[Aa])\s*"),
+    (False, True): re.compile(r"\s*(?P<module>[0-9]+)\s+(?P<numa>-?[0-9]+|[Nn]/[Aa])\s*"),
+}
+
+
+def parse_topo(text: str) -> tuple[Affinity, ...]:
+    """Return the rows of ``hl-smi topo -c -N`` (or ``-c``, or ``-N``), keyed by module id.
+
+    The header says which columns there are; the last word of a row is the NUMA node, because the CPU
+    list holds a blank after each comma with SMT and none without. A NUMA node of -1 (the kernel's "not
+    known") is None. Raises ValueError for a missing header or a row that is neither.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    header = next((number for number, line in enumerate(lines) if line.split()[0].lower() == "modid"), None)
+    if header is None:
+        raise ValueError(f"hl-smi topo printed no 'modID' header: {shown(text)}")
+    columns = ("CPU Affinity" in lines[header], "NUMA Affinity" in lines[header])
+    if columns not in _TOPO_ROWS:
+        raise ValueError(f"hl-smi topo printed neither CPU nor NUMA affinity: {shown(lines[header])}")
+    rows: dict[int, Affinity] = {}
+    for line in lines[header + 1 :]:
+        if not line.strip("- \t"):
+            continue
+        match = _TOPO_ROWS[columns].fullmatch(line)
+        if match is None:
+            raise ValueError(f"hl-smi topo printed a row that cannot be read: {shown(line)}")
+        cells = match.groupdict()
+        module_id = parse_number(cells["module"])
+        if module_id in rows:
+            raise ValueError(f"hl-smi topo printed module {module_id} twice: {shown(line)}")
+        cpus = known(cells.get("cpus") or "")
+        numa = known(cells.get("numa") or "")
+        node = None if numa is None else parse_number(numa)
+        rows[module_id] = Affinity(
+            module_id=module_id,
+            cpus=None if cpus is None else normalise_cpulist(cpus),
+            numa_node=None if node is None or node < 0 else node,
+        )
+    return tuple(rows[module_id] for module_id in sorted(rows))
+
+
+def parse_number(text: str) -> int:
+    """Return a whole number; Python itself stops reading digits after some thousands of them."""
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"a number too large to be true: {shown(text)}")
+    return int(text)
+
+
+_VERSION = re.compile(
+    r"hl(?:-gaudi[0-9]?[a-z]?)?-(?P<release>[0-9]+\.[0-9]+\.[0-9]+)-fw-(?P<fw>[0-9]+(?:\.[0-9]+)*)(?:-sec-(?P<sec>[0-9]{1,4}))?"
+)
+_RELEASE = re.compile(r"\s*([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})(?![0-9.])")
+
+
+def parse_version(text: str) -> Version:
+    """Return the version inside a firmware or tool line.
+
+    ``Preboot version hl-gaudi2-1.18.0-fw-53.1.1-sec-9 (Oct 02 2024 - 11:52:39)`` is release 1.18.0,
+    firmware 53.1.1, security level 9; ``hl-1.22.1-fw-61.4.2.1`` is the tool's own. Raises ValueError
+    where there is none.
+    """
+    match = _VERSION.search(text)
+    if match is None:
+        raise ValueError(f"no version such as hl-1.22.1-fw-61.4.2.1 in {shown(text)}")
+    security = match.group("sec")
+    return Version(
+        match.group(), match.group("release"), match.group("fw"), None if security is None else int(security)
+    )
+
+
+def release_of(text: str) -> str:
+    """Return the release of a driver version: ``1.22.1`` of ``1.22.1-97ec1a4``.
+
+    Releases are what two versions are compared by: until 1.22 the parts of one driver carried
+    different hashes. Raises ValueError where the text does not start with a release.
+    """
+    match = _RELEASE.match(text)
+    if match is None:
+        raise ValueError(f"no release such as 1.22.1 at the start of {shown(text)}")
+    return match.group(1)
+
+
+_TABLE_VERSION = re.compile(r"\|\s*(HL-SMI Version|Driver Version|Nic Driver Version):\s*(\S+)\s*\|?\s*")
+_TABLE_CARD = re.compile(r"\|\s*([0-9]{1,4})\s+(\S+)\s+\S+\s*\|\s*(\S+)\s+\S+\s*\|\s*(\S+)\s*\|?\s*")
+_TABLE_VALUES = re.compile(
+    r"\|\s*\S+\s+(?P<temperature>\S+)\s+\S+\s+(?P<power>\S+)\s+/\s+(?P<cap>\S+)\s*"
+    r"\|\s*(?P<used>\S+)\s+/\s+(?P<total>\S+)\s*\|\s*(?P<utilization>\S+)\s+\S+?\s*\|?\s*"
+)
+_TABLE_PROCESS = re.compile(r"\|\s*([0-9]{1,4})\s+([0-9]{1,9})\s+\S+\s+(\S|\S.*?\S)\s+([0-9]+\s*MiB|N/A)\s*\|?\s*")
+
+
+def parse_table(text: str) -> Table:
+    """Return what a plain ``hl-smi`` shows, in the layout up to 1.18 and in the one from 1.20 on.
+
+    The layouts differ in the name of the last column, in blanks (``84W / 600W |``, ``88W /  600W  |``)
+    and in the line of the network driver. Rows are read by their words, because 131072MiB overflows
+    the old layout's column. Values that are ``N/A`` or that a lost card garbles are None; a table cut
+    short gives the cards it shows. Raises ValueError where there is no such table.
+    """
+    versions: dict[str, str] = {}
+    cards: list[TableCard] = []
+    processes: list[TableProcess] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if version := _TABLE_VERSION.fullmatch(line):
+            versions[version.group(1)] = version.group(2)
+        elif card := _TABLE_CARD.fullmatch(line):
+            if _BUS_ID.fullmatch(card.group(3)):
+                below = lines[number + 1] if number + 1 < len(lines) else ""
+                cards.append(_table_card(card, _TABLE_VALUES.fullmatch(below)))
+        elif process := _TABLE_PROCESS.fullmatch(line):
+            index, pid, name, memory = process.groups()
+            processes.append(TableProcess(int(index), int(pid), name, _lenient(parse_mib, memory)))
+    if "HL-SMI Version" not in versions:
+        raise ValueError(f"hl-smi printed no table with a version: {shown(text)}")
+    return Table(
+        hl_smi_version=versions["HL-SMI Version"],
+        driver_version=known(versions.get("Driver Version", "")),
+        nic_driver_version=known(versions.get("Nic Driver Version", "")),
+        cards=tuple(cards),
+        processes=tuple(processes),
+    )
+
+
+def _table_card(card: re.Match[str], values: re.Match[str] | None) -> TableCard:
+    """Return the card of two lines of the table; of the second line nothing may be readable."""
+    cells = {} if values is None else values.groupdict()
+
+    def cell(name: str, *units: str) -> int | None:
+        return _lenient(lambda text: parse_amount(text, units), cells.get(name, ""))
+
+    return TableCard(
+        index=int(card.group(1)),
+        name=card.group(2),
+        bus_id=parse_bus_id(card.group(3)),
+        temperature_c=cell("temperature", "C"),
+        power_w=cell("power", "W"),
+        power_cap_w=cell("cap", "W"),
+        memory_used_mib=cell("used", "MiB"),
+        memory_total_mib=cell("total", "MiB"),
+        utilization_percent=cell("utilization", "%"),
+        uncorrectable=_lenient(parse_amount, card.group(4)),
+    )
+
+
+def _lenient(parse: Callable[[str], int | None], text: str) -> int | None:
+    """Return what parse reads, None where it cannot: a value of a table nobody should stop over."""
+    try:
+        return parse(text)
+    except ValueError:
+        return None
+
+
+_LIST_CARD = re.compile(r"\s*\[\s*([0-9]{1,4})\s*\]\s+AIP\s+\(\S+\)\s+(\S+)\s*")
+
+
+def parse_list(text: str) -> tuple[ListedCard, ...]:
+    """Return the devices of ``hl-smi -L`` (or ``-q``), with or without ``-i``.
+
+    Raises ValueError where no device block starts: hl-smi printed something else.
+    """
+    blocks: list[tuple[int, str, dict[str, str]]] = []
+    section = ""
+    for line in text.splitlines():
+        if start := _LIST_CARD.fullmatch(line):
+            blocks.append((int(start.group(1)), parse_bus_id(start.group(2)), {}))
+            section = ""
+            continue
+        label, colon, value = line.partition(":")
+        if not colon:
+            section = label.strip()
+        elif blocks:
+            # The first of a name counts: "Total" belongs to "Memory Usage", later ones to something else.
+            blocks[-1][2].setdefault(label.strip(), value.strip())
+            blocks[-1][2].setdefault(f"{section}/{label.strip()}", value.strip())
+    if not blocks:
+        raise ValueError(f"hl-smi -L printed no device: {shown(text)}")
+    return tuple(_listed_card(index, bus_id, facts) for index, bus_id, facts in blocks)
+
+
+def _listed_card(index: int, bus_id: str, facts: Mapping[str, str]) -> ListedCard:
+    """Return the card of one block's labels and values."""
+    pending = known(facts.get("Replaced Rows/Pending", ""))
+    state = known(facts.get("Module status", ""))
+    firmware = _VERSION.search(facts.get("Firmware [SPI] Version", ""))
+    return ListedCard(
+        index=index,
+        bus_id=bus_id,
+        name=known(facts.get("Product Name", "")),
+        serial=known(facts.get("Serial Number", "")),
+        uuid=known(facts.get("AIP UUID", "")),
+        module_id=_lenient(parse_amount, facts.get("Module ID", "")),
+        state=None if state is None else state.lower(),
+        firmware=None if firmware is None else firmware.group(),
+        memory_total_mib=_lenient(parse_mib, facts.get("Memory Usage/Total", "")),
+        memory_used_mib=_lenient(parse_mib, facts.get("Memory Usage/Used", "")),
+        rows_pending=None if pending is None else pending.lower() == "yes",
+    )
+
+
+def parse_fw_versions(text: str) -> dict[int, dict[str, str]]:
+    """Return the components of ``hl-smi --fw-versions`` by index: ``{0: {"preboot": "hl-gaudi2-..."}}``.
+
+    Raises ValueError where no device block starts.
+    """
+    components: dict[int, dict[str, str]] = {}
+    index: int | None = None
+    section = ""
+    for line in text.splitlines():
+        if start := _LIST_CARD.fullmatch(line):
+            index = int(start.group(1))
+            components[index] = {}
+            continue
+        label, colon, value = line.partition(":")
+        if not colon:
+            section = label.strip() or section
+        elif index is not None and label.strip() == "component":
+            components[index].setdefault(section, value.strip())
+    if index is None:
+        raise ValueError(f"hl-smi --fw-versions printed no device: {shown(text)}")
+    return components
+
+
+_PORT = re.compile(r"port\s+([0-9]{1,3})\s*:\s*(\S+)")
+
+
+def _ports(text: str, words: Collection[str]) -> dict[int, str]:
+    """Return the word behind each ``port N:``; a text with anything in it must hold a port."""
+    ports: dict[int, str] = {}
+    for line in text.splitlines():
+        match = _PORT.fullmatch(line.strip())
+        if match is None:
+            if line.strip().lower().startswith("port"):
+                raise ValueError(f"hl-smi printed a port that cannot be read: {shown(line)}")
+            continue
+        word = match.group(2).lower()
+        if word not in words:
+            raise ValueError(f"hl-smi says {shown(word)} of a port where {' or '.join(words)} is known")
+        ports[int(match.group(1))] = word
+    if not ports and text.strip():
+        raise ValueError(f"hl-smi printed no port: {shown(text)}")
+    return ports
+
+
+def parse_links(text: str) -> dict[int, bool]:
+    """Return for each port of ``hl-smi -n link -i <address>`` whether its link is up.
+
+    Without ``-P`` hl-smi lists the internal ports only; an empty text is a card without any. Raises
+    ValueError for another word than UP or DOWN.
+    """
+    return {port: word == "up" for port, word in _ports(text, ("up", "down")).items()}
+
+
+def parse_ports(text: str) -> dict[int, str]:
+    """Return for each port of ``hl-smi -n ports -i <address>`` ``internal`` or ``external``."""
+    return _ports(text, ("internal", "external"))
+
+
+_LSPCI = re.compile(r"(?P<bus>\S+)\s+\S.*")
+_LSPCI_DEVICE = re.compile(r"\b1da3:([0-9a-fA-F]{4})\b")
+_LSPCI_REVISION = re.compile(r"\(rev ([0-9a-fA-F]{1,2})\)")
+
+
+def parse_lspci(text: str) -> tuple[PciDevice, ...]:
+    """Return the devices of ``lspci -d 1da3:`` in any of its forms (plain, -n, -nn, -D).
+
+    Only the forms with numbers name the device id. Raises ValueError for a line without an address.
+    """
+    devices = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        match = _LSPCI.fullmatch(line.strip())
+        if match is None:
+            raise ValueError(f"lspci printed a line that cannot be read: {shown(line)}")
+        device = _LSPCI_DEVICE.search(line)
+        revision = _LSPCI_REVISION.search(line)
+        devices.append(
+            PciDevice(
+                bus_id=parse_bus_id(match.group("bus")),
+                device_id=None if device is None else device.group(1).lower(),
+                revision=None if revision is None else revision.group(1).lower(),
+            )
+        )
+    return tuple(devices)

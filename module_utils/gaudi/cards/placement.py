@@ -1,0 +1,256 @@
+"""Placement: which cards an instance gets, and which CPU cores go with them. Module ids are the cards' identity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..base.checks import Refusal
+from ..base.cpulist import format_ranges, parse_ranges
+from .users import describe_user, may_stay, new_user
+
+
+@dataclass(frozen=True)
+class Card:
+    """What placement knows of one card. ``node`` is None when the NUMA node is not known (or the host has none)."""
+
+    module_id: int
+    serial: str | None
+    name: str | None
+    node: int | None
+    cpus: str
+    memory_total_mib: int | None
+    memory_used_mib: int | None
+    # Why the card cannot be given away, in words ("used by pid 4242 python3"); None when it is free.
+    taken: str | None
+
+
+@dataclass(frozen=True)
+class Reservations:
+    """The reservation file: instance -> module ids it holds, and the serials they had then."""
+
+    modules: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    serials: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_document(cls, document: object) -> Reservations:
+        """Read the document kept at /var/lib/gaudi-serving/cards.lock; None or an empty one holds nothing."""
+        held = document.get("reservations") if isinstance(document, Mapping) else None
+        modules: dict[str, tuple[int, ...]] = {}
+        serials: dict[int, str] = {}
+        if document is not None and not isinstance(held, Mapping):
+            raise Refusal(
+                "The reservation file has no mapping reservations. Restore it, or free all cards and remove it."
+            )
+        for instance, entry in (held or {}).items():
+            cards = entry.get("cards") if isinstance(entry, Mapping) else None
+            if not isinstance(cards, Sequence):
+                raise Refusal(
+                    f"The reservation file lists no cards for {instance}. Release that instance and start again."
+                )
+            for card in cards:
+                module_id = card.get("module_id") if isinstance(card, Mapping) else None
+                if not isinstance(module_id, int):
+                    raise Refusal(f"The reservation file holds a card without a module id for {instance}.")
+                modules[str(instance)] = (*modules.get(str(instance), ()), module_id)
+                if card.get("serial"):
+                    serials[module_id] = str(card["serial"])
+        return cls(modules, serials)
+
+
+def read_cards(
+    topology: Mapping[str, object], reservations: Reservations, instance: str | None, planned: Mapping[int, str]
+) -> list[Card]:
+    """The topology's cards with the reason each cannot be given to ``instance``, if there is one.
+
+    ``planned`` are cards that earlier requests of the same call got. An instance's own reservation, its own unit and
+    its own container do not stand in its way.
+    """
+    holder = {
+        module_id: name
+        for name, modules in reservations.modules.items()
+        if instance is None or name != instance
+        for module_id in modules
+    }
+    cards = []
+    entries = topology.get("cards")
+    for entry in entries if isinstance(entries, Sequence) else ():
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("module_id"), int):
+            continue
+        module_id = entry["module_id"]
+        state = entry.get("state")
+        taken = None
+        if module_id in planned:
+            taken = f"planned for {planned[module_id]}"
+        elif module_id in holder:
+            taken = f"reserved by {holder[module_id]}"
+        elif state is not None and str(state).lower() != "operational":
+            taken = f"in state {state!r}"
+        else:
+            taken = _users(entry.get("users"), instance, module_id in reservations.modules.get(instance or "", ()))
+        cards.append(
+            Card(
+                module_id=module_id,
+                serial=entry.get("serial"),
+                name=entry.get("name"),
+                node=entry.get("numa_node"),
+                cpus=entry.get("cpus") or "",
+                memory_total_mib=entry.get("memory_total_mib"),
+                memory_used_mib=entry.get("memory_used_mib"),
+                taken=taken,
+            )
+        )
+    return sorted(cards, key=lambda card: card.module_id)
+
+
+def _users(users: object, instance: str | None, is_held: bool) -> str | None:
+    """Who uses a card beside the instance itself, in words; None for nobody."""
+    for user in users if isinstance(users, Sequence) else ():
+        known = {**new_user(), **user} if isinstance(user, Mapping) else new_user()
+        if instance is None or not may_stay(known, instance, is_held):
+            return f"used by {describe_user(known)}"
+    return None
+
+
+def choose(
+    cards: Sequence[Card],
+    count: int,
+    *,
+    what: str,
+    wanted: Sequence[int] | None = None,
+    within: Sequence[int] | None = None,
+    own: Sequence[int] = (),
+) -> list[Card]:
+    """Choose cards, or refuse with who has what.
+
+    ``wanted`` (the option ``modules``) is obeyed or refused, in the order given. ``within`` narrows the free choice
+    (HABANA_VISIBLE_MODULES of the caller). ``own`` are cards the instance already holds: it keeps them.
+    Free choice: the NUMA node with the most free cards if the instance fits there, lowest module ids first; else the
+    emptiest nodes together, as few as possible.
+    """
+    by_id = {card.module_id: card for card in cards}
+    if wanted is not None:
+        _check_listed(by_id, wanted, what, "modules")
+        return [by_id[module_id] for module_id in wanted]
+    if within is not None:
+        _check_listed(by_id, within, what, "HABANA_VISIBLE_MODULES")
+    allowed = [card for card in cards if within is None or card.module_id in within]
+    free = [card for card in allowed if card.taken is None]
+    if len(free) < count:
+        raise Refusal(
+            f"{what} asks for {_cards(count)}, but {_only_free(free)} {_others(allowed)}. "
+            f"Free cards or lower tensor_parallel_size."
+        )
+    kept = [card for card in free if card.module_id in own]
+    if len(kept) == count:
+        return kept
+    nodes: dict[int | None, list[Card]] = {}
+    for card in free:
+        nodes.setdefault(card.node, []).append(card)
+    emptiest = sorted(nodes.values(), key=lambda node: (-len(node), node[0].module_id))
+    chosen: list[Card] = []
+    for node in emptiest:
+        chosen += node[: count - len(chosen)]
+    return sorted(chosen, key=lambda card: card.module_id)
+
+
+def _check_listed(by_id: Mapping[int, Card], wanted: Sequence[int], what: str, option: str) -> None:
+    double = sorted({module_id for module_id in wanted if list(wanted).count(module_id) > 1})
+    if double:
+        raise Refusal(f"{what}: {option} names module {double[0]} twice. Name every card once.")
+    for module_id in wanted:
+        if module_id not in by_id:
+            there = ", ".join(str(known) for known in by_id) or "none"
+            raise Refusal(
+                f"{what}: {option} names module {module_id}, which this node does not have. There are: {there}."
+            )
+        if by_id[module_id].taken:
+            raise Refusal(
+                f"{what}: {option} names module {module_id}, which is {by_id[module_id].taken}. "
+                f"{_only_free([card for card in by_id.values() if card.taken is None]).capitalize()}. "
+                f"Choose free cards or stop that user."
+            )
+
+
+def _cards(count: int) -> str:
+    return "1 card" if count == 1 else f"{count} cards"
+
+
+def _only_free(free: Sequence[Card]) -> str:
+    if not free:
+        return "no card is free"
+    ids = ", ".join(str(card.module_id) for card in free)
+    return f"only module {ids} is free" if len(free) == 1 else f"only modules {ids} are free"
+
+
+def _others(cards: Sequence[Card]) -> str:
+    groups: dict[str, list[str]] = {}
+    for card in cards:
+        if card.taken:
+            groups.setdefault(card.taken, []).append(str(card.module_id))
+    if not groups:
+        return f"of the {_cards(len(cards))} there are"
+    return "(" + "; ".join(f"{', '.join(ids)}: {reason}" for reason, ids in groups.items()) + ")"
+
+
+def physical_ranges(cpus: str) -> list[tuple[int, int]]:
+    """The ranges of a node's CPU list that instances are spread over.
+
+    Linux numbers SMT siblings after all cores, so a list of two ranges, or of an even number whose second half repeats
+    the first half's lengths, is cores and siblings: the cores are used, as in the vendor's split. Any other list (one
+    range with SMT off, three ranges) is taken whole.
+    """
+    ranges = list(parse_ranges(cpus))
+    half = len(ranges) // 2
+    lengths = [last - first for first, last in ranges]
+    if len(ranges) == 2 or (len(ranges) % 2 == 0 and lengths[:half] == lengths[half:]):
+        return ranges[:half]
+    return ranges
+
+
+def core_shares(node_cards: Sequence[Card], cpus: str) -> dict[int, str]:
+    """Divide a node's cores among all its cards: module id -> CPU ranges, disjoint.
+
+    Each range is divided by the number of cards, rounded down. The slot of a card is its module id modulo that number,
+    the vendor's order, where that gives every card its own slot; else its rank within the node (gapped or interleaved
+    module ids). A node with fewer cores than cards shares them whole.
+    """
+    count = len(node_cards)
+    ids = sorted(card.module_id for card in node_cards)
+    modulo = {module_id: module_id % count for module_id in ids}
+    slots = modulo if len(set(modulo.values())) == count else {module_id: rank for rank, module_id in enumerate(ids)}
+    shares: dict[int, str] = {}
+    for module_id in ids:
+        parts = []
+        for first, last in physical_ranges(cpus):
+            width = (last - first + 1) // count
+            if width:
+                low = first + width * slots[module_id]
+                parts.append((low, low + width - 1))
+        shares[module_id] = format_ranges(parts or parse_ranges(cpus))
+    return shares
+
+
+def cpu_binding(cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
+    """The numactl vector for the chosen cards, empty when nothing is known of their CPUs.
+
+    On one node the cores' memory is preferred (``-p``), not forced: a full node must not end a server that could run.
+    Over several nodes the union of the cards' cores is bound and memory stays local to the core that asks for it.
+    """
+    ranges = []
+    for card in chosen:
+        if not card.cpus:
+            return []
+        neighbours = [other for other in cards if (other.node, other.cpus) == (card.node, card.cpus)]
+        ranges.append(core_shares(neighbours, card.cpus)[card.module_id])
+    vector = ["numactl", "-C", ",".join(_joined(ranges))]
+    nodes = {card.node for card in chosen}
+    node = next(iter(nodes))
+    if len(nodes) == 1 and node is not None and node >= 0:
+        vector += ["-p", str(node)]
+    return vector
+
+
+def _joined(ranges: Sequence[str]) -> list[str]:
+    """Each card's ranges in the order of the cards; a share that is repeated (fewer cores than cards) only once."""
+    return list(dict.fromkeys(ranges))

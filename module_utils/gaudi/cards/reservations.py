@@ -1,0 +1,166 @@
+"""Who may have which card: the reservations of a node, and what a request changes about them.
+
+Pure: the text of /var/lib/gaudi-serving/cards.lock, a request and a topology document in; the new
+reservations out, or a Refusal with a sentence for people. library/card_reservation.py does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.cpulist import shown
+from .findings import label
+from .users import describe_user, may_stay
+
+SCHEMA = 1
+
+# The name becomes part of a unit's, a container's and a directory's name.
+INSTANCE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
+
+# Without these the topology cannot tell whether a card is in use.
+_BLIND = ("not_root", "no_hl_smi", "no_driver", "hl_smi_failed", "no_cards")
+
+Card = dict[str, Any]
+Reservations = dict[str, dict[str, Any]]
+
+
+class Refusal(ValueError):
+    """A request that is not granted; the message names who holds the card and what to do."""
+
+
+def parse_reservations(text: str) -> Reservations:
+    """Return the reservations of the file's text, by instance; an empty text holds none.
+
+    Raises ValueError, saying what is wrong, for a text that this module did not write: to go on as if
+    nothing were reserved would give cards away twice.
+    """
+    if not text.strip():
+        return {}
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {shown(text)}") from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError(f"it is not of schema {SCHEMA}: {shown(text)}")
+    reservations = document.get("reservations")
+    if not isinstance(reservations, dict) or not all(
+        INSTANCE.fullmatch(instance) and _is_reservation(held) for instance, held in reservations.items()
+    ):
+        raise ValueError(f"its reservations cannot be read: {shown(text)}")
+    return reservations
+
+
+def _is_reservation(held: object) -> bool:
+    """Tell whether a value is a reservation as render_reservations writes it."""
+    if not isinstance(held, dict) or not isinstance(held.get("since"), str):
+        return False
+    cards = held.get("cards")
+    return isinstance(cards, list) and all(
+        isinstance(card, dict)
+        and set(card) == {"module_id", "serial"}
+        and type(card["module_id"]) is int
+        and isinstance(card["serial"], (str, type(None)))
+        for card in cards
+    )
+
+
+def render_reservations(reservations: Reservations) -> str:
+    """Return the file's text; the same reservations always give the same text."""
+    return json.dumps({"schema": SCHEMA, "reservations": reservations}, indent=2, sort_keys=True) + "\n"
+
+
+def check_request(instance: str, cards: Sequence[Mapping[str, Any]], state: str) -> None:
+    """Raise Refusal for a request that can never be granted, whatever the node looks like."""
+    if not INSTANCE.fullmatch(instance):
+        raise Refusal(
+            "An instance's name has at most 48 of a-z, 0-9 and '-', with no '-' at either end; "
+            f"{shown(instance)} is none. Choose another name."
+        )
+    modules = [card["module_id"] for card in cards]
+    if state == "present" and not modules:
+        raise Refusal(f"{instance} asks for no card. Name the cards, or free them with state: absent.")
+    twice = sorted({module for module in modules if modules.count(module) > 1})
+    if twice:
+        raise Refusal(f"{instance} asks for module {twice[0]} twice. Name each card once.")
+
+
+def free(reservations: Reservations, instance: str) -> Reservations:
+    """Return the reservations without those of an instance, which need not have any."""
+    return {name: held for name, held in reservations.items() if name != instance}
+
+
+def reserve(
+    reservations: Reservations,
+    instance: str,
+    cards: Sequence[Mapping[str, Any]],
+    topology: Mapping[str, Any],
+    now: str,
+) -> Reservations:
+    """Return the reservations with exactly these cards held by the instance, since now (ISO 8601).
+
+    What it held and does not ask for any more becomes free; asking again for the same changes nothing,
+    not even since. All or nothing: raises Refusal when one card is not there, is another card than the
+    serial says, is held by another instance or is used by anything but this instance.
+    """
+    granted = [_granted(reservations, instance, card, topology) for card in sorted(cards, key=_module)]
+    before = reservations.get(instance)
+    if before is not None and before["cards"] == granted:
+        return reservations
+    return {**reservations, instance: {"cards": granted, "since": now}}
+
+
+def _module(card: Mapping[str, Any]) -> int:
+    """Return what cards are sorted by."""
+    return int(card["module_id"])
+
+
+def _granted(reservations: Reservations, instance: str, wanted: Mapping[str, Any], topology: Mapping[str, Any]) -> Card:
+    """Return the card as it is written down, or raise Refusal."""
+    blind = [finding["message"] for finding in topology["findings"] if finding["id"] in _BLIND]
+    if blind:
+        raise Refusal(f"{instance} cannot have module {wanted['module_id']}, because its use is not known. {blind[0]}")
+    card = next((card for card in topology["cards"] if card["module_id"] == wanted["module_id"]), None)
+    if card is None:
+        seen = ", ".join(str(card["module_id"]) for card in topology["cards"]) or "none"
+        raise Refusal(
+            f"{instance} asks for module {wanted['module_id']}, which is not on this node (modules seen: {seen}). "
+            "Plan the instance again, or look for the card with lspci -d 1da3: and dmesg."
+        )
+    serial = wanted.get("serial")
+    if serial is not None and serial != card["serial"]:
+        raise Refusal(
+            f"{instance} was planned for the card with serial {serial} as {label(card)}, but the card there has "
+            f"{card['serial'] or 'no serial that can be read'}. Cards were exchanged or moved: plan the instance again."
+        )
+    holder = _holder(reservations, instance, card)
+    if holder is not None:
+        raise Refusal(
+            f"{instance} cannot have {label(card)}: it is reserved by {holder} since {reservations[holder]['since']}. "
+            f"Choose another card, or take {holder} off this node first."
+        )
+    is_held = any(held["module_id"] == card["module_id"] for held in reservations.get(instance, {}).get("cards", []))
+    strangers = [user for user in card["users"] if not may_stay(user, instance, is_held)]
+    if strangers:
+        raise Refusal(
+            f"{instance} cannot have {label(card)}: it is in use by {' and '.join(map(describe_user, strangers))}. "
+            "Stop that first, or choose another card."
+        )
+    return {"module_id": card["module_id"], "serial": card["serial"]}
+
+
+def holders(reservations: Reservations) -> dict[int, str]:
+    """Return the instance that holds each reserved module."""
+    return {card["module_id"]: name for name, held in reservations.items() for card in held["cards"]}
+
+
+def _holder(reservations: Reservations, instance: str, card: Mapping[str, Any]) -> str | None:
+    """Return the other instance that holds a card: its slot, or, after a move, its serial."""
+    for other, reservation in sorted(reservations.items()):
+        for held in reservation["cards"] if other != instance else ():
+            same_serial = held["serial"] is not None and held["serial"] == card["serial"]
+            if held["module_id"] == card["module_id"] or same_serial:
+                return other
+    return None

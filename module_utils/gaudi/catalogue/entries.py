@@ -1,0 +1,458 @@
+"""What the planner reads of a catalogue file: one dataclass for a model, one for a release, one for a card type.
+
+The YAML files under ``catalog/`` have exactly these keys. The JSON Schemas check them on the controller with the file's
+name; :meth:`from_mapping` checks them again where the plan is made, because a plan must never rest on a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base.checks import Reader, Refusal, integer, number
+
+# Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
+_MOST = 10**15
+
+# Tasks that read a text once and keep nothing of it: no KV cache has to hold a conversation.
+POOLING_TASKS = ("embed", "score")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Facts of a model's config.json that rules look at. Zero for experts means a dense model.
+
+    ``parameters`` counts weights; ``max_position_embeddings`` and lengths are tokens.
+    ``kv_bytes_per_token`` is only given where the usual formula does not hold (multi-head latent attention).
+    """
+
+    model_type: str
+    num_attention_heads: int
+    num_key_value_heads: int
+    num_hidden_layers: int
+    hidden_size: int
+    max_position_embeddings: int
+    vocab_size: int
+    parameters: int | None = None
+    head_dim: int | None = None
+    num_experts: int = 0
+    # Multi-head latent attention keeps one compressed vector per token and layer instead of keys and values.
+    kv_lora_rank: int | None = None
+    qk_rope_head_dim: int | None = None
+    # True for models whose published length needs an option (rope scaling), which extra_args may switch on.
+    position_bias_alibi: bool = False
+
+    KEYS = (
+        "model_type",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "num_hidden_layers",
+        "hidden_size",
+        "max_position_embeddings",
+        "vocab_size",
+        "parameters",
+        "head_dim",
+        "num_experts",
+        "kv_lora_rank",
+        "qk_rope_head_dim",
+        "position_bias_alibi",
+    )
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Architecture:
+        """Read the ``architecture`` mapping of a model file; ``where`` names the file for messages."""
+        reader = Reader(value, where, cls.KEYS)
+
+        def optional(key: str) -> int | None:
+            return reader.integer(key, 1, _MOST) if reader.has(key) else None
+
+        return cls(
+            model_type=reader.text("model_type", longest=64),
+            num_attention_heads=reader.integer("num_attention_heads", 1, 4096),
+            num_key_value_heads=reader.integer("num_key_value_heads", 1, 4096),
+            num_hidden_layers=reader.integer("num_hidden_layers", 1, 4096),
+            hidden_size=reader.integer("hidden_size", 1, 1 << 20),
+            max_position_embeddings=reader.integer("max_position_embeddings", 1, 1 << 30),
+            vocab_size=reader.integer("vocab_size", 1, 1 << 30),
+            parameters=optional("parameters"),
+            head_dim=optional("head_dim"),
+            num_experts=reader.integer("num_experts", 0, 1 << 16, default=0),
+            kv_lora_rank=optional("kv_lora_rank"),
+            qk_rope_head_dim=optional("qk_rope_head_dim"),
+            position_bias_alibi=reader.switch("position_bias_alibi", default=False),
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where weights come from. ``revision`` is a commit, so that the same file means the same bytes tomorrow."""
+
+    repository: str
+    revision: str | None = None
+
+    KEYS = ("repository", "revision")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Source:
+        """Read one entry of ``repositories`` (or of ``measurements.repositories``)."""
+        reader = Reader(value, where, cls.KEYS)
+        return cls(repository=reader.text("repository", longest=256), revision=reader.optional_text("revision"))
+
+
+def _repositories(value: Mapping[str, object], where: str) -> dict[str, Source]:
+    known = ("huggingface", "modelscope", "git")
+    Reader(value, where, known)
+    return {hub: Source.from_mapping(entry, f"{where}.{hub}") for hub, entry in value.items()}
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """INC measurement files that go with FP8 weights: 3 files per card, made for one tensor parallel size."""
+
+    repositories: Mapping[str, Source]
+    directory: str
+    tensor_parallel_size: int
+
+    KEYS = ("repositories", "directory", "tensor_parallel_size")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Measurements:
+        """Read the ``measurements`` mapping of a model file."""
+        reader = Reader(value, where, cls.KEYS)
+        return cls(
+            repositories=_repositories(reader.mapping("repositories"), f"{where}.repositories"),
+            directory=reader.text("directory", longest=256),
+            tensor_parallel_size=reader.integer("tensor_parallel_size", 1, 64),
+        )
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How the served directory is made from the published weights, and for which card types that is needed."""
+
+    tool: str
+    from_directory: str
+    card_types: tuple[str, ...]
+
+    KEYS = ("tool", "from_directory", "card_types")
+    TOOLS = ("fp8_block", "fp8_dynamic")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Conversion:
+        """Read the ``conversion`` mapping of a model file."""
+        reader = Reader(value, where, cls.KEYS)
+        return cls(
+            tool=reader.choice("tool", cls.TOOLS),
+            from_directory=reader.text("from_directory", longest=256),
+            card_types=reader.texts("card_types", required=True),
+        )
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One file of ``catalog/models``.
+
+    Required keys
+        ``name`` (lower case, equals the file's name), ``title`` (as its authors write it), ``repositories``
+        (hub -> {repository, revision}), ``directory`` (below the weights root, what is *served*),
+        ``architecture``, ``weights_bytes`` (of the served files), ``dtype`` (as stored: bfloat16, float16,
+        float8_e4m3fn), ``defaults`` (request options, exactly as a request writes them; every one is overridable),
+        ``sources`` (where the values come from).
+
+    Optional keys
+        ``releases``        releases this model is known to be served with, the best first; others get a warning
+        ``unsupported``     {"1.22": sentence} releases it is known not to be served with, and why: they are refused
+        ``release_defaults`` {"1.21": {option: value}} more defaults, applied over ``defaults``
+        ``card_defaults``   {"HL-288E": {option: value}} more defaults for a card type, applied last
+        ``task``            generate (default), complete (a base model that was taught no chat), embed or score
+        ``trust_remote_code`` default false; true where config.json has auto_map and its releases have no class of their
+                            own for it, whatever the vendor's scripts pass
+        ``reasoning_parser`` parser of a thinking model, e.g. deepseek_r1
+        ``limit_mm_per_prompt`` {image: 5}, ``mm_processor_kwargs`` {max_pixels: 1003520}: written as JSON
+        ``conversion``, ``measurements`` FP8 only
+        ``notes``           sentences for a person: memory advice, corrected mistakes of a manual
+    """
+
+    name: str
+    title: str
+    repositories: Mapping[str, Source]
+    directory: str
+    architecture: Architecture
+    weights_bytes: int
+    dtype: str
+    defaults: Mapping[str, object]
+    sources: tuple[str, ...]
+    releases: tuple[str, ...] = ()
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    release_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    card_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    task: str = "generate"
+    trust_remote_code: bool = False
+    reasoning_parser: str | None = None
+    limit_mm_per_prompt: Mapping[str, int] = field(default_factory=dict)
+    mm_processor_kwargs: Mapping[str, object] = field(default_factory=dict)
+    conversion: Conversion | None = None
+    measurements: Measurements | None = None
+    notes: tuple[str, ...] = ()
+
+    KEYS = (
+        "name",
+        "title",
+        "repositories",
+        "directory",
+        "architecture",
+        "weights_bytes",
+        "dtype",
+        "defaults",
+        "sources",
+        "releases",
+        "unsupported",
+        "release_defaults",
+        "card_defaults",
+        "task",
+        "trust_remote_code",
+        "reasoning_parser",
+        "limit_mm_per_prompt",
+        "mm_processor_kwargs",
+        "conversion",
+        "measurements",
+        "notes",
+    )
+    DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn")
+    TASKS = ("generate", "complete", "embed", "score")
+
+    @classmethod
+    def from_mapping(cls, value: object) -> ModelEntry:
+        """Read a model file's content; raises :class:`Refusal` with file and key."""
+        name = value.get("name") if isinstance(value, Mapping) else None
+        where = f"catalog/models/{name}.yml" if isinstance(name, str) else "a model file"
+        reader = Reader(value, where, cls.KEYS)
+        images = reader.mapping("limit_mm_per_prompt")
+        return cls(
+            name=reader.text("name", longest=96),
+            title=reader.text("title", longest=128),
+            repositories=_repositories(reader.mapping("repositories"), f"{where}: repositories"),
+            directory=reader.text("directory", longest=256),
+            architecture=Architecture.from_mapping(reader.raw("architecture"), f"{where}: architecture"),
+            weights_bytes=reader.integer("weights_bytes", 1, _MOST),
+            dtype=reader.choice("dtype", cls.DTYPES),
+            defaults=reader.mapping("defaults", required=True),
+            sources=reader.texts("sources", required=True),
+            releases=reader.texts("releases"),
+            unsupported=reader.text_mapping("unsupported"),
+            release_defaults=_nested(reader.mapping("release_defaults"), f"{where}: release_defaults"),
+            card_defaults=_nested(reader.mapping("card_defaults"), f"{where}: card_defaults"),
+            task=reader.choice("task", cls.TASKS, default="generate"),
+            trust_remote_code=reader.switch("trust_remote_code", default=False),
+            reasoning_parser=reader.optional_text("reasoning_parser"),
+            limit_mm_per_prompt={
+                kind: integer(count, f"{where}: limit_mm_per_prompt.{kind}", 0, 1024) for kind, count in images.items()
+            },
+            mm_processor_kwargs=reader.mapping("mm_processor_kwargs"),
+            conversion=(
+                Conversion.from_mapping(reader.raw("conversion"), f"{where}: conversion")
+                if reader.has("conversion")
+                else None
+            ),
+            measurements=(
+                Measurements.from_mapping(reader.raw("measurements"), f"{where}: measurements")
+                if reader.has("measurements")
+                else None
+            ),
+            notes=reader.texts("notes"),
+        )
+
+
+def _nested(value: Mapping[str, object], where: str) -> dict[str, Mapping[str, object]]:
+    nested: dict[str, Mapping[str, object]] = {}
+    for key, options in value.items():
+        if not isinstance(options, Mapping):
+            raise Refusal(f"{where}.{key} must be a mapping of request options.")
+        nested[key] = options
+    return nested
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One repository at one commit; ``reference`` is the tag or branch the commit was taken from, for people."""
+
+    repository: str
+    commit: str
+    reference: str | None = None
+
+    KEYS = ("repository", "commit", "reference")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Pin:
+        """Read one entry of ``pins``."""
+        reader = Reader(value, where, cls.KEYS)
+        return cls(
+            repository=reader.text("repository", longest=256),
+            commit=reader.text("commit", longest=64),
+            reference=reader.optional_text("reference"),
+        )
+
+
+@dataclass(frozen=True)
+class ReleaseEntry:
+    """One file of ``catalog/releases``.
+
+    ``rules`` names the family of rules in ``module_utils/gaudi`` (vllm-defaults, 1.21, 1.22, deepseek-r1);
+    ``constants`` are the numbers those rules use; ``unsupported`` are features with the sentence to refuse them with;
+    ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
+    ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
+    ``model_types`` are what the server has classes of its own for, listed like the arguments.
+    """
+
+    name: str
+    title: str
+    rules: str
+    software: Mapping[str, object]
+    image: Mapping[str, str]
+    fork_directory: str
+    pins: Mapping[str, Pin]
+    constants: Mapping[str, Any]
+    environment: Mapping[str, str]
+    execution_modes: Mapping[str, str]
+    unsupported: Mapping[str, str]
+    arguments: frozenset[str]
+    variables: frozenset[str]
+    sources: tuple[str, ...]
+    architectures: frozenset[str] = frozenset()
+    model_types: frozenset[str] = frozenset()
+
+    KEYS = (
+        "name",
+        "title",
+        "rules",
+        "software",
+        "image",
+        "fork_directory",
+        "pins",
+        "constants",
+        "environment",
+        "execution_modes",
+        "unsupported",
+        "arguments",
+        "variables",
+        "sources",
+        "architectures",
+        "model_types",
+    )
+    RULES = ("vllm-defaults", "1.21", "1.22", "deepseek-r1")
+
+    @classmethod
+    def from_mapping(cls, value: object) -> ReleaseEntry:
+        """Read a release file's content; raises :class:`Refusal` with file and key."""
+        name = value.get("name") if isinstance(value, Mapping) else None
+        where = f"catalog/releases/{name}.yml" if isinstance(name, str) else "a release file"
+        reader = Reader(value, where, cls.KEYS)
+        image = Reader(reader.raw("image"), f"{where}: image", ("registry", "path", "tag", "digest"))
+        if image.text("tag") == "latest":
+            raise Refusal(f"{where}: image.tag is latest, which means another image tomorrow. Name the build.")
+        return cls(
+            name=reader.text("name", longest=32),
+            title=reader.text("title", longest=128),
+            rules=reader.choice("rules", cls.RULES),
+            software=reader.mapping("software", required=True),
+            image={
+                "registry": image.text("registry"),
+                "path": image.text("path"),
+                "tag": image.text("tag"),
+                "digest": image.text("digest", default=""),
+            },
+            fork_directory=reader.text("fork_directory"),
+            pins={
+                key: Pin.from_mapping(pin, f"{where}: pins.{key}")
+                for key, pin in reader.mapping("pins", required=True).items()
+            },
+            constants=reader.mapping("constants", required=True),
+            environment=reader.text_mapping("environment"),
+            execution_modes=reader.text_mapping("execution_modes"),
+            unsupported=reader.text_mapping("unsupported"),
+            arguments=_flat(reader.mapping("arguments", required=True), f"{where}: arguments"),
+            variables=_flat(reader.mapping("variables", required=True), f"{where}: variables"),
+            sources=reader.texts("sources", required=True),
+            architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
+            model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
+        )
+
+
+def _flat(value: Mapping[str, object], where: str) -> frozenset[str]:
+    """One set out of {place read from: [names]}."""
+    reader = Reader(value, where, tuple(value))
+    return frozenset(name for place in value for name in reader.texts(place))
+
+
+@dataclass(frozen=True)
+class CardType:
+    """One entry of ``catalog/cards.yml``. Memory in MiB, power in watts, bandwidth in GB/s (10^9 bytes)."""
+
+    name: str
+    generation: str
+    pci_ids: tuple[str, ...]
+    memory_mib: int
+    idle_memory_mib: int | None
+    power_watts: int | None
+    internal_ports: int | None
+    external_ports: int | None
+    # Cards that talk over their own links without help; more cards need host NICs with libfabric.
+    cards_without_host_nics: int | None
+    # Largest finite value of the card's FP8 format: 240 where published weights (448) must be converted.
+    fp8_max: int | None
+    # Lowest acceptable all_reduce network bandwidth by number of cards, empty where no figure is published; and how
+    # much data it was measured with, as hccl_demo's --size takes it.
+    bandwidth_floor: Mapping[str, float]
+    bandwidth_size: str | None
+
+    KEYS = (
+        "generation",
+        "names",
+        "pci_ids",
+        "memory_mib",
+        "idle_memory_mib",
+        "power_watts",
+        "internal_ports",
+        "external_ports",
+        "cards_without_host_nics",
+        "fp8_max",
+        "bandwidth_size",
+        "bandwidth_floor_gb_s",
+        "sources",
+    )
+
+    @classmethod
+    def table(cls, value: object) -> dict[str, CardType]:
+        """Read ``catalog/cards.yml``: card names as hl-smi prints them to card types."""
+        where = "catalog/cards.yml"
+        top = Reader(value, where, ("cards",))
+        result: dict[str, CardType] = {}
+        for key, entry in top.mapping("cards").items():
+            reader = Reader(entry, f"{where}: {key}", cls.KEYS)
+
+            def optional(name: str, reader: Reader = reader) -> int | None:
+                return reader.integer(name, 0, 1 << 24) if reader.has(name) else None
+
+            card = cls(
+                name=key,
+                generation=reader.text("generation", longest=16),
+                pci_ids=reader.texts("pci_ids", required=True),
+                memory_mib=reader.integer("memory_mib", 1, 1 << 24),
+                idle_memory_mib=optional("idle_memory_mib"),
+                power_watts=optional("power_watts"),
+                internal_ports=optional("internal_ports"),
+                external_ports=optional("external_ports"),
+                cards_without_host_nics=optional("cards_without_host_nics"),
+                fp8_max=optional("fp8_max"),
+                bandwidth_floor={
+                    cards: number(floor, f"{where}: {key}.bandwidth_floor_gb_s.{cards}", 0.0, 1e6)
+                    for cards, floor in reader.mapping("bandwidth_floor_gb_s").items()
+                },
+                bandwidth_size=reader.text("bandwidth_size", longest=8) if reader.has("bandwidth_size") else None,
+            )
+            for printed in reader.texts("names", required=True):
+                if printed in result:
+                    raise Refusal(f"{where}: the name {printed} belongs to two card types.")
+                result[printed] = card
+        return result

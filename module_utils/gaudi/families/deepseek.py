@@ -1,0 +1,124 @@
+"""The DeepSeek branch: eight cards, ray, FP8 keys and values, inputs of any length the model length allows."""
+
+from __future__ import annotations
+
+from ..base.checks import Refusal
+from ..request.resolved import Lengths, Wish, bucket, environment_of_release, knobs, limits, recipe_cache, skip_warmup
+from ..rules import rules
+from ..rules.rules import Draft, Value
+
+# Minimum and step of lengths and blocks: numbers of the script, whatever the block size.
+STEP = 128
+# Prompts are batched up to this many tokens where the prefill batch is left to the planner (the 1.22 script's budget).
+PREFERRED_TOKENS = 2048
+
+
+def plan_deepseek(draft: Draft, wish: Wish) -> Lengths:
+    """Fill the draft in the order of the branch's script."""
+    length = wish.pick("max_model_len").result
+    tokens = wish.said("max_num_batched_tokens")
+    if tokens.result is None:
+        tokens = rules.batched_tokens_equal_length(max_model_len=length)
+    memory, prefill = _memory(wish, length), _prefill(draft, wish)
+    _environment(draft, wish, memory)
+    _buckets(draft, wish, tokens, prefill)
+    knobs(draft, wish)
+    _arguments(draft, wish, tokens, prefill, memory)
+    most = None if prefill is None else prefill.result
+    return Lengths(length, tokens.result, wish.pick("max_num_seqs").result, most)
+
+
+def _memory(wish: Wish, length: int) -> Value:
+    """Long contexts leave more room beside the KV cache."""
+    said = wish.said("gpu_memory_utilization")
+    if said.result is not None:
+        return said
+    table = wish.constant("memory_threshold")
+    return rules.memory_by_length(
+        max_model_len=length, threshold=table["max_model_len"], up_to=table["up_to"], above=table["above"]
+    )
+
+
+def _prefill(draft: Draft, wish: Wish) -> Value | None:
+    """The prefill batch; None where the release's script has no such option and it was not asked for."""
+    asked, seqs = wish.request.max_num_prefill_seqs, wish.pick("max_num_seqs").result
+    if asked is None and wish.release.constants.get("max_num_prefill_seqs") is None:
+        return None
+    if asked == 0:
+        auto = rules.prefill_seqs_auto(
+            preferred=PREFERRED_TOKENS, input_min=1, block_size=wish.block_size, max_num_seqs=seqs
+        )
+        return rules.borrowed(auto, "gaudi-serving: the rule of release 1.22, as this one's script has none")
+    if asked is not None and asked > seqs:
+        draft.warn(
+            f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: prompt batches that never occur are warmed "
+            f"up. Lower it to {seqs}."
+        )
+    return wish.pick("max_num_prefill_seqs")
+
+
+def card_step(wish: Wish) -> int:
+    """The decode batch step of a card type; the longest matching name counts, so HL-288E follows HL-288."""
+    table = wish.constant("decode_bs_step_by_card")
+    known = [name for name in table if wish.card_name.startswith(name)]
+    if not known:
+        raise Refusal(
+            f"Release {wish.release.name} is made for {', '.join(table)}, but this node has {wish.card_name}. "
+            f"Serve the model with another release."
+        )
+    return int(table[max(known, key=len)])
+
+
+def _environment(draft: Draft, wish: Wish, memory: Value) -> None:
+    environment_of_release(draft, wish)
+    draft.variable("VLLM_EP_SIZE", rules.expert_parallel_size(tensor_parallel_size=wish.cards))
+    draft.variable("VLLM_GPU_MEMORY_UTILIZATION", memory)
+    recipe_cache(draft, wish)
+    skip_warmup(draft, wish, "True")
+    if wish.request.profile:
+        draft.variable("VLLM_PROFILER_ENABLED", wish.said("profile"))
+    draft.variable("VLLM_ZERO_PADDING", wish.said("zero_padding"))
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", wish.said("fused_sdpa"))
+    draft.variable("VLLM_FP32_SOFTMAX", wish.said("fp32_softmax"))
+    fp8 = wish.dtype == "fp8"
+    if fp8:
+        draft.variable("INC_MEASUREMENT_DUMP_PATH_PREFIX", wish.script(wish.release.fork_directory))
+        draft.variable("QUANT_CONFIG", rules.quantization_config(file=wish.quantization_config))
+    for name, value in wish.constant("fp8_environment" if fp8 else "bfloat16_environment").items():
+        draft.variable(name, wish.script(value))
+
+
+def _buckets(draft: Draft, wish: Wish, tokens: Value, prefill: Value | None) -> None:
+    seqs, length = wish.pick("max_num_seqs"), wish.pick("max_model_len").result
+    one, step = wish.script(1), wish.script(STEP)
+    if prefill is None:
+        most_step, most = wish.constant("prompt_bs_step_at_most"), wish.constant("prompt_bs_max_at_most")
+        prompt_step = rules.prompt_bs_capped(max_num_seqs=seqs.result, most=most_step)
+        bucket(draft, "PROMPT_BS", one, prompt_step, rules.prompt_bs_capped(max_num_seqs=seqs.result, most=most))
+    else:
+        bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=prefill.result))
+    decode_step = rules.decode_bs_step_by_card(max_num_seqs=seqs.result, card_step=card_step(wish))
+    blocks = rules.decode_block_max_deepseek(max_num_seqs=seqs.result, max_model_len=length, block_size=wish.block_size)
+    bucket(draft, "PROMPT_SEQ", step, step, tokens)
+    bucket(draft, "DECODE_BS", one, decode_step, seqs)
+    bucket(draft, "DECODE_BLOCK", step, step, blocks)
+    limits(draft, wish)
+
+
+def _arguments(draft: Draft, wish: Wish, tokens: Value, prefill: Value | None, memory: Value) -> None:
+    draft.option("--block-size", wish.pick("block_size"))
+    draft.option("--model", wish.source("weights")(value=wish.weights))
+    draft.option("--device", wish.script("hpu"))
+    draft.option("--dtype", wish.script("bfloat16"))
+    draft.option("--kv-cache-dtype", wish.pick("kv_cache_dtype"))
+    draft.option("--tensor-parallel-size", wish.script(wish.cards))
+    if prefill is not None:
+        draft.option("--max-num-prefill-seqs", prefill)
+    draft.option("--max-model-len", wish.pick("max_model_len"))
+    draft.option("--max-num-seqs", wish.pick("max_num_seqs"))
+    draft.option("--max-num-batched-tokens", tokens)
+    draft.option("--use-padding-aware-scheduling", wish.script(value=True))
+    draft.option("--use-v2-block-manager", wish.script(value=True))
+    draft.option("--distributed_executor_backend", wish.script("ray"))
+    draft.option("--gpu_memory_utilization", memory)
+    draft.option("--disable-log-requests", wish.script(value=True))

@@ -1,0 +1,48 @@
+"""Releases 1.16 and 1.18: vLLM's own defaults; only what is asked for is passed."""
+
+from __future__ import annotations
+
+from ..request.resolved import (
+    Lengths,
+    Wish,
+    dtype,
+    environment_of_release,
+    knobs,
+    lazy_collectives,
+    model_and_cards,
+    recipe_cache,
+    skip_warmup,
+)
+from ..rules.rules import Draft
+
+
+def plan_defaults(draft: Draft, wish: Wish) -> Lengths:
+    """Fill the draft; buckets are left to the server's own defaults."""
+    environment_of_release(draft, wish)
+    lazy_collectives(draft, wish)
+    skip_warmup(draft, wish, "true")
+    if wish.request.profile:
+        draft.variable("VLLM_PROFILER_ENABLED", wish.said("profile"))
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", wish.said("fused_sdpa"))
+    recipe_cache(draft, wish)
+    knobs(draft, wish)
+
+    draft.option("--device", wish.script("hpu"))
+    dtype(draft, wish)
+    model_and_cards(draft, wish)
+    draft.option("--block-size", wish.pick("block_size"))
+    draft.option("--max-num-seqs", wish.said("max_num_seqs"))
+    draft.option("--max-num-batched-tokens", wish.said("max_num_batched_tokens"))
+    draft.option("--max-model-len", wish.said("max_model_len"))
+    # 1.16 writes this argument in a way of its own.
+    draft.option(str(wish.constant("capture_option")), wish.said("max_seq_len_to_capture"))
+    draft.option("--gpu-memory-utilization", wish.said("gpu_memory_utilization"))
+
+    length = wish.request.max_model_len
+    if length is None:
+        # What the server itself takes from config.json.
+        length = wish.model.positions.longest
+    tokens = wish.request.max_num_batched_tokens
+    if tokens is None and length is not None:
+        tokens = max(length, int(wish.constant("preferred_batched_tokens")))
+    return Lengths(length, tokens, wish.pick("max_num_seqs").result)

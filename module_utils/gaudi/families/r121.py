@@ -1,0 +1,171 @@
+"""Release 1.21: lengths as they are given, ranges that shape the buckets with one block of margin."""
+
+from __future__ import annotations
+
+from ..base.checks import Refusal
+from ..request.resolved import (
+    Lengths,
+    Wish,
+    bucket,
+    dtype,
+    environment_of_release,
+    expert_parallel,
+    knobs,
+    lazy_collectives,
+    model_and_cards,
+    quantization,
+    recipe_cache,
+    skip_warmup,
+)
+from ..rules import rules
+from ..rules.buckets import ceil_to
+from ..rules.rules import Draft
+
+
+def plan_121(draft: Draft, wish: Wish) -> Lengths:
+    """Fill the draft in the order of the release's script."""
+    inputs, outputs = wish.ranges
+    length = wish.pick("max_model_len").result
+    rules.check_ranges(length, length, inputs, outputs, wish.ranged, draft)
+    _environment(draft, wish)
+    _buckets(draft, wish)
+    knobs(draft, wish)
+    _arguments(draft, wish)
+    prefill = _prefill(wish).result if wish.request.max_num_prefill_seqs is not None else None
+    return Lengths(length, wish.pick("max_num_batched_tokens").result, wish.pick("max_num_seqs").result, prefill)
+
+
+def _environment(draft: Draft, wish: Wish) -> None:
+    request = wish.request
+    (shortest, longest), (shortest_out, longest_out) = wish.ranges
+    environment_of_release(draft, wish)
+    lazy_collectives(draft, wish)
+    draft.variable("VLLM_GPU_MEMORY_UTILIZATION", wish.pick("gpu_memory_utilization"))
+    draft.variable("VLLM_MAX_SEQ_LEN_TO_CAPTURE", wish.pick("max_seq_len_to_capture"))
+    draft.variable("VLLM_EP_SIZE", rules.expert_parallel_size(tensor_parallel_size=wish.cards))
+    draft.variable("VLLM_PROFILER_ENABLED", wish.script("True" if request.profile else "false"))
+    if request.profile:
+        name = rules.profile_file(
+            name=wish.profile_name,
+            lengths=f"in{shortest}-{longest}_out{shortest_out}-{longest_out}",
+            max_num_seqs=wish.pick("max_num_seqs").result,
+            cards=wish.cards,
+            steps=wish.pick("scheduler_steps").result,
+        )
+        draft.variable("VLLM_PROFILE_FILE", name)
+    skip_warmup(draft, wish, "True")
+    padding = rules.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
+    draft.variable("VLLM_ZERO_PADDING", padding)
+    fused = wish.script(value=True) if request.fused_sdpa is None else wish.said("fused_sdpa")
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", fused)
+    softmax = rules.fp32_softmax_121(requested=request.fp32_softmax, kind=wish.model.kind)
+    draft.variable("VLLM_FP32_SOFTMAX", softmax)
+    recipe_cache(draft, wish)
+    quantization(draft, wish)
+    if wish.dtype == "fp8":
+        draft.variable("VLLM_DISABLE_MARK_SCALES_AS_CONST", wish.script("true"))
+
+
+def _buckets(draft: Draft, wish: Wish) -> None:
+    block, seqs = wish.block_size, wish.pick("max_num_seqs").result
+    (shortest, longest), (_, longest_out) = wish.ranges
+    tokens = wish.pick("max_num_batched_tokens").result
+    one, one_block = wish.script(1), rules.one_block(block_size=block)
+    most_prompts = rules.prompt_bs_max_121(max_num_batched_tokens=tokens, input_min=shortest, max_num_seqs=seqs)
+    step = rules.decode_bs_step(max_num_seqs=seqs)
+    most = rules.decode_bs_max(max_num_seqs=seqs, step=step.result)
+    most_blocks = rules.decode_block_max_121(
+        input_max=longest, output_max=longest_out, decode_bs_max=most.result, block_size=block
+    )
+    shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block)
+    longest_prompt = rules.prompt_seq_max_121(input_max=longest, block_size=block)
+    fewest_blocks = rules.decode_block_min_121(input_min=shortest, block_size=block)
+    bucket(draft, "PROMPT_BS", one, one, most_prompts)
+    bucket(draft, "PROMPT_SEQ", shortest_prompt, one_block, longest_prompt)
+    bucket(draft, "DECODE_BS", one, step, most)
+    bucket(draft, "DECODE_BLOCK", fewest_blocks, one_block, most_blocks)
+
+
+def _arguments(draft: Draft, wish: Wish) -> None:
+    request, kind = wish.request, wish.model.kind
+    draft.option("--device", wish.script("hpu"))
+    dtype(draft, wish)
+    if wish.dtype == "fp8":
+        draft.option("--quantization", wish.script("inc"))
+        draft.option("--kv-cache-dtype", rules.kv_cache_dtype_121(requested=request.kv_cache_dtype, kind=kind))
+        draft.option("--weights-load-device", rules.weights_load_device_121(kind=kind))
+    else:
+        draft.option("--quantization", rules.hpu_quantization(dtype=wish.dtype))
+        draft.option("--kv-cache-dtype", wish.said("kv_cache_dtype"))
+    model_and_cards(draft, wish)
+    expert_parallel(draft, wish)
+    draft.option("--seed", wish.script(wish.constant("seed")))
+    draft.option("--block-size", wish.pick("block_size"))
+    draft.option("--max-num-seqs", wish.pick("max_num_seqs"))
+    draft.option("--max-num-batched-tokens", wish.pick("max_num_batched_tokens"))
+    draft.option("--max-model-len", wish.pick("max_model_len"))
+    if request.max_num_prefill_seqs is not None:
+        draft.option("--max-num-prefill-seqs", _prefill(wish))
+    draft.option("--max-seq-len-to-capture", wish.pick("max_seq_len_to_capture"))
+    for flag in ("--disable-log-requests", "--use-v2-block-manager", "--use-padding-aware-scheduling"):
+        draft.option(flag, wish.script(value=True))
+    draft.option("--num-scheduler-steps", wish.pick("scheduler_steps"))
+    draft.option("--distributed_executor_backend", rules.executor(tensor_parallel_size=wish.cards))
+    draft.option("--gpu-memory-utilization", wish.pick("gpu_memory_utilization"))
+
+
+def _prefill(wish: Wish) -> rules.Value:
+    """The script passes no prefill batch; one that is asked for is passed."""
+    asked, seqs = wish.request.max_num_prefill_seqs, wish.pick("max_num_seqs").result
+    if asked:
+        prefill = rules.prefill_seqs_within_seqs(max_num_prefill_seqs=asked, max_num_seqs=seqs)
+    else:
+        tokens, shortest = wish.pick("max_num_batched_tokens").result, wish.ranges[0][0]
+        prefill = rules.prefill_seqs_auto(
+            preferred=tokens, input_min=shortest, block_size=wish.block_size, max_num_seqs=seqs
+        )
+    return rules.borrowed(prefill, "gaudi-serving: the rule of release 1.22, as this one's script has none")
+
+
+def partial_warmup(draft: Draft, wish: Wish) -> None:
+    """The script's -r, applied last: it wins over the environment. Raises :class:`Refusal` beyond the service."""
+    wanted = wish.request.partial_warmup
+    if wanted is None:
+        return
+    (shortest, longest), (_, longest_out) = wish.ranges
+    seqs, block = wish.pick("max_num_seqs").result, wish.block_size
+    shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block).result
+    fewest_blocks = rules.decode_block_min_121(input_min=shortest, block_size=block).result
+    if wanted.max_num_seqs > seqs:
+        raise Refusal(
+            f"partial_warmup.max_num_seqs is {wanted.max_num_seqs}, above max_num_seqs {seqs}: no batch is that large. "
+            f"Lower it to {seqs} at most."
+        )
+    if wanted.max_seq_len > longest:
+        raise Refusal(
+            f"partial_warmup.max_seq_len is {wanted.max_seq_len}, above the longest input {longest} of input_range. "
+            f"Lower it to {longest} at most."
+        )
+    if wanted.max_seq_len < shortest:
+        raise Refusal(
+            f"partial_warmup.max_seq_len is {wanted.max_seq_len}, below the shortest input {shortest} of input_range: "
+            f"nothing would be warmed up. Raise it to {shortest_prompt}."
+        )
+    hot = rules.partial_warmup_seq(max_seq_len=wanted.max_seq_len, prompt_seq_min=shortest_prompt)
+    if hot.result % block:
+        below, above = wanted.max_seq_len // block * block, ceil_to(wanted.max_seq_len, block)
+        draft.warn(
+            f"partial_warmup.max_seq_len {wanted.max_seq_len} is no multiple of {block}: the last bucket is {below}, "
+            f"and inputs of {below + 1} to {wanted.max_seq_len} tokens compile at run time. Use {above}."
+        )
+    blocks = rules.partial_warmup_blocks(
+        max_seq_len=wanted.max_seq_len,
+        output_max=longest_out,
+        max_num_seqs=wanted.max_num_seqs,
+        block_size=block,
+        decode_block_min=fewest_blocks,
+    )
+    draft.variable("VLLM_SKIP_LAZY_WARMUP", rules.partial_warmup_value(value=True))
+    draft.variable("VLLM_PROMPT_SEQ_BUCKET_MAX", hot)
+    draft.variable("VLLM_DECODE_BS_BUCKET_MAX", rules.partial_warmup_value(value=wanted.max_num_seqs))
+    draft.variable("VLLM_DECODE_BLOCK_BUCKET_MAX", blocks)

@@ -1,0 +1,177 @@
+"""Release 1.22: a range rule (its manual) and a length rule (its later branch); whichever the request speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..request.resolved import (
+    Lengths,
+    Wish,
+    bucket,
+    dtype,
+    environment_of_release,
+    expert_parallel,
+    knobs,
+    lazy_collectives,
+    limits,
+    model_and_cards,
+    quantization,
+    recipe_cache,
+    skip_warmup,
+)
+from ..rules import rules
+from ..rules.rules import Draft, Value, borrowed
+
+# Whose rule it is where a release's own script has only the other.
+RANGE_RULE = "gaudi-serving: the range rule of release 1.22; this release's script takes one length"
+LENGTH_RULE = "gaudi-serving: the length rule of release 1.22-2025.11; this release's script takes ranges"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Lengths and batch sizes of one plan, and by which of the two rules."""
+
+    by_range: bool
+    length: Value
+    # The length in whole blocks, as the buckets have it; the length itself may end earlier, with the model.
+    whole_blocks: int
+    # The length before it was rounded.
+    asked: int
+    tokens: Value
+    prefill: Value
+    seqs: int
+    # How the profile's name says the lengths.
+    spoken: str
+    # Where the rule comes from when the release's own script has the other one.
+    foreign: str | None
+
+    def told(self, value: Value) -> Value:
+        """A value of the range or the length rule, with where that rule is from."""
+        return value if self.foreign is None else borrowed(value, self.foreign)
+
+
+def plan_122(draft: Draft, wish: Wish) -> Lengths:
+    """Fill the draft in the order of the release's script."""
+    sizes = _sizes(draft, wish)
+    _environment(draft, wish, sizes)
+    if sizes.by_range:
+        _buckets_by_range(draft, wish, sizes)
+    else:
+        _buckets_by_length(draft, wish, sizes)
+    limits(draft, wish)
+    knobs(draft, wish)
+    _arguments(draft, wish, sizes)
+    return Lengths(sizes.length.result, sizes.tokens.result, sizes.seqs, sizes.prefill.result, sizes.asked)
+
+
+def _sizes(draft: Draft, wish: Wish) -> Sizes:
+    request, block = wish.request, wish.block_size
+    own = wish.constant("default_rule")
+    by_range = wish.ranged or (request.max_model_len is None and own == "range")
+    foreign = None if by_range == (own == "range") else RANGE_RULE if by_range else LENGTH_RULE
+    preferred, seqs = wish.constant("preferred_batched_tokens"), wish.pick("max_num_seqs").result
+    if by_range:
+        inputs, outputs = wish.ranges
+        shortest = inputs[0]
+        spoken = f"in{inputs[0]}-{inputs[1]}_out{outputs[0]}-{outputs[1]}"
+        asked = request.max_model_len or inputs[1] + outputs[1]
+        length = rules.model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
+        if request.max_model_len is not None:
+            length = rules.model_len_to_blocks(max_model_len=asked, block_size=block)
+        rules.check_ranges(length.result, asked, inputs, outputs, wish.ranged, draft)
+    else:
+        shortest, asked = block, wish.pick("max_model_len").result
+        spoken = f"len{asked}"
+        length = rules.model_len_to_blocks(max_model_len=asked, block_size=block)
+    whole_blocks, positions = length.result, wish.model.positions.longest
+    tokens = wish.said("max_num_batched_tokens")
+    if tokens.result is None:
+        tokens = rules.batched_tokens_from_length(max_model_len=whole_blocks, preferred=preferred, block_size=block)
+    prefill_asked = wish.pick("max_num_prefill_seqs").result
+    if prefill_asked:
+        prefill = rules.prefill_seqs_within_seqs(max_num_prefill_seqs=prefill_asked, max_num_seqs=seqs)
+        if prefill.result < prefill_asked:
+            draft.warn(f"max_num_prefill_seqs {prefill_asked} is above max_num_seqs {seqs}: {prefill.result} is used.")
+    else:
+        prefill = rules.prefill_seqs_auto(preferred=preferred, input_min=shortest, block_size=block, max_num_seqs=seqs)
+    length = length if foreign is None else borrowed(length, foreign)
+    if positions is not None and asked <= positions < whole_blocks:
+        length = rules.model_len_of_model(whole_blocks=whole_blocks, positions=positions)
+    return Sizes(by_range, length, whole_blocks, asked, tokens, prefill, seqs, spoken, foreign)
+
+
+def _environment(draft: Draft, wish: Wish, sizes: Sizes) -> None:
+    request = wish.request
+    environment_of_release(draft, wish)
+    lazy_collectives(draft, wish)
+    padding = rules.zero_padding_length(requested=request.zero_padding)
+    if sizes.by_range:
+        shortest, longest = wish.ranges[0]
+        padding = rules.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
+    draft.variable("VLLM_ZERO_PADDING", padding)
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", wish.said("fused_sdpa"))
+    draft.variable("VLLM_EXPONENTIAL_BUCKETING", wish.script("false"))
+    recipe_cache(draft, wish)
+    skip_warmup(draft, wish, "true")
+    if request.profile:
+        draft.variable("VLLM_PROFILER_ENABLED", wish.said("profile"))
+        name = rules.profile_file(
+            name=wish.profile_name, lengths=sizes.spoken, max_num_seqs=sizes.seqs, cards=wish.cards
+        )
+        draft.variable("VLLM_PROFILE_FILE", name)
+    softmax = rules.fp32_softmax_122(requested=request.fp32_softmax, kind=wish.model.kind)
+    draft.variable("VLLM_FP32_SOFTMAX", softmax)
+    quantization(draft, wish)
+
+
+def _buckets_by_range(draft: Draft, wish: Wish, sizes: Sizes) -> None:
+    """The manual's rule."""
+    block = wish.block_size
+    (shortest, longest), (_, longest_out) = wish.ranges
+    one, one_block = wish.script(1), rules.one_block(block_size=block)
+    step = rules.decode_bs_step(max_num_seqs=sizes.seqs)
+    most = rules.decode_bs_max(max_num_seqs=sizes.seqs, step=step.result)
+    most_blocks = rules.decode_block_max(
+        input_max=longest, output_max=longest_out, decode_bs_max=most.result, block_size=block
+    )
+    shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block)
+    longest_prompt = rules.prompt_seq_max(input_max=longest, block_size=block)
+    fewest_blocks = rules.decode_block_min(input_min=shortest, block_size=block)
+    told = sizes.told
+    bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
+    bucket(draft, "PROMPT_SEQ", told(shortest_prompt), one_block, told(longest_prompt))
+    bucket(draft, "DECODE_BS", one, told(step), told(most))
+    bucket(draft, "DECODE_BLOCK", told(fewest_blocks), one_block, told(most_blocks))
+
+
+def _buckets_by_length(draft: Draft, wish: Wish, sizes: Sizes) -> None:
+    """The later branch's rule."""
+    block, length = wish.block_size, sizes.whole_blocks
+    one, one_block = wish.script(1), rules.one_block(block_size=block)
+    step = wish.script(wish.constant("decode_bs_step"))
+    most = rules.decode_bs_max_length(max_num_seqs=sizes.seqs, step=step.result)
+    most_blocks = rules.decode_block_max_length(max_model_len=length, decode_bs_max=most.result, block_size=block)
+    told = sizes.told
+    bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
+    bucket(draft, "PROMPT_SEQ", told(one_block), one_block, told(rules.prompt_seq_max_length(max_model_len=length)))
+    bucket(draft, "DECODE_BS", one, told(step), told(most))
+    bucket(draft, "DECODE_BLOCK", told(one_block), one_block, told(most_blocks))
+
+
+def _arguments(draft: Draft, wish: Wish, sizes: Sizes) -> None:
+    draft.option("--block-size", wish.pick("block_size"))
+    model_and_cards(draft, wish)
+    dtype(draft, wish)
+    draft.option("--max-num-seqs", wish.pick("max_num_seqs"))
+    draft.option("--max-num-prefill-seqs", sizes.prefill)
+    draft.option("--max-num-batched-tokens", sizes.tokens)
+    draft.option("--max-seq-len-to-capture", wish.pick("max_seq_len_to_capture"))
+    draft.option("--gpu-memory-utilization", wish.pick("gpu_memory_utilization"))
+    draft.option("--max-model-len", sizes.length)
+    draft.option("--seed", wish.script(wish.constant("seed")))
+    draft.option("--distributed_executor_backend", rules.executor(tensor_parallel_size=wish.cards))
+    draft.option("--num-scheduler-steps", wish.said("scheduler_steps"))
+    draft.option("--quantization", rules.hpu_quantization(dtype=wish.dtype))
+    draft.option("--kv-cache-dtype", wish.said("kv_cache_dtype"))
+    draft.option("--disable-log-requests", wish.script(not wish.request.profile))
+    expert_parallel(draft, wish)

@@ -1,0 +1,319 @@
+"""GRUB's settings: read the shell files of /etc/default as GRUB does, and what will really boot.
+
+`grub-mkconfig` sources /etc/default/grub and then /etc/default/grub.d/*.cfg with a shell. This reads the
+part of the shell language such files are written in, and keeps for every character where it came from,
+so that a conflicting argument is reported with its file and line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import files as host_files
+
+DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
+ALWAYS = "GRUB_CMDLINE_LINUX"
+
+_ASSIGNMENT = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
+_REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
+_SECTION = re.compile(r"### (?P<edge>BEGIN|END) /etc/grub\.d/(?P<script>\S+) ###")
+# Control flow, other files, and expansions in the two variables: read as text, though the shell does more.
+_BEYOND = re.compile(
+    r"(?:if|elif|case|for|while|until|eval|source|\.)[ \t]"
+    r"|(?:export[ \t]+)?GRUB_CMDLINE_LINUX(?:_DEFAULT)?(?:\+=|=.*(?:`|\$\(|\$\{[A-Za-z0-9_]*[^A-Za-z0-9_}]))",
+    re.DOTALL,
+)
+_STRAY_SPACE = re.compile(r"(?P<name>GRUB_[A-Z0-9_]+)[ \t]+=")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a piece of text stands."""
+
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+Text = tuple[tuple[str, Place], ...]
+"""Characters, each with the place it came from."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One argument of the kernel command line and the place it was written."""
+
+    text: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One bootable entry: the kernel it names and the arguments it hands over."""
+
+    title: str
+    kernel: str
+    arguments: tuple[str, ...]
+    line: int
+
+
+def read(defaults: Path) -> list[tuple[str, str]]:
+    """Return /etc/default/grub (`defaults`) and the files behind it, path and text, as grub-mkconfig finds them.
+
+    It passes over a link that leads nowhere. Bytes that are no UTF-8, as in old comments, are kept as "?".
+    Raises ValueError, with the path, for a file that cannot be read.
+    """
+    found = []
+    for path in (defaults, *sorted(defaults.parent.glob("grub.d/*.cfg"))):
+        if path.is_file():
+            try:
+                found.append((str(path), path.read_text(errors="replace")))
+            except OSError as error:
+                raise ValueError(f"{path} cannot be read ({error.strerror}). Mend that, then run again.") from error
+    return found
+
+
+def drop_in_arguments(text: str) -> list[str]:
+    """Return the arguments that a drop-in of ours holds."""
+    return [word.text for word in words(evaluate([("", text)]), DEFAULT)]
+
+
+def replaced(files: Sequence[tuple[str, str]], path: str, text: str | None) -> list[tuple[str, str]]:
+    """Return GRUB's files in the order it reads them, as if this drop-in had this text; with None, without it."""
+    others = [(there, content) for there, content in files if there != path]
+    if text is None:
+        return others
+    before = [file for file in others if not file[0].endswith(".cfg") or file[0] < path]
+    return [*before, (path, text), *others[len(before) :]]
+
+
+def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
+    """Return every variable the files set, in the order given, the way the shell would.
+
+    `files` are (path, text). A command substitution is kept as it is written: what it prints is not known.
+    Raises ValueError, with file and line, for what a shell could not read.
+    """
+    values: dict[str, Text] = {}
+    for _place, name, value in _assignments(files, values):
+        values[name] = value
+    return values
+
+
+def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> Place | None:
+    """Return where a file behind our drop-in sets the line anew, without what ours adds; None where nobody does."""
+    values: dict[str, Text] = {}
+    ours, place = False, None
+    for where, name, value in _assignments(files, values):
+        values[name] = value
+        if name == DEFAULT:
+            had, ours = ours, any(origin.path == own_path for _, origin in value)
+            place = None if ours else where if had else place
+    return place
+
+
+def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
+    """Return where a file says what only a shell can work out and the arguments may depend on, once a file."""
+    found: dict[str, Place] = {}
+    for path, text in files:
+        for statement in _statements(path, text):
+            written = "".join(character for character, _ in statement)
+            if _BEYOND.match(written):
+                found.setdefault(path, statement[0][1])
+    return list(found.values())
+
+
+def _assignments(files: Iterable[tuple[str, str]], values: Mapping[str, Text]) -> Iterator[tuple[Place, str, Text]]:
+    """Every assignment in the order of the files: where, what, and its value with the values so far."""
+    for path, text in files:
+        for statement in _statements(path, text):
+            written = "".join(character for character, _ in statement)
+            stray = _STRAY_SPACE.match(written)
+            if stray:
+                raise ValueError(
+                    f"{statement[0][1]}: there is a space before '=' after {stray['name']}, "
+                    "so the shell takes it for a command. Remove the space."
+                )
+            match = _ASSIGNMENT.match(written)
+            if match:
+                yield statement[0][1], match["name"], _value(statement[match.end() :], values)
+
+
+def words(values: Mapping[str, Text], name: str) -> list[Word]:
+    """Split a variable into arguments as the kernel does: at spaces that are not in double quotes."""
+    found: list[Word] = []
+    current = ""
+    place: Place | None = None
+    quoted = False
+    for character, origin in values.get(name, ()):
+        if character == '"':
+            quoted = not quoted
+        if character.isspace() and not quoted:
+            if place is not None:
+                found.append(Word(current, place))
+            current, place = "", None
+            continue
+        current += character
+        place = place or origin
+    if place is not None:
+        found.append(Word(current, place))
+    return found
+
+
+def command_line(values: Mapping[str, Text]) -> list[Word]:
+    """Return the arguments of a normal entry, in the order GRUB writes them (/etc/grub.d/10_linux)."""
+    return [*words(values, ALWAYS), *words(values, DEFAULT)]
+
+
+def render(arguments: Sequence[str]) -> str:
+    """Return the text of our drop-in: what is there already, and these arguments behind it."""
+    return (
+        f"{host_files.MARK}\n"
+        "# Changes made here are overwritten; playbooks/untune_host.yml takes the file away.\n"
+        f'{DEFAULT}="${DEFAULT} {" ".join(arguments)}"\n'
+    )
+
+
+def parse_config(text: str) -> list[Entry]:
+    """Read the entries of a generated grub.cfg that boot this system: those /etc/grub.d/10_linux wrote.
+
+    Its recovery entries, which boot with less, are left out; their ids say so, in every language. Entries of other
+    scripts (40_custom, os-prober, memtest) have arguments of their own.
+    """
+    found: list[Entry] = []
+    title, own, recovery = "", False, False
+    for number, line in enumerate(text.splitlines(), start=1):
+        parts = line.split()
+        section = _SECTION.match(line)
+        if section:
+            own = section["edge"] == "BEGIN" and section["script"].partition("_")[2].startswith("linux")
+        elif parts and parts[0] == "menuentry":
+            recovery = "-recovery-" in line
+            title = line.split("'")[1] if "'" in line else " ".join(parts[1:])
+        elif len(parts) > 1 and parts[0] in ("linux", "linux16", "linuxefi") and own and not recovery:
+            found.append(Entry(title, parts[1], tuple(parts[2:]), number))
+    return found
+
+
+def parse_grubby(text: str) -> list[Entry]:
+    """Read `grubby --info=ALL`: one block per kernel, values in double quotes."""
+    found: list[Entry] = []
+    kernel, arguments, start = "", None, 0
+    for number, line in enumerate([*text.splitlines(), "index=end"], start=1):
+        name, _, value = line.partition("=")
+        if name == "index":
+            if kernel and arguments is not None:
+                found.append(Entry(kernel, kernel, tuple(arguments.split()), start))
+            kernel, arguments, start = "", None, number
+        elif name == "kernel":
+            kernel = value.strip().strip('"')
+        elif name == "args":
+            arguments = value.strip()[1:-1] if value.strip().startswith('"') else value.strip()
+    return found
+
+
+def _statements(path: str, text: str) -> list[Text]:
+    """Cut a file into statements, without comments; quotes and substitutions stay as they are written."""
+    found: list[Text] = []
+    current: list[tuple[str, Place]] = []
+    line, index = 1, 0
+
+    def finish() -> None:
+        while current and current[-1][0] in " \t":
+            current.pop()
+        if current:
+            found.append(tuple(current))
+        current.clear()
+
+    while index < len(text):
+        character = text[index]
+        if character == "#" and (not current or current[-1][0] in " \t"):
+            while index < len(text) and text[index] != "\n":
+                index += 1
+            continue
+        if text.startswith("\\\n", index):
+            index, line = index + 2, line + 1
+            continue
+        if character in "\n;":
+            finish()
+        elif character in "'\"`\\" or text.startswith("$(", index):
+            end = _end_of_piece(path, text, index, line)
+            for piece in text[index:end]:
+                current.append((piece, Place(path, line)))
+                line += piece == "\n"
+            index = end
+            continue
+        elif current or character not in " \t":
+            current.append((character, Place(path, line)))
+        line += character == "\n"
+        index += 1
+    finish()
+    return found
+
+
+def _end_of_piece(path: str, text: str, start: int, line: int) -> int:
+    """Return where the quoted or substituted text that begins at `start` ends."""
+    opening = "$(" if text.startswith("$(", start) else text[start]
+    closing = ")" if opening == "$(" else opening
+    if opening == "\\":
+        return min(start + 2, len(text))
+    index, depth = start + len(opening), 1
+    while index < len(text):
+        character = text[index]
+        if character == "\\" and opening != "'":
+            index += 2
+            continue
+        if character == closing:
+            depth -= 1
+            if depth == 0:
+                return index + 1
+        elif opening == "$(" and character == "(":
+            depth += 1
+        elif (opening in ("$(", '"') and (character == "`" or text.startswith("$(", index))) or (
+            opening == "$(" and character in "'\""
+        ):
+            index = _end_of_piece(path, text, index, line + text.count("\n", start, index))
+            continue
+        index += 1
+    raise ValueError(
+        f"{path}:{line}: the {opening} opened here is never closed, so GRUB could not read the file. Close it."
+    )
+
+
+def _value(written: Text, values: Mapping[str, Text]) -> Text:
+    """Return what the shell makes of the right-hand side of an assignment."""
+    text = "".join(character for character, _ in written)
+    result: list[tuple[str, Place]] = []
+    index, quote = 0, ""
+    while index < len(written):
+        character = text[index]
+        reference = _REFERENCE.match(text, index) if character == "$" and quote != "'" else None
+        if reference:
+            result += values.get(reference["plain"] or reference["braced"], ())
+            index = reference.end()
+        elif quote != "'" and (character == "`" or text.startswith("$(", index)):
+            end = _end_of_piece(written[index][1].path, text, index, written[index][1].line)
+            result += written[index:end]
+            index = end
+        elif character == "\\" and quote != "'":
+            # In double quotes a backslash only protects what would mean something there.
+            escaped = text[index + 1 : index + 2]
+            if quote == '"' and escaped not in ('"', "\\", "$", "`", "\n"):
+                result.append(written[index])
+            if escaped and escaped != "\n":
+                result.append(written[index + 1])
+            index += 2
+        elif character in "'\"" and quote in ("", character):
+            quote = "" if quote else character
+            index += 1
+        elif not quote and character in " \t":
+            # "NAME=value command" sets the variable for that command only; GRUB's files have no such lines.
+            break
+        else:
+            result.append(written[index])
+            index += 1
+    return tuple(result)

@@ -1,0 +1,251 @@
+"""Kernel settings (sysctl): what the files say at boot, what we ask for, and whether it fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import files as host_files
+
+HUGEPAGES = "vm.nr_hugepages"
+
+DIRECTORIES = (
+    "/etc/sysctl.d",
+    "/run/sysctl.d",
+    "/usr/local/lib/sysctl.d",
+    "/usr/lib/sysctl.d",
+    "/lib/sysctl.d",
+)
+"""Where systemd-sysctl looks, most important first (sysctl.d(5))."""
+
+_KEY = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_@:-]+)+")
+_KIB_PER_MIB = 1024
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One `key = value` line of a sysctl file."""
+
+    key: str
+    value: str
+    path: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """File and line, as compilers print them."""
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The node's memory, in KiB, as /proc/meminfo has it."""
+
+    total_kib: int
+    free_kib: int
+    hugepage_kib: int
+    hugepages: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: the drop-in's text (None: no drop-in), running values to set, and what a person should know."""
+
+    text: str | None
+    todo: Mapping[str, str]
+    findings: Sequence[str]
+
+
+def running(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
+    """Return the values of the settings this kernel knows. `proc_sys` is /proc/sys.
+
+    Raises ValueError for a name that is no single setting, or one that the kernel does not show.
+    """
+    found = {}
+    for key in keys:
+        path = proc_sys / key.replace(".", "/")
+        if path.is_dir():
+            raise ValueError(f"{key} is a group of kernel settings, not one. Name one of them, below {path}.")
+        if path.exists():
+            try:
+                found[key] = normal(path.read_text())
+            except OSError as error:
+                raise ValueError(
+                    f"The kernel does not show {key} ({path}: {error.strerror}), so nobody can tell whether it holds. "
+                    "Take it out of host_tuning_sysctl."
+                ) from error
+    return found
+
+
+def parse_meminfo(text: str) -> Memory:
+    """Read /proc/meminfo. Raises ValueError when it does not name the sizes needed here."""
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        number = rest.split()
+        if number and number[0].isdigit():
+            found[name] = int(number[0])
+    try:
+        return Memory(
+            total_kib=found["MemTotal"],
+            free_kib=found["MemAvailable"],
+            hugepage_kib=found["Hugepagesize"],
+            hugepages=found["HugePages_Total"],
+        )
+    except KeyError as missing:
+        raise ValueError(
+            f"/proc/meminfo has no line {missing.args[0]!r}: this kernel cannot tell how many hugepages "
+            "it has. Use a kernel built with CONFIG_HUGETLBFS."
+        ) from None
+
+
+def normal(value: str) -> str:
+    """Return a value as it compares: the kernel separates the parts of one with tabs."""
+    return " ".join(value.split())
+
+
+def check_request(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings wanted, cleaned. Raises ValueError for what the kernel could never take."""
+    wanted = {}
+    for key, given in settings.items():
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is not the name of a kernel setting. Names look like 'vm.nr_hugepages'.")
+        value = normal(given)
+        if not value or "\n" in given.strip() or "\0" in given:
+            raise ValueError(f"{key} is asked to be {given!r}. Give a value of one line.")
+        wanted[key] = value
+    pages = wanted.get(HUGEPAGES)
+    if pages is not None and not pages.isdigit():
+        raise ValueError(f"{HUGEPAGES} is asked to be {pages!r}. Give a whole number of pages, 0 or more.")
+    return wanted
+
+
+def memory_refusal(pages: int, memory: Memory, max_share: int) -> str | None:
+    """Say why this many hugepages would starve the rest of the machine, or None when they would not.
+
+    `max_share` is in percent of the whole memory.
+    """
+    if max_share not in range(1, 101):
+        raise ValueError(f"host_tuning_max_memory_share is {max_share}. Give a percentage from 1 to 100.")
+    asked_kib = pages * memory.hugepage_kib
+    fit = memory.total_kib * max_share // 100 // memory.hugepage_kib
+    if pages <= fit:
+        return None
+    return (
+        f"{pages} hugepages of {memory.hugepage_kib} KiB are {asked_kib // _KIB_PER_MIB} MiB, "
+        f"{asked_kib * 100 // memory.total_kib} % of this machine's {memory.total_kib // _KIB_PER_MIB} MiB; "
+        f"host_tuning_max_memory_share allows {max_share} %. "
+        f"Set host_tuning_hugepages to {fit} or less, or raise host_tuning_max_memory_share."
+    )
+
+
+def grant_refusal(pages: int, memory: Memory) -> str | None:
+    """Say what the kernel did not grant, or None when all pages are there. `memory` is after asking."""
+    if memory.hugepages >= pages:
+        return None
+    return (
+        f"The kernel granted {memory.hugepages} of the {pages} hugepages asked for "
+        f"({memory.hugepage_kib} KiB each): the rest of the memory is in use or in pieces. "
+        f"Set host_tuning_hugepages to {memory.hugepages} or less, stop what uses the memory, "
+        "or reboot and run again (right after boot memory is in one piece)."
+    )
+
+
+def parse(path: str, text: str) -> list[Assignment]:
+    """Read one sysctl file as systemd-sysctl does; lines that assign nothing are passed over."""
+    found = []
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if not line or line[0] in "#;" or "=" not in line:
+            continue
+        key, _, value = line.partition("=")
+        # A leading "-" only says that a failure is no error; "net/ipv4/x" is "net.ipv4.x".
+        name = key.strip().lstrip("-").strip()
+        separator = next((character for character in name if character in "./"), ".")
+        found.append(Assignment(name.replace("/", ".") if separator == "/" else name, normal(value), path, number))
+    return found
+
+
+def boot_order(paths: Sequence[str]) -> list[str]:
+    """Return the files that count at boot, in the order they are applied: by name, the last assignment wins.
+
+    A file hides those of the same name in less important directories, so an empty one switches them off.
+    """
+    chosen: dict[str, tuple[int, str]] = {}
+    for path in paths:
+        directory, _, name = path.rpartition("/")
+        if directory not in DIRECTORIES or not name.endswith(".conf"):
+            continue
+        rank = DIRECTORIES.index(directory)
+        if name not in chosen or rank < chosen[name][0]:
+            chosen[name] = (rank, path)
+    return [chosen[name][1] for name in sorted(chosen)]
+
+
+def at_boot(assignments: Sequence[Assignment]) -> dict[str, Assignment]:
+    """Return, for each setting, the assignment that wins. `assignments` are in boot order."""
+    return {assignment.key: assignment for assignment in assignments}
+
+
+def conflicts(wanted: Mapping[str, str], assignments: Sequence[Assignment], own_path: str) -> list[str]:
+    """Say which other files set what we set, to another value, and who wins at boot."""
+    winner = at_boot(assignments)
+    sentences = []
+    for found in assignments:
+        if found.path == own_path or found.key not in wanted or found.value == wanted[found.key]:
+            continue
+        last = winner[found.key]
+        outcome = (
+            f"At boot {last.place} comes later, and {last.value} wins"
+            if last.path != own_path
+            else f"At boot {own_path} comes later, and {wanted[found.key]} wins"
+        )
+        sentences.append(
+            f"{found.place} sets {found.key} = {found.value}, wanted is {wanted[found.key]}. {outcome}. "
+            "Remove that line to have one answer."
+        )
+    return sentences
+
+
+def render(settings: Mapping[str, str], missing: Sequence[str] = ()) -> str:
+    """Return the text of our drop-in; boot passes over a setting marked as missing in this kernel."""
+    lines = [
+        host_files.MARK,
+        "# Changes made here are overwritten; playbooks/untune_host.yml takes the file away.",
+    ]
+    lines += [f"{'-' if key in missing else ''}{key} = {settings[key]}" for key in sorted(settings)]
+    return "\n".join(lines) + "\n"
+
+
+def plan(
+    wanted: Mapping[str, str],
+    running: Mapping[str, str],
+    settable: Sequence[str],
+    own: Mapping[str, str],
+    *,
+    present: bool,
+) -> Plan:
+    """Decide what to set and what to write.
+
+    `running` has the settings this kernel knows, `settable` those it lets us change; without `present` the drop-in
+    goes, and `wanted` are the values to put back where what runs is still ours. `own` is what our drop-in says.
+    """
+    missing = [key for key in wanted if key not in running]
+    differ = {key: wanted[key] for key in running if key in wanted and running[key] != wanted[key]}
+    theirs = [] if present else [key for key in differ if running[key] != own.get(key, running[key])]
+    findings = [f"This kernel has no setting {key}; there is nothing to set." for key in missing]
+    findings += [
+        f"{key} is {running[key]} and cannot be set to {differ[key]} from here: /proc/sys is read-only. "
+        "In a container this is the host's to set."
+        for key in differ
+        if key not in settable and key not in theirs
+    ]
+    findings += [
+        f"{key} is {running[key]}, this role had set {own[key]}: somebody changed it since, and it is left. "
+        f"Before the first change it was {wanted[key]}."
+        for key in theirs
+    ]
+    todo = {key: value for key, value in differ.items() if key in settable and key not in theirs}
+    return Plan(render(wanted, missing) if present else None, todo, findings)

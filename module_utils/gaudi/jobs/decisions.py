@@ -1,0 +1,120 @@
+"""Decide about long work on a node: start it, attach to it, or take its recorded result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.units import human_bytes, human_seconds
+
+# A unit's and a folder's name take 255 characters, a directory of the catalogue 128.
+KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,158}[a-z0-9])?")
+
+
+def check_key(key: str) -> str:
+    """A job's key, which becomes part of a unit's and a folder's name. Raises ValueError for any other text."""
+    if not KEY.fullmatch(key) or ".." in key:
+        raise ValueError(
+            f"{key!r} cannot be the key of a job: lower-case letters, digits, dots and dashes are needed, "
+            "160 at most, the first and the last a letter or a digit."
+        )
+    return key
+
+
+def digest(command: Sequence[str], environment: Mapping[str, str], inputs: Mapping[str, Any]) -> str:
+    """Stand for what a job would do; equal digests mean the same work on the same inputs."""
+    text = json.dumps([list(command), dict(environment), dict(inputs)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def standing(state: Mapping[str, Any], active: str) -> str:
+    """How a job stands, from what it wrote and what systemd says of its unit.
+
+    Returns absent, running, succeeded, failed, cancelled or interrupted. A job that wrote "running" but has no
+    running unit was cut off: by a kill, a crash or a reboot.
+    """
+    if active in ("active", "activating", "deactivating", "reloading"):
+        return "running"
+    written = str(state.get("state", "absent"))
+    return "interrupted" if written == "running" else written
+
+
+def decide(standing_now: str, recorded: str | None, wanted: str, force: bool) -> str:
+    """What to do about a request: start, attach or keep (the recorded result stands).
+
+    recorded and wanted are digests. Raises ValueError when other work runs under the same key.
+    """
+    if standing_now == "running":
+        if recorded != wanted:
+            raise ValueError(
+                "other work runs under this key (its command or inputs differ). Wait for it, or cancel it with "
+                "playbooks/jobs.yml."
+            )
+        return "attach"
+    if standing_now == "succeeded" and recorded == wanted and not force:
+        return "keep"
+    return "start"
+
+
+def mounts_dropin(paths: Sequence[str]) -> str:
+    """The text of a unit's drop-in that asks for the file systems of paths; empty without paths.
+
+    Raises ValueError for a path with a line break, which would end the setting.
+    """
+    for path in paths:
+        if any(ord(character) < 32 for character in path):
+            raise ValueError(f"{path!r} has a control character in it")
+    # systemd reads % as a specifier and \\ and " as its own.
+    quoted = [path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"') for path in paths]
+    lines = "".join(f'RequiresMountsFor="{path}"\n' for path in quoted)
+    return f"[Unit]\n{lines}" if lines else ""
+
+
+def progress_text(progress: Mapping[str, Any]) -> str:
+    """Progress as one line of text: phase, done of total, rate, time left.
+
+    progress is the document the work writes: phase, done, total, unit, rate (units per second), eta (seconds).
+    """
+    phase = str(progress.get("phase") or "working")
+    done, total, unit = progress.get("done"), progress.get("total"), str(progress.get("unit") or "")
+    if not isinstance(done, (int, float)) or not isinstance(total, (int, float)):
+        return f"{phase}: {progress.get('message') or 'no figures yet'}"
+
+    def figure(value: float) -> str:
+        return human_bytes(value) if unit == "bytes" else f"{value:g}{' ' + unit if unit else ''}"
+
+    text = f"{phase}: {figure(done)} of {figure(total)}"
+    if total:
+        text += f" ({100 * done / total:.0f} %)"
+    rate, eta = progress.get("rate"), progress.get("eta")
+    if isinstance(rate, (int, float)) and rate > 0:
+        text += f", {figure(rate)}/s"
+    # Neither infinity nor what is no number can be told: work that stands still may say so.
+    if isinstance(eta, (int, float)) and done < total and math.isfinite(eta):
+        text += f", {human_seconds(eta)} to go"
+    return text
+
+
+def active_states(shown: str) -> dict[str, str]:
+    """State by unit from the output of systemctl show --property=Id,ActiveState, one paragraph a unit."""
+    states: dict[str, str] = {}
+    for paragraph in shown.split("\n\n"):
+        fields = dict(line.split("=", 1) for line in paragraph.splitlines() if "=" in line)
+        if "Id" in fields:
+            states[fields["Id"]] = fields.get("ActiveState", "inactive")
+    return states
+
+
+def table(found: Sequence[Mapping[str, str]]) -> list[str]:
+    """Jobs as aligned lines; a sentence when there are none."""
+    if not found:
+        return ["No long work has been started on this node."]
+    width = max(len(job["key"]) for job in found)
+    return [
+        f"{job['key']:<{width}}  {job['standing']:<11}  {job['since']:<20}  {job['message'] or job['text']}"
+        for job in found
+    ]

@@ -1,0 +1,255 @@
+"""What a plan knows of a model: from its catalogue file, from a given config.json, or only from its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from ..base.checks import Refusal, shown
+from ..catalogue.entries import Architecture, ModelEntry
+from .positions import KEYS as POSITION_KEYS
+from .positions import Positions, positions_of
+
+# Models the vendor's scripts treat in a way of their own: (model_type, hidden_size, num_hidden_layers) of their
+# config.json. Fine-tuned and distilled models share the shape of what they came from, whatever they are called.
+SHAPES = {
+    ("qwen2", 3584, 28): "qwen2-7b",
+    ("qwen2", 5120, 48): "qwen2-14b",
+    ("qwen2", 5120, 64): "qwen2-32b",
+    ("llama", 4096, 32): "llama-8b",
+    ("llama", 8192, 80): "llama-70b",
+    ("qwen3", 4096, 36): "qwen3-8b",
+    ("qwen3", 5120, 40): "qwen3-14b",
+    ("qwen3", 5120, 64): "qwen3-32b",
+    ("qwen3_moe", 2048, 48): "qwen3-30b-a3b",
+    ("qwen3_moe", 4096, 94): "qwen3-235b-a22b",
+}
+# Kinds of any size.
+TYPES = {"deepseek_v3": "deepseek-v3"}
+
+# The names the scripts look for (in the lower-cased last part of the path), for models of which nothing else is known.
+# For the 7B models of the Qwen2 family the looser form of a later version: it also finds a renamed fine-tune.
+NAMES = (
+    ("llama-4-scout-17b-16e-instruct", "llama4-scout"),
+    ("deepseek-r1-distill-qwen-7b", "qwen2-7b"),
+    ("deepseek-r1-distill-qwen-14b", "qwen2-14b"),
+    ("deepseek-r1-distill-qwen-32b", "qwen2-32b"),
+    ("deepseek-r1-distill-llama-8b", "llama-8b"),
+    ("deepseek-r1-distill-llama-70b", "llama-70b"),
+    ("qwen2-7b", "qwen2-7b"),
+    ("qwen2.5-7b", "qwen2-7b"),
+    ("qwq-32b", "qwen2-32b"),
+    ("qwen3-8b", "qwen3-8b"),
+    ("qwen3-14b", "qwen3-14b"),
+    ("qwen3-32b", "qwen3-32b"),
+    ("qwen3-30b-a3b", "qwen3-30b-a3b"),
+    ("qwen3-235b-a22b", "qwen3-235b-a22b"),
+    ("qwen3", "qwen3-other"),
+    # Distilled ones are no DeepSeek models.
+    ("deepseek-r1-distill", "distilled"),
+    ("deepseek-r1", "deepseek-v3"),
+    ("deepseek-v3", "deepseek-v3"),
+)
+
+# Names of models on the DeepSeek releases that answer without thinking aloud first.
+NOT_THINKING = ("coder", "instruct", "deepseek-v3")
+
+# model_type values whose attention uses linear biases (ALiBi) in every published checkpoint.
+ALIBI_TYPES = ("bloom", "mpt")
+# The same in names.
+ALIBI_NAMES = re.compile(r"(?<![a-z])(bloomz?|mpt)(?![a-z])")
+
+# Where multimodal models keep the configuration of the language model inside their own.
+NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
+
+FP8_METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors")
+# Methods that are asked for by dtype: the cards' kernels are never chosen otherwise (override_quantization_method of
+# awq_hpu.py and gptq_hpu.py in vllm-hpu-extension).
+DTYPE_METHODS = ("awq", "gptq")
+METHOD_NAMES = re.compile(r"(?<![a-z])(awq|gptq)(?![a-z])")
+
+
+# What cannot be decided or checked without a key of config.json.
+GAPS = {
+    "model_type": "its name decides what its type would, such as a softmax in float32",
+    "num_attention_heads": "whether tensor_parallel_size divides the attention heads is not checked",
+    "num_hidden_layers": "the size of its KV cache is not checked, and its name decides what its size would",
+    "hidden_size": "the size of its KV cache is not checked, and its name decides what its size would",
+    "max_position_embeddings": "whether it takes max_model_len is not checked",
+}
+
+SCOUT_EXPERTS = 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is known of a model's architecture. None: not known. Zero experts: a dense model."""
+
+    model_type: str | None = None
+    num_attention_heads: int | None = None
+    num_key_value_heads: int | None = None
+    num_hidden_layers: int | None = None
+    hidden_size: int | None = None
+    head_dim: int | None = None
+    num_experts: int | None = None
+    kv_lora_rank: int | None = None
+    qk_rope_head_dim: int | None = None
+    parameters: int | None = None
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> Shape:
+        """What a catalogue file says."""
+        return cls(**{item.name: getattr(architecture, item.name) for item in fields(cls)})
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What rules may ask about a model. ``gaps`` are keys that its config.json lacks, each with what follows."""
+
+    name: str
+    known_from: str
+    shape: Shape
+    positions: Positions
+    kind: str | None
+    # quant_method of config.json; None where the weights are not quantised.
+    quant_method: str | None
+    alibi: bool
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def stored_fp8(self) -> bool:
+        """Whether the weights are FP8 as they are stored."""
+        return self.quant_method in FP8_METHODS
+
+
+def facts(
+    weights: str, entry: ModelEntry | None, config: Mapping[str, object] | None, overrides: Mapping[str, object]
+) -> ModelFacts:
+    """Collect what is known, best source first: the given config.json, the catalogue, the name.
+
+    ``overrides`` are keys of config.json that the request's arguments replace (``--rope-scaling``, ``--hf-overrides``).
+    """
+    name = weights.rstrip("/").rsplit("/", 1)[-1]
+    if config is not None:
+        inner = language_model(config)
+        shape = shape_of(config, inner)
+        alibi = shape.model_type in ALIBI_TYPES or bool(config.get("alibi"))
+        lengths = inner if any(inner.get(key) is not None for key in POSITION_KEYS) else config
+        positions = positions_of({**lengths, **overrides})
+        known = shape.model_type and shape.hidden_size and shape.num_hidden_layers
+        kind = kind_of(shape) if known else kind_by_name(name)
+        gaps = tuple(
+            f"model_config has no {key}: {follows}."
+            for key, follows in GAPS.items()
+            if (positions.longest if key == "max_position_embeddings" else getattr(shape, key)) is None
+        )
+        return ModelFacts(name, "model_config", shape, positions, kind, method_of(config), alibi, gaps)
+    if entry is not None:
+        architecture = entry.architecture
+        shape = Shape.of(architecture)
+        method = "fp8" if entry.dtype.startswith("float8") else None
+        alibi = architecture.position_bias_alibi or architecture.model_type in ALIBI_TYPES
+        # The catalogue has the length that config.json comes to, its own scaling included.
+        length = {
+            "model_type": architecture.model_type,
+            "max_position_embeddings": architecture.max_position_embeddings,
+        }
+        return ModelFacts(
+            name, "catalogue", shape, positions_of({**length, **overrides}), kind_of(shape), method, alibi
+        )
+    lowered = name.lower()
+    named = METHOD_NAMES.search(lowered)
+    method, alibi = named.group() if named else None, bool(ALIBI_NAMES.search(lowered))
+    return ModelFacts(name, "name", Shape(), positions_of(overrides), kind_by_name(name), method, alibi)
+
+
+def method_of(config: Mapping[str, object]) -> str | None:
+    """How a config.json says the weights are quantised, as the server reads it; None where they are not.
+
+    Raises :class:`Refusal` for a quantization_config nobody can read.
+    """
+    found = config.get("quantization_config") or config.get("compression_config")
+    if not found:
+        return None
+    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    if not isinstance(method, str) or not method:
+        raise Refusal(f"model_config: quantization_config needs a quant_method such as fp8, not {shown(found)}.")
+    return method.lower().replace("_", "-") if method.lower() == "compressed_tensors" else method.lower()
+
+
+def kind_by_name(name: str) -> str | None:
+    """The kind the vendor's script sees in a directory's name."""
+    lowered = name.lower()
+    return next((kind for part, kind in NAMES if part in lowered), None)
+
+
+def kind_of(shape: Shape) -> str | None:
+    """The kind a model's own shape says it is."""
+    model_type = shape.model_type or ""
+    if model_type.startswith("llama4"):
+        return "llama4-scout" if shape.num_experts == SCOUT_EXPERTS else None
+    size = (model_type, shape.hidden_size or 0, shape.num_hidden_layers or 0)
+    if size == ("llama", 4096, 32) and shape.num_key_value_heads == shape.num_attention_heads:
+        # Llama 1 and 2 have this shape too; the exception is for Llama 3.1 (grouped heads) and its distillate.
+        return None
+    by_type = "qwen3-other" if model_type.startswith("qwen3") else TYPES.get(model_type)
+    return SHAPES.get(size, by_type)
+
+
+def language_model(config: Mapping[str, object]) -> Mapping[str, object]:
+    """The part of a config.json that describes the language model: all of it, or a part of a multimodal model's."""
+    inner = config
+    for key in NESTED * 2:
+        nested = inner.get(key)
+        if isinstance(nested, Mapping):
+            inner = nested
+    return inner
+
+
+def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape:
+    """Read a config.json as far as it goes. Raises :class:`Refusal` with the key whose value cannot be right."""
+
+    def find(*keys: str, lowest: int = 1) -> int | None:
+        for source in (inner, config):
+            for key in keys:
+                value = source.get(key)
+                if value is not None:
+                    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= 1 << 40:
+                        raise Refusal(f"model_config: {key} must be a whole number from {lowest}, not {shown(value)}.")
+                    return value
+        return None
+
+    model_type = config.get("model_type")
+    if model_type is not None and (not isinstance(model_type, str) or not model_type or len(model_type) > 64):
+        raise Refusal(f"model_config: model_type must be a name such as qwen2, not {shown(model_type)}.")
+    heads = find("num_attention_heads", "n_head", "n_heads")
+    experts = find("num_experts", "num_local_experts", "n_routed_experts", lowest=0)
+    return Shape(
+        model_type=model_type,
+        num_attention_heads=heads,
+        # Where a config.json names none, every head has its own.
+        num_key_value_heads=find("num_key_value_heads", "num_kv_heads") or heads,
+        num_hidden_layers=find("num_hidden_layers", "n_layer", "n_layers"),
+        hidden_size=find("hidden_size", "n_embd", "d_model"),
+        head_dim=find("head_dim"),
+        # A model of a known type that names no experts has none.
+        num_experts=0 if experts is None and model_type is not None else experts,
+        kv_lora_rank=find("kv_lora_rank"),
+        qk_rope_head_dim=find("qk_rope_head_dim"),
+    )
+
+
+def thinking_parser(model: ModelFacts, entry: ModelEntry | None, rules: str) -> str | None:
+    """The reasoning parser of a model, None for one that does not think aloud.
+
+    Only the scripts of the DeepSeek releases name one by themselves; elsewhere the model's file has to.
+    """
+    if entry is not None:
+        return entry.reasoning_parser
+    if rules != "deepseek-r1":
+        return None
+    lowered = model.name.lower()
+    if model.shape.model_type is not None and not model.shape.model_type.startswith("deepseek"):
+        return None
+    return None if any(part in lowered for part in NOT_THINKING) else "deepseek_r1"

@@ -1,0 +1,109 @@
+"""What the headers of safetensors files say about a model's weights: their size, without reading them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..base.checks import Refusal
+from .remote_code import Code, code_in
+
+INDEX = "model.safetensors.index.json"
+# The record of the role fp8_weights, written last: where it is, the conversion is whole.
+CONVERTED = ".gaudi-serving/fp8.json"
+CONVERTERS = ("fp8_convert", "fp8_dynamic")
+# A safetensors file begins with the header's length, a 64-bit little-endian number.
+PREFIX_BYTES = 8
+# The format's own limit on a header.
+HEADER_LIMIT = 100_000_000
+
+# Bytes of one element, by the format's names.
+WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What lies at the weights path. ``parameters`` counts elements by safetensors dtype."""
+
+    bytes: int | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    files: frozenset[str] = frozenset()
+    missing: tuple[str, ...] = ()
+    # Whether fp8_convert or fp8_dynamic left its record beside them, and whether what it did to the scales is what
+    # published measurement files were made with.
+    converted: bool = False
+    fits_published: bool = True
+    # What config.json says of code beside the weights; None where it asks for none, or is not there.
+    code: Code | None = None
+
+
+def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
+    """The length of a header from the file's first eight bytes. Raises :class:`Refusal` with the file's name."""
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < PREFIX_BYTES or length > HEADER_LIMIT or length + PREFIX_BYTES > file_bytes:
+        raise Refusal(f"{name} is no safetensors file, or was cut short ({file_bytes} bytes). Fetch it again.")
+    return length
+
+
+def fits_published(record: str, shards: Iterable[str]) -> bool:
+    """Read the record of a conversion: whether its scales are those of published measurement files.
+
+    Raises :class:`Refusal` for a record that is not one, is of other files, or says that they were found wrong.
+    """
+    again = "Remove the folder and convert the weights again (role fp8_weights)."
+    try:
+        said = json.loads(record)
+        made, tool, wrong = {*said["shards"]}, said["tool"], said.get("wrong")
+        fits = bool(said.get("usable_with_published_measurements", True))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Refusal(f"{CONVERTED} cannot be read ({type(error).__name__}). {again}") from error
+    # A file that is missing is spoken of elsewhere.
+    foreign = sorted({*shards} - made)
+    if foreign or tool not in CONVERTERS:
+        what = f"it does not name {foreign[0]}" if foreign else f"made by {tool!r}"
+        raise Refusal(f"{CONVERTED} is not the record of the weights beside it ({what}). {again}")
+    if wrong:
+        raise Refusal(f"{CONVERTED} says that a check found the converted weights wrong. {again}")
+    return fits
+
+
+def weights_from(
+    headers: Mapping[str, tuple[bytes, int]], index: str | None, record: str | None = None, config: bytes | None = None
+) -> Weights:
+    """Add up headers: file name -> (header, size of the file).
+
+    ``index`` is the text of the index file, ``record`` that of the conversion's record, ``config`` is config.json.
+    Raises :class:`Refusal` with the file's name for one that cannot be read.
+    """
+    total = 0
+    parameters: dict[str, int] = {}
+    for name, (header, _size) in headers.items():
+        try:
+            tensors = json.loads(header)
+            for tensor, entry in tensors.items():
+                if tensor == "__metadata__":
+                    continue
+                begin, end = entry["data_offsets"]
+                kind = str(entry["dtype"])
+                total += end - begin
+                parameters[kind] = parameters.get(kind, 0) + (end - begin) // WIDTHS.get(kind, 1)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise Refusal(f"The header of {name} cannot be read ({type(error).__name__}). Fetch it again.") from error
+    missing: tuple[str, ...] = ()
+    if index is not None:
+        try:
+            named = {str(shard) for shard in json.loads(index)["weight_map"].values()}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise Refusal(f"{INDEX} cannot be read ({type(error).__name__}). Fetch it again.") from error
+        missing = tuple(sorted(named - set(headers)))
+    # Shards that are missing would make the sum a guess.
+    return Weights(
+        bytes=total if headers and not missing else None,
+        parameters=parameters,
+        files=frozenset(headers),
+        missing=missing,
+        converted=record is not None,
+        fits_published=record is None or fits_published(record, headers),
+        code=code_in(config) if config is not None else None,
+    )

@@ -1,0 +1,109 @@
+"""The longest request a model was made for, as vLLM reads it out of config.json.
+
+Source: ``_get_and_verify_max_len`` in vllm/config.py of the forks of all releases (14f489ea6 to 016b6bd20).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.checks import Refusal, shown
+
+# The smallest of those that are there counts; max_position_embeddings in nearly all models.
+KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_target_positions",
+    "max_sequence_length",
+    "max_seq_length",
+    "seq_len",
+)
+# Kinds of rope scaling whose factor is in the length already.
+SCALED_ALREADY = ("su", "longrope", "llama3")
+# Models that count positions from the one after pad_token_id, which is 1: the first two are never a token's
+# (create_position_ids of vllm/model_executor/models/roberta.py).
+POSITIONS_FROM = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
+# Arguments of the server that replace keys of config.json, and which key a whole value replaces.
+ARGUMENTS = {"--rope-scaling": "rope_scaling", "--hf-overrides": None}
+
+
+@dataclass(frozen=True)
+class Positions:
+    """``longest`` counts tokens, None where nothing says it; ``because`` names the keys it comes from."""
+
+    longest: int | None
+    because: str = ""
+    # What keeps the server from starting, in words; nothing else can be said then.
+    broken: str = ""
+
+
+def positions_of(config: Mapping[str, object]) -> Positions:
+    """The limit of a config.json, given the part of it that describes the language model.
+
+    Raises :class:`Refusal` for a length or a scaling that is none.
+    """
+    lengths = {key: _length(key, config[key]) for key in KEYS if config.get(key) is not None}
+    key = min(lengths, key=lambda name: lengths[name]) if lengths else ""
+    if "model_max_length" in lengths:
+        key = "model_max_length"
+    longest, because = lengths.get(key), key
+    first = POSITIONS_FROM.get(str(config.get("model_type")))
+    if first and longest is not None and key == "max_position_embeddings":
+        longest, because = longest - first, f"{key} {longest}, of which the first {first} are not for tokens"
+    scaling = config.get("rope_scaling")
+    if scaling is None or "gemma3" in str(config.get("model_type")):
+        return Positions(longest, because)
+    if not isinstance(scaling, Mapping):
+        raise Refusal(f"rope_scaling of config.json must be a mapping of rope_type and factor, not {shown(scaling)}.")
+    kind = scaling.get("rope_type") or scaling.get("type")
+    if not isinstance(kind, str):
+        return Positions(None, "", "rope_scaling has no rope_type, without which the server ends")
+    if kind in SCALED_ALREADY:
+        return Positions(longest, because)
+    factor = scaling.get("factor", 1.0)
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 1 << 20:
+        raise Refusal(f"rope_scaling of config.json: factor must be a number above 0, not {shown(factor)}.")
+    if kind == "yarn":
+        original = scaling.get("original_max_position_embeddings")
+        if original is None:
+            missing = "rope_scaling is yarn and has no original_max_position_embeddings, without which the server ends"
+            return Positions(None, "", missing)
+        longest, because = _length("original_max_position_embeddings", original), "original_max_position_embeddings"
+    if longest is None or factor == 1:
+        return Positions(longest, because)
+    return Positions(int(longest * factor), f"{because} {longest} times the factor {factor} of rope_scaling")
+
+
+def _length(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 40:
+        raise Refusal(f"{key} of config.json must be a whole number from 1, not {shown(value)}.")
+    return value
+
+
+def overrides_in(arguments: Sequence[str]) -> dict[str, object]:
+    """The keys of config.json that arguments of the server replace.
+
+    Raises :class:`Refusal` for a value that is no JSON: the server would end with it.
+    """
+    found: dict[str, object] = {}
+    for place, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        option = name.replace("_", "-")
+        if option not in ARGUMENTS:
+            continue
+        if not equals:
+            value = arguments[place + 1] if place + 1 < len(arguments) else ""
+        try:
+            content = json.loads(value)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise Refusal(f"extra_args: {option} takes a JSON object, not {shown(value)}.")
+        key = ARGUMENTS[option]
+        found.update({key: content} if key else content)
+    return found

@@ -1,0 +1,94 @@
+"""Code beside the weights: what a config.json asks for, and whether a release's server can do without it.
+
+Source: get_config of vllm/transformers_utils/config.py and the registry of vllm/model_executor/models in the fork of
+each release; AutoConfig.from_pretrained of transformers, which takes a class of its own before code it may not run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.checks import Refusal, shown
+from ..catalogue.entries import ModelEntry, ReleaseEntry
+from ..request.options import Request
+from ..rules.rules import Draft
+
+# More than any model's config.json has, in bytes.
+CONFIG_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a config.json with ``auto_map`` says: the files it would have run, and what it is known by."""
+
+    files: tuple[str, ...]
+    model_type: str | None
+    architectures: tuple[str, ...]
+
+
+def code_of(config: Mapping[str, object]) -> Code | None:
+    """The code that a config.json asks for; None where it asks for none.
+
+    An entry of auto_map is ``file.Class``, or ``repository--file.Class`` for code of another repository.
+    """
+    named = config.get("auto_map")
+    places = [place for place in named.values() if isinstance(place, str)] if isinstance(named, Mapping) else []
+    if not places:
+        return None
+    model_type, architectures = config.get("model_type"), config.get("architectures")
+    return Code(
+        files=tuple(sorted({f"{place.rpartition('.')[0] or place}.py" for place in places})),
+        model_type=model_type if isinstance(model_type, str) else None,
+        architectures=tuple(name for name in architectures if isinstance(name, str))
+        if isinstance(architectures, (list, tuple))
+        else (),
+    )
+
+
+def code_in(config: bytes) -> Code | None:
+    """The same of a file's content. Raises :class:`Refusal` for one that is no config.json."""
+    try:
+        return code_of(json.loads(config))
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise Refusal(f"config.json cannot be read ({type(error).__name__}). Fetch it again.") from error
+
+
+def lacking(code: Code, release: ReleaseEntry) -> str | None:
+    """What the release's server has no class of its own for, in words; None where it has all it needs."""
+    missing = []
+    if code.model_type not in release.model_types:
+        missing.append(f"model_type {shown(code.model_type)}")
+    if not release.architectures.intersection(code.architectures):
+        missing.append(f"the architecture {_some(code.architectures) or '(none is named)'}")
+    return " and ".join(missing) or None
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names for a sentence, three at most."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(shown(name) for name in names[:3]) + more
+
+
+def check_code(
+    request: Request, entry: ModelEntry | None, code: Code | None, release: ReleaseEntry, label: str, draft: Draft
+) -> None:
+    """Weights whose code the server needs are served only when somebody said whether it may run.
+
+    Raises :class:`Refusal` with the option's name where nobody did; a false that was asked for is a warning.
+    """
+    missing = lacking(code, release) if code is not None else None
+    if code is None or missing is None:
+        return
+    seen = (
+        f"config.json of the weights has auto_map ({_some(code.files)}), and release {release.name} "
+        f"has no class of its own for {missing}"
+    )
+    if request.trust_remote_code is False:
+        draft.warn(f"The server will not start: {seen}, but trust_remote_code is false.")
+    elif request.trust_remote_code is None and not (entry is not None and entry.trust_remote_code):
+        raise Refusal(
+            f"{label}: {seen}. The server starts only with that code, which runs with its rights. Read it, then set "
+            f"trust_remote_code to true; or serve other weights, or use a release that knows the model."
+        )

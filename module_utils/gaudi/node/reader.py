@@ -1,0 +1,203 @@
+"""The one place that reads a node's cards: hl-smi, /sys, /proc, lspci, ip and docker.
+
+Shared by the modules that need the topology. What is read is handed to the pure functions of
+gaudi.topology as it is; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..cards.document import build_topology
+from ..cards.findings import finding
+from ..cards.hl_smi import parse_bus_id
+from ..cards.query import Answer, Seen, query_hl_smi
+from ..cards.reservations import holders, parse_reservations
+from ..cards.sources import (
+    AccelCard,
+    Holder,
+    PciCard,
+    Sources,
+    parse_addresses,
+    sysfs_cpus,
+    sysfs_number,
+)
+from ..cards.users import device_index, is_reader, owner_of, parse_container_names
+
+SYS = Path("/sys")
+PROC = Path("/proc")
+RESERVATIONS = Path("/var/lib/gaudi-serving/cards.lock")
+HABANA_VENDOR = "0x1da3"
+
+# A query takes a second or two. A card that is lost or in reset can hold hl-smi for ever.
+HL_SMI_SECONDS = 60
+# docker ps and ip answer at once or, with their daemon or kernel in trouble, not at all.
+OTHER_SECONDS = 20
+
+
+def read_topology(module: AnsibleModule, *, links: bool = True) -> dict[str, Any]:
+    """Return the topology document of this node; links=False saves one hl-smi call per card."""
+    document: dict[str, Any] = build_topology(read_sources(module, links=links))
+    return document
+
+
+def read_holders() -> tuple[dict[int, str], list[dict[str, str]]]:
+    """Return the instance each module is reserved for, and a finding where the reservations cannot be read."""
+    try:
+        text = RESERVATIONS.read_text(encoding="utf-8") if RESERVATIONS.exists() else ""
+        by_module: dict[int, str] = holders(parse_reservations(text))
+    except (OSError, ValueError) as error:
+        return {}, [finding("unreadable", what=f"{RESERVATIONS} does not show who has which card: {error}")]
+    return by_module, []
+
+
+def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:
+    """Read everything a topology is made of. Reads only; needs root to see everything."""
+    complaints: list[str] = []
+    seen = _read_hl_smi(module, links)
+    pci = tuple(_read_pci())
+    users = tuple(_read_open()) + tuple(_read_listed(seen))
+    init_cgroup = _text(PROC / "1" / "cgroup")
+    in_containers = any(owner_of(holder.cgroup, init_cgroup)[1] for holder in users)
+    return Sources(
+        uid=os.geteuid(),
+        seen=seen,
+        pci=pci,
+        accel=tuple(_read_accel({card.bus_id for card in pci})),
+        lspci=_run(module, OTHER_SECONDS, "lspci", "-d", "1da3:"),
+        holders=users,
+        init_cgroup=init_cgroup,
+        container_names=_read_container_names(module, complaints) if in_containers else {},
+        addresses=_read_addresses(module, complaints),
+        complaints=complaints,
+    )
+
+
+def _run(module: AnsibleModule, seconds: int, program: str, *arguments: str) -> Answer | None:
+    """Run a program for at most so many seconds; None where it is not installed."""
+    path = module.get_bin_path(program)
+    if path is None:
+        return None
+    # run_command has no limit of its own; --kill-after ends what does not even obey.
+    limit = [module.get_bin_path("timeout", required=True), "--kill-after=5", str(seconds)]
+    status, stdout, stderr = module.run_command([*limit, path, *arguments], environ_update={"LC_ALL": "C"})
+    return Answer(status, stdout, stderr)
+
+
+def _read_hl_smi(module: AnsibleModule, links: bool) -> Seen | None:
+    """Ask hl-smi; None where it is not installed."""
+    if module.get_bin_path("hl-smi") is None:
+        return None
+
+    def ask(arguments: Sequence[str]) -> Answer:
+        answer = _run(module, HL_SMI_SECONDS, "hl-smi", *arguments)
+        return answer or Answer(127, "", "hl-smi went away while it was being asked")
+
+    seen: Seen = query_hl_smi(ask, links=links)
+    return seen
+
+
+def _text(path: Path) -> str:
+    """Return a small file of /sys or /proc; empty where it is absent, unreadable or went away meanwhile."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _read_pci() -> Iterator[PciCard]:
+    """Yield the Gaudi devices on the PCI bus."""
+    for device in sorted((SYS / "bus/pci/devices").glob("*")):
+        if _text(device / "vendor").strip() == HABANA_VENDOR:
+            numa_node = sysfs_number(_text(device / "numa_node"))
+            yield PciCard(parse_bus_id(device.name), numa_node, sysfs_cpus(_text(device / "local_cpulist")))
+
+
+def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:
+    """Yield the devices the driver brought up; another vendor's accelerators are in the same class."""
+    for entry in sorted((SYS / "class/accel").glob("accel[0-9]*")):
+        device = entry / "device"
+        address = _text(device / "pci_addr").strip() or device.resolve().name
+        try:
+            bus_id = parse_bus_id(address)
+        except ValueError:
+            bus_id = None
+        if bus_id is not None and bus_ids and bus_id not in bus_ids:
+            continue
+        state = _text(device / "status").strip().lower() or None
+        index = sysfs_number(entry.name[len("accel") :])
+        if index is not None:
+            yield AccelCard(index, bus_id, sysfs_number(_text(device / "module_id")), state)
+
+
+def _read_open() -> Iterator[Holder]:
+    """Yield the processes that have a card's device file open, whatever container they live in."""
+    for process in sorted(PROC.glob("[0-9]*")):
+        indexes = set(_open_cards(process))
+        if indexes:
+            name = _text(process / "comm").strip()
+            # Gone again, or another reading of the cards: neither uses one.
+            if name and not is_reader(name):
+                cgroup = _text(process / "cgroup")
+                yield from (Holder(index, int(process.name), name, cgroup) for index in sorted(indexes))
+
+
+def _open_cards(process: Path) -> Iterator[int]:
+    """Yield the index of each card a process has open."""
+    try:
+        descriptors = list((process / "fd").iterdir())
+    except OSError:
+        # The process ended, or belongs to somebody else and this is not root, which is a finding.
+        return
+    for descriptor in descriptors:
+        try:
+            index = device_index(str(descriptor.readlink()))
+            if index is not None and stat.S_ISCHR(descriptor.stat().st_mode):
+                yield index
+        except OSError:
+            # Closed between the listing and the look.
+            continue
+
+
+def _read_listed(seen: Seen | None) -> Iterator[Holder]:
+    """Yield the processes of hl-smi's own table that this node can see, with their owner.
+
+    A pid from another namespace would name a stranger here: the name must be the same, too.
+    """
+    for process in seen.table.processes if seen and seen.table else ():
+        folder = PROC / str(process.pid)
+        name = _text(folder / "comm").strip()
+        if name and process.name.rsplit("/", 1)[-1].startswith(name) and not is_reader(name):
+            yield Holder(process.index, process.pid, name, _text(folder / "cgroup"))
+
+
+def _read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:
+    """Return the names of running containers by short id; without an answer they go by their id."""
+    answer = _run(module, OTHER_SECONDS, "docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}")
+    if answer is None:
+        return {}
+    if answer.status != 0:
+        complaints.append(f"docker ps failed (status {answer.status}): containers go by their id")
+        return {}
+    names: dict[str, str] = parse_container_names(answer.stdout)
+    return names
+
+
+def _read_addresses(module: AnsibleModule, complaints: list[str]) -> tuple[tuple[str, str], ...]:
+    """Return the node's IPv4 addresses with their interfaces."""
+    answer = _run(module, OTHER_SECONDS, "ip", "-json", "-4", "address", "show")
+    if answer is None or answer.status != 0:
+        complaints.append("ip address show failed or is not installed (package iproute2): addresses are unknown")
+        return ()
+    try:
+        addresses: tuple[tuple[str, str], ...] = parse_addresses(answer.stdout)
+    except ValueError as error:
+        complaints.append(str(error))
+        return ()
+    return addresses

@@ -1,0 +1,94 @@
+"""Look at the folders of a weights root, quickly: records and sizes, no content."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..model.headers import CONVERTED
+from ..weights import record as weights
+
+PLANS = Path("/etc/gaudi-serving/instances")
+
+
+def users(path: Path, plans: Path = PLANS) -> list[str]:
+    """Names of the instances whose plan mounts a folder, whether they run or not."""
+    return sorted(
+        file.parent.name
+        for file in plans.glob("*/plan.json")
+        if weights.used_by(json.loads(file.read_text(encoding="utf-8")), str(path))
+    )
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
+    return sum(weights.size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
+
+
+def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
+    """One folder of weights: whole, incomplete, damaged (its record), unfinished, converted, or unknown (not ours)."""
+    described: dict[str, Any] = {
+        "directory": folder.name,
+        "standing": "unknown",
+        "bytes": 0,
+        "source": "",
+        "repository": "",
+        "revision": "",
+        "fetched": "",
+        "verified": "",
+        "wrong": [],
+        "used_by": users(folder, plans),
+    }
+    # Another node that shares it may have published, mended or verified it just now.
+    weights.ask_anew(folder / weights.FOLDER)
+    try:
+        record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        staging = folder.name.endswith(weights.STAGING_SUFFIX) and (folder / weights.FOLDER).is_dir()
+        standing = "unfinished" if staging else "converted" if (folder / CONVERTED).is_file() else "unknown"
+        described.update(standing=standing, bytes=bytes_below(folder))
+        return described
+    except ValueError:
+        described.update(standing="damaged", bytes=bytes_below(folder))
+        return described
+    sizes = weights.sizes_in(folder, record)
+    wrong = weights.wrong_sizes(record, sizes)
+    with contextlib.suppress(FileNotFoundError):
+        note = json.loads((folder / weights.VERIFIED).read_text(encoding="utf-8"))
+        described["verified"] = str(note["verified"])
+        wrong = sorted({*wrong, *note["wrong"]})
+    described.update(
+        standing="incomplete" if wrong else "whole",
+        bytes=sum(size or 0 for size in sizes.values()),
+        wrong=wrong,
+        **{key: getattr(record, key) for key in ("source", "repository", "revision", "fetched")},
+    )
+    return described
+
+
+def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[dict[str, Any]]:
+    """The folders of a weights root by name, all of them without names; those that are not there are left out."""
+    if not root.is_dir():
+        return []
+    weights.ask_anew(root)
+    found = sorted(root.iterdir()) if names is None else [root / name for name in names]
+    return [describe(folder, plans) for folder in found if folder.is_dir() and not folder.is_symlink()]
+
+
+def mounted(mountinfo: str, path: str) -> tuple[str, str]:
+    """Type and source of the file system a path is on, from the text of /proc/self/mountinfo; path is absolute."""
+    best = ("", "", "")
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) > 4 and len(rest) > 1:
+            point = fields[4].replace("\\040", " ")
+            inside = path == point or path.startswith(point.rstrip("/") + "/")
+            # The last mount over a point is the one that is seen.
+            if inside and len(point) >= len(best[0]):
+                best = (point, rest[0], rest[1])
+    return best[1], best[2]

@@ -1,0 +1,243 @@
+"""A release's surface: the arguments and variables its server knows. Nothing else is ever passed on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ..base.absent import absent
+from ..base.checks import Refusal, shown
+from ..catalogue.entries import ReleaseEntry
+from ..rules.rules import Draft
+
+# Options of a request that decide more than one argument: set here, they would contradict the buckets or the cards.
+OWNED = {
+    "--model": "weights or model",
+    "--host": "host",
+    "--port": "port",
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "-tp": "tensor_parallel_size",
+    # An instance is as many cards as its tensor parallel size, and one engine; a second copy is a second instance.
+    "--pipeline-parallel-size": "tensor_parallel_size",
+    "-pp": "tensor_parallel_size",
+    "--data-parallel-size": "tensor_parallel_size",
+    "-dp": "tensor_parallel_size",
+    "--max-model-len": "max_model_len",
+    "--max-num-seqs": "max_num_seqs",
+    "--max-num-batched-tokens": "max_num_batched_tokens",
+    "--max-num-prefill-seqs": "max_num_prefill_seqs",
+    "--max-seq-len-to-capture": "max_seq_len_to_capture",
+    "--gpu-memory-utilization": "gpu_memory_utilization",
+    "--block-size": "block_size",
+    "--dtype": "dtype",
+    "--quantization": "dtype or quantization_config",
+    "-q": "dtype or quantization_config",
+}
+
+# They divide the cards of one node as well.
+TENSOR_PARALLEL_INSTEAD = ("--pipeline-parallel-size", "--data-parallel-size")
+
+# Nothing to choose: another engine than these cards', or a process that is no server.
+FIXED = {
+    "--device": "hpu is the only device of these images",
+    "--headless": "an instance is one server",
+    "--api-server-count": "an instance is one server",
+    "-asc": "an instance is one server",
+}
+
+# Options that take no value, by how their names begin. A few take a word (true or false) as well.
+_FLAG = re.compile(
+    r"--(no|enable|disable|use|skip|return|guided-decoding-disable)-.*"
+    r"|--(allow-credentials|calculate-kv-scales|enforce-eager|fully-sharded-loras|multi-step-stream-outputs"
+    r"|ray-workers-use-nsight|speculative-disable-mqa-scorer|split-qkv|trust-remote-code"
+    r"|engine-use-ray|worker-use-ray)"
+)
+_WITH_WORD = (
+    "--disable-logprobs-during-spec-decoding",
+    "--enable-chunked-prefill",
+    "--multi-step-stream-outputs",
+    "--use-padding-aware-scheduling",
+)
+# Options whose value is a whole number, or any number.
+_WHOLE = re.compile(
+    r"--(seed|lora-extra-vocab-size|long-prefill-token-threshold|max-(cpu-loras|log-len|logprobs|loras|lora-rank)"
+    r"|max-(long-partial-prefills|num-partial-prefills|parallel-loading-workers|prompt-adapters|prompt-adapter-token)"
+    r"|num-(gpu-blocks-override|lookahead-slots|speculative-tokens)|prefill-chunk-size|tokenizer-pool-size)"
+)
+_NUMBER = re.compile(r"--(cpu-offload-gb|rope-theta|scheduler-delay-factor|swap-space)")
+
+# Arguments that are an option of a request and nothing else: given as arguments, they are read as that option.
+OPTIONS = {
+    "--served-model-name": "served_model_name",
+    "--kv-cache-dtype": "kv_cache_dtype",
+    "--num-scheduler-steps": "scheduler_steps",
+    "--trust-remote-code": "trust_remote_code",
+    "--enforce-eager": "enforce_eager",
+}
+FLAGS = ("--trust-remote-code", "--enforce-eager")
+
+# A key on a command line can be read by every process of the node.
+SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
+
+# Namespaces that belong to the server and the cards: there, a name the release does not read is a mistake.
+CHECKED = re.compile(r"(VLLM_|PT_HPU|HABANA_|HLS_|INC_|QUANT_CONFIG|EXPERIMENTAL_WEIGHT|RAY_)")
+
+# Variables that would change which programs or libraries run in the container.
+DENIED = ("LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS")
+SECRET = re.compile(r"(API_KEY|TOKEN$|_TOKEN_|SECRET|PASSWORD|PASSWD|CREDENTIAL)")
+
+_SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
+
+
+def normal(option: str) -> str:
+    """``--distributed_executor_backend`` and ``--distributed-executor-backend`` are one option to vLLM's parser."""
+    name = option.split("=", 1)[0]
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+class Surface:
+    """What one release's server knows."""
+
+    def __init__(self, release: ReleaseEntry) -> None:
+        self._release = release.name
+        self._options = frozenset(normal(name) for name in release.arguments)
+        self._variables = release.variables
+
+    def knows(self, option: str) -> bool:
+        """Whether the server's parser has an option (or its --no- form)."""
+        name = normal(option)
+        return name in self._options or (name.startswith("--no-") and f"--{name[5:]}" in self._options)
+
+    def reads(self, variable: str) -> bool:
+        """Whether a variable has any effect; names outside the server's own namespaces belong to other libraries."""
+        return variable in self._variables or not CHECKED.match(variable)
+
+    def check_variable(self, variable: str, value: str) -> None:
+        """Refuse variables that are no settings, and those of what is not here."""
+        if variable in DENIED:
+            raise Refusal(
+                f"extra_environment sets {variable}, which changes what runs in the container. Leave it to your image."
+            )
+        sentence = absent(variable, value)
+        if sentence is not None:
+            raise Refusal(f"extra_environment sets {variable}. {sentence}")
+        if SECRET.search(variable):
+            raise Refusal(
+                f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect "
+                f"shows them. Give it to the service role as a file."
+            )
+
+    def check_option(self, option: str) -> None:
+        """Refuse an option the release does not know."""
+        if not self.knows(option):
+            raise Refusal(
+                f"extra_args has {shown(option)}, which release {self._release} does not know: its server would not "
+                f"start. Remove it."
+            )
+
+    @property
+    def release(self) -> str:
+        """The release's name, for messages."""
+        return self._release
+
+
+def is_option(token: str) -> bool:
+    """Whether a token of a command line is an option rather than a value."""
+    return token.startswith("--") or bool(_SHORT.fullmatch(token.partition("=")[0]))
+
+
+def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
+    """A request whose ``extra_args`` that are options in disguise became these options.
+
+    Raises :class:`Refusal` when the option is given as well, with another value.
+    """
+    result = dict(request)
+    tokens = request.get("extra_args")
+    if not isinstance(tokens, (list, tuple)) or not all(isinstance(token, str) for token in tokens):
+        return result
+    rest: list[str] = []
+    queue = list(tokens)
+    while queue:
+        token = queue.pop(0)
+        name, _, value = token.partition("=")
+        option = OPTIONS.get(normal(name))
+        if option is None:
+            rest.append(token)
+            continue
+        found: object = True
+        if normal(name) not in FLAGS:
+            if not value and not queue:
+                raise Refusal(f"extra_args ends with {name}, which needs a value. Use the option {option}.")
+            found = value or queue.pop(0)
+        if result.get(option) is not None and str(result[option]) != str(found):
+            raise Refusal(f"extra_args has {name} {shown(found)}, but {option} is {shown(result[option])}. Keep one.")
+        result[option] = found
+    result["extra_args"] = rest
+    return result
+
+
+def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
+    """Check ``extra_args`` and let it replace what it says anew; its tokens are appended as they stand."""
+    if extra and not is_option(extra[0]):
+        if absent(extra[0]) is not None:
+            raise Refusal(f"extra_args begins with {shown(extra[0])}. {absent(extra[0])}")
+        raise Refusal(f"extra_args begins with {shown(extra[0])}, which is no option. Begin with one such as --seed.")
+    replaced = set()
+    for token, values in _grouped(extra):
+        name = normal(token)
+        if name in SECRETS:
+            raise Refusal(
+                f"extra_args has {name}: every process of the node can read it there. Give the key to the service role."
+            )
+        sentence = absent(name, values[0] if values else None)
+        if sentence is not None and name not in TENSOR_PARALLEL_INSTEAD:
+            raise Refusal(f"extra_args has {shown(name)}. {sentence}")
+        if name in OWNED:
+            raise Refusal(f"extra_args has {name}, which other values depend on. Use the option {OWNED[name]}.")
+        if name in FIXED:
+            raise Refusal(f"extra_args has {name}, but {FIXED[name]}. Leave it out.")
+        surface.check_option(token)
+        _check_values(name, values)
+        replaced.add(name)
+    draft.arguments[:] = [entry for entry in draft.arguments if normal(entry[0]) not in replaced]
+    for name in sorted(replaced):
+        draft.note(f"arguments.{name}", None, "extra-args", "the request", {"extra_args": list(extra)})
+
+
+def _grouped(extra: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Options with the values that follow them, or stand behind their equals sign."""
+    groups: list[tuple[str, list[str]]] = []
+    for token in extra:
+        if is_option(token):
+            _, equals, value = token.partition("=")
+            groups.append((token, [value] if equals else []))
+        else:
+            groups[-1][1].append(token)
+    return groups
+
+
+def _check_values(name: str, values: Sequence[str]) -> None:
+    """Refuse what the server's parser would end with: a value too many, too few, or of another type."""
+    if _FLAG.fullmatch(name):
+        if values and name not in _WITH_WORD:
+            raise Refusal(f"extra_args has {name} with the value {shown(values[0])}, but it takes none. Remove it.")
+        return
+    if not values:
+        raise Refusal(f"extra_args has {name} without a value. Write it after the option.")
+    for pattern, word, read in ((_WHOLE, "a whole number", int), (_NUMBER, "a number", float)):
+        if pattern.fullmatch(name):
+            try:
+                read(values[0])
+            except ValueError:
+                raise Refusal(f"extra_args has {name} {shown(values[0])}, but it takes {word}.") from None
+
+
+def check_environment(draft: Draft, surface: Surface) -> None:
+    """A plan with a value its release does not know is our own mistake: say which file to repair."""
+    unknown = [name for name in draft.environment if not surface.reads(name)]
+    options = [option for option, *_ in draft.arguments if not surface.knows(option)]
+    if unknown or options:
+        raise Refusal(
+            f"The plan sets {', '.join(unknown + options)}, which release {surface.release} does not know. Leave the "
+            f"option out that asks for it, or complete catalog/releases/{surface.release}.yml."
+        )

@@ -1,0 +1,208 @@
+"""The buckets of a plan: the shapes that its release's own bucketing makes of the final environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..base.checks import integer
+from ..request.resolved import Lengths, Wish
+from ..rules import buckets
+from ..rules.rules import Draft
+
+# The 72 graphs of an 8 B model took 29 seconds in the documentation of 1.18 (warm-up log): these take hours.
+MANY_GRAPHS = 20000
+# What is about graphs alone.
+GRAPH_OPTIONS = ("graph_reserved_mem", "graph_prompt_ratio", "graph_prompt_strategy", "graph_decode_strategy")
+# From this length on the exponential strategy of 1.22 spaces lengths in its other way.
+LONG_CONTEXT = 8192
+
+
+def buckets_part(
+    draft: Draft, wish: Wish, lengths: Lengths, memory: Mapping[str, object] | None
+) -> dict[str, object] | None:
+    """The ``buckets`` part of a plan; None, with a warning, where the longest request is not known.
+
+    ``memory`` is the plan's part of that name: the exponential strategy of 1.22 goes up to the KV cache's blocks.
+    Raises :class:`Refusal` for a bucket variable that the server would stop at.
+    """
+    release = wish.release
+    environment = dict(draft.environment)
+    has_buckets = bool(wish.constant("buckets"))
+    if release.rules == "vllm-defaults":
+        if lengths.max_model_len is None:
+            unknown = "buckets and the warm-up" if has_buckets else "warm-up"
+            draft.warn(
+                f"The longest request is not known, nor are the {unknown} of release {release.name} that follow from "
+                f"it. Set max_model_len, or give model_config (the content of the model's config.json)."
+            )
+            return None
+        if not has_buckets:
+            return _without_buckets(draft, wish, lengths, lengths.max_model_len)
+        environment = {
+            **buckets.defaults(lengths.max_num_seqs, lengths.max_model_len, wish.block_size),
+            **environment,
+        }
+    limits = bool(release.constants.get("reads_bucket_limits"))
+    # Also where another strategy is chosen: a variable that is no number is a mistake in any case.
+    ranges = buckets.from_environment(environment, limits=limits)
+    inputs: dict[str, object] = {"max_num_batched_tokens": lengths.max_num_batched_tokens}
+    if _is_on(environment.get("VLLM_EXPONENTIAL_BUCKETING"), release.rules):
+        strategy, file = "exponential", "exponential.py"
+        rule = "buckets-exponential"
+        lists, used = _exponential(draft, wish, lengths, memory)
+        inputs.update(used)
+    else:
+        strategy, file = "linear with padding limit" if limits else "linear", "linear.py"
+        rule = "buckets-with-limit" if limits else "buckets-linear"
+        lists = {name: found.values(honour_limit=limits) for name, found in ranges.items()}
+        for name, found in ranges.items():
+            inputs[name] = [found.minimum, found.step, found.maximum, found.limit]
+        _warn_about_batches(draft, lengths, lists["PROMPT_BS"])
+    lists["PROMPT_SEQ"] = _without_slices(lists["PROMPT_SEQ"], environment, release.rules)
+    _warn_about_long_inputs(draft, wish, lengths, lists["PROMPT_SEQ"][-1])
+    without = _without_graphs(draft, wish)
+    document = buckets.document(strategy, lists, lengths.max_num_batched_tokens, without)
+    graphs = int(str(document["graphs"]))
+    if graphs > MANY_GRAPHS:
+        draft.warn(
+            f"The warm-up compiles {graphs} graphs, which takes hours. Narrow input_range and output_range, lower "
+            f"max_num_seqs, or raise padding_limit where the release knows it."
+        )
+    counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
+    draft.note("buckets", counts, rule, _source(wish, file), inputs)
+    return document
+
+
+def _without_buckets(draft: Draft, wish: Wish, lengths: Lengths, max_model_len: int) -> dict[str, object]:
+    """The part of a server without buckets: no prompt is warmed up, decoding is captured in a few fixed shapes."""
+    longest = min(wish.request.max_seq_len_to_capture or max_model_len, max_model_len)
+    inputs = {"max_num_seqs": lengths.max_num_seqs, "longest": longest, "block_size": wish.block_size}
+    sizes, blocks = buckets.captured(wish.constant("captured_batches"), wish.constant("captured_lengths"), **inputs)
+    without = _without_graphs(draft, wish)
+    decode = 0 if without else len(sizes) * len(blocks)
+    warmup = f"skipped, no graphs ({without})" if without else "graphs of decoding alone; prompts are not warmed up"
+    document: dict[str, object] = {
+        "warmup": warmup,
+        "strategy": f"none: release {wish.release.name} has no buckets",
+        "decode_bs": sizes,
+        "decode_block": blocks,
+        "prompt_graphs": 0,
+        "decode_graphs": decode,
+        "graphs": decode,
+    }
+    counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
+    source = f"{draft.origin.fork} vllm/worker/habana_model_runner.py capture_model"
+    draft.note("buckets", counts, "no-buckets", source, inputs)
+    return document
+
+
+def _without_graphs(draft: Draft, wish: Wish) -> str | None:
+    """What keeps the server from capturing graphs when it starts; None where nothing does."""
+    if wish.request.enforce_eager:
+        idle = [name for name in GRAPH_OPTIONS if name in wish.asked and getattr(wish.request, name) is not None]
+        if idle:
+            draft.warn(f"{', '.join(idle)} has no effect with enforce_eager, which makes no graphs. Leave one out.")
+        return "enforce_eager"
+    return "skip_warmup" if _is_on(draft.environment.get("VLLM_SKIP_WARMUP"), wish.release.rules) else None
+
+
+def _source(wish: Wish, file: str) -> str:
+    """The code that makes the buckets; 1.18 has no extension, its documentation says the same."""
+    pin = wish.release.pins.get("vllm_hpu_extension")
+    if pin is None:
+        return "vLLM documentation, Intel Gaudi, release 1.18.0, bucketing"
+    # The DeepSeek branch of the extension has one file for it.
+    place = "bucketing.py" if wish.release.rules == "deepseek-r1" else f"bucketing/{file}"
+    return f"vllm-hpu-extension {pin.commit[:9]} vllm_hpu_extension/{place}"
+
+
+def _is_on(text: str | None, rules: str) -> bool:
+    """How a release reads a switch: 1.22 takes several words, the others one."""
+    return (text or "").lower() in (("true", "t", "1", "yes", "y", "on") if rules == "1.22" else ("true",))
+
+
+def _without_slices(sizes: list[int], environment: Mapping[str, str], rules: str) -> list[int]:
+    """With sliced attention 1.22 leaves out long buckets that are no whole slices (bucketing/common.py)."""
+    if rules != "1.22" or not _is_on(environment.get("PT_HPU_SDPA_QKV_SLICE_MODE_FWD"), rules):
+        return sizes
+    slice_size = integer(environment.get("PT_HPU_SDPA_BC_FACTOR", 1024), "PT_HPU_SDPA_BC_FACTOR", 1, 1 << 20)
+    long = integer(environment.get("VLLM_FUSEDSDPA_SLIDE_THLD", 8192), "VLLM_FUSEDSDPA_SLIDE_THLD", 1, 1 << 30)
+    return [size for size in sizes if size < long or size % slice_size == 0]
+
+
+def _warn_about_batches(draft: Draft, lengths: Lengths, sizes: list[int]) -> None:
+    """Prompt batches that the scheduler never makes are warmed up all the same."""
+    most = lengths.max_num_prefill_seqs
+    if most is not None and sizes[-1] > most:
+        draft.warn(
+            f"VLLM_PROMPT_BS_BUCKET_MAX is {sizes[-1]}, above max_num_prefill_seqs {most}: prompt batches that never "
+            f"occur are warmed up. Set max_num_prefill_seqs to {sizes[-1]}, or lower the variable."
+        )
+
+
+def _warn_about_long_inputs(draft: Draft, wish: Wish, lengths: Lengths, last: int) -> None:
+    """Inputs that the server takes, and that no bucket holds, compile while a client waits.
+
+    Where the length is what the ranges come to, whoever asked for them has said that there are none.
+    """
+    length = lengths.max_model_len or 0
+    if wish.request.partial_warmup is not None:
+        # That is what was asked for.
+        return
+    if "input_range" in wish.release.constants and wish.ranged:
+        (_, longest), (_, longest_out) = wish.ranges
+        if length <= buckets.ceil_to(longest + longest_out, wish.block_size):
+            return
+    # One token at least is the answer.
+    if last < length - 1:
+        draft.warn(
+            f"max_model_len {length} takes inputs beyond the last bucket of {last} tokens: they compile at run time. "
+            f"Raise input_range (or the bucket variable) to what the clients send, or lower max_model_len."
+        )
+
+
+def _exponential(
+    draft: Draft, wish: Wish, lengths: Lengths, memory: Mapping[str, object] | None
+) -> tuple[dict[str, list[int]], dict[str, object]]:
+    """The lists of the exponential strategy, and what went into them. It reads none of the bucket variables."""
+    seqs, block, length = lengths.max_num_seqs, wish.block_size, int(lengths.max_model_len or 0)
+    prefill = lengths.max_num_prefill_seqs or seqs
+    whole_batch = max(block, seqs * length // block)
+    known = (memory or {}).get("kv_cache_blocks")
+    blocks = int(str(known)) if known else whole_batch
+    contiguous = _is_on(draft.environment.get("VLLM_CONTIGUOUS_PA", "true"), wish.release.rules)
+    if wish.release.rules == "1.21":
+        # It steps by one sequence, and counts block buckets by what a whole batch of longest requests takes.
+        batch_step, block_count, long_context = 1, buckets.doublings(whole_batch), False
+        # The worker takes whole steps of the block dimension.
+        blocks = max(blocks // block * block, 1)
+    else:
+        batch_step, block_count, long_context = 2, buckets.doublings(blocks), length >= LONG_CONTEXT
+    draft.warn(
+        "Exponential bucketing reads none of the VLLM_*_BUCKET_* variables of this plan: its buckets follow from "
+        "max_num_seqs, max_num_prefill_seqs, max_model_len and the KV cache."
+        + (
+            ""
+            if known
+            else f" How many blocks the KV cache has is not known; {blocks}, a whole batch of longest requests, is "
+            f"taken for it."
+        )
+    )
+    lists = {
+        "PROMPT_BS": buckets.exponential(1, batch_step, prefill, buckets.doublings(prefill), contiguous=contiguous),
+        "PROMPT_SEQ": buckets.exponential(
+            block, block, length, buckets.doublings(length), contiguous=contiguous, long_context=long_context
+        ),
+        "DECODE_BS": buckets.exponential(1, batch_step, seqs, buckets.doublings(seqs), contiguous=contiguous),
+        "DECODE_BLOCK": buckets.exponential(block, block, blocks, block_count, contiguous=contiguous),
+    }
+    # A rounded bucket beyond the longest request is left out.
+    lists["PROMPT_SEQ"] = [size for size in lists["PROMPT_SEQ"] if size <= length] or lists["PROMPT_SEQ"]
+    used: dict[str, object] = {
+        "max_num_seqs": seqs,
+        "max_num_prefill_seqs": prefill,
+        "max_model_len": length,
+        "kv_cache_blocks": blocks,
+        "contiguous_pa": contiguous,
+    }
+    return lists, used

@@ -1,0 +1,185 @@
+"""How a plan's container is run, and what must be true on the node before it is: the least that works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.checks import Refusal
+from ..base.places import check_place, is_below
+from ..catalogue.entries import ModelEntry, ReleaseEntry
+from ..model.headers import Weights
+from ..request.options import RecipeCache, Request
+from ..rules.memory import MIB
+from .writable import SCRATCH, VARIABLES, check_leading, places, tmpfs
+
+# A trace of the profiler outlives the container here, a directory for each instance.
+PROFILE_ROOT = "/var/lib/gaudi-serving/profiles"
+# Soft and hard limit of open files; what Intel's own cloud sets for every account of a Gaudi node.
+OPEN_FILES = 1048576
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the container and the requirements are made from."""
+
+    request: Request
+    release: ReleaseEntry
+    entry: ModelEntry | None
+    weights_path: str
+    weights: Weights | None
+    quantization: str | None
+    cards: int
+    weights_root: str
+
+    @property
+    def working_directory(self) -> str:
+        """Where the server starts: relative names (a profile, a calibration) are below it."""
+        return f"{PROFILE_ROOT}/{self.request.instance or 'unnamed'}" if self.request.profile else SCRATCH
+
+    @property
+    def calibration(self) -> tuple[str, str, str] | None:
+        """A model's own calibration: directory on the node, directory in the container, file name.
+
+        A file that is named in the request lies at the same place in both. The release's default is below
+        ``quantization`` in the weights root, where the output of calibrate_model.sh goes. Files that come with the
+        fork are in the image.
+        """
+        file = self.quantization
+        if file is None or file.startswith(f"{self.release.fork_directory}/scripts/quant_configs/"):
+            return None
+        directory, _, name = file.rpartition("/")
+        if self.request.quantization_config is not None:
+            return directory or "/", directory or "/", name
+        model = re.sub(r".*/quantization/", "", directory)
+        target = f"{self.working_directory}/{directory[2:]}" if directory.startswith("./") else directory
+        return f"{self.weights_root}/quantization/{model}", target, name
+
+    @property
+    def measurements(self) -> str | None:
+        """Directory of the measurement files on the node."""
+        if self.entry is None or self.entry.measurements is None or not self.release.constants.get("measurements"):
+            return None
+        return f"{self.weights_root}/{self.entry.measurements.directory}"
+
+
+def image(release: ReleaseEntry, registry: str | None) -> str:
+    """The image reference, with the digest when the release file has one; ``registry`` is a mirror's name."""
+    reference = f"{registry or release.image['registry']}/{release.image['path']}:{release.image['tag']}"
+    return f"{reference}@{release.image['digest']}" if release.image["digest"] else reference
+
+
+def check_places(setting: Setting) -> None:
+    """Refuse mounts that would hide the release's own files, and a cache that cannot be written to."""
+    request, fork = setting.request, setting.release.fork_directory
+    if setting.weights_path.startswith("/"):
+        said = "weights" if request.weights is not None else "weights (weights_root and the model's directory)"
+        check_place(setting.weights_path, said, fork)
+    else:
+        check_place(f"{setting.weights_root}/.hub", "weights_root (where a hub's weights are kept)", fork)
+    if request.quantization_config is not None and setting.calibration is not None:
+        check_place(setting.calibration[0], "quantization_config (its directory)", fork)
+    if not isinstance(request.recipe_cache, RecipeCache):
+        return
+    cache = request.recipe_cache.directory
+    check_place(cache, "recipe_cache", fork)
+    if is_below(cache, setting.weights_path) or is_below(setting.weights_path, cache):
+        raise Refusal(
+            f"recipe_cache is {cache} and the weights are {setting.weights_path}: one holds the other, but the weights "
+            f"are read only and the cache is written to. Give the cache a directory beside them."
+        )
+
+
+def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
+    """The ``container`` part of a plan. No ``--privileged``, no ``/dev``, a read-only root.
+
+    ``said`` is the server's environment: what it says wins over the container's own variables. Raises
+    :class:`Refusal` where it leads a library to a place that cannot be written to.
+    """
+    request, release = setting.request, setting.release
+    environment = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", **VARIABLES}
+    mounts: dict[str, dict[str, object]] = {}
+
+    def mount(source: str, target: str | None = None, *, writable: bool = False) -> None:
+        place = target or source
+        mounts.setdefault(place, {"source": source, "target": place, "read_only": not writable})
+
+    if setting.weights_path.startswith("/"):
+        mount(setting.weights_path)
+    else:
+        # A hub id is fetched by the server itself, which needs a place that outlives it.
+        environment["HF_HOME"] = f"{setting.weights_root}/.hub"
+        mount(environment["HF_HOME"], writable=True)
+    if isinstance(request.recipe_cache, RecipeCache):
+        mount(request.recipe_cache.directory, writable=True)
+    if request.profile:
+        mount(setting.working_directory, writable=True)
+    if setting.calibration is not None:
+        mount(*setting.calibration[:2])
+    if setting.measurements is not None:
+        # Writable: the server keeps the scales it computes beside the measurements.
+        target = f"{release.fork_directory}/{release.constants['measurements']}"
+        mount(setting.measurements, target, writable=True)
+    check_leading(said, setting.working_directory, places(list(mounts.values())))
+    return {
+        "name": f"vllm-{request.instance}" if request.instance else None,
+        "runtime": "habana",
+        "capabilities": list(release.constants.get("capabilities", ["SYS_NICE"])),
+        "ulimits": {"nofile": OPEN_FILES, **({"memlock": -1} if release.constants.get("memlock") else {})},
+        "ipc": "host",
+        "network": "host",
+        "read_only": True,
+        "tmpfs": tmpfs(),
+        "working_directory": setting.working_directory,
+        "mounts": list(mounts.values()),
+        "environment": {name: value for name, value in environment.items() if name not in said},
+    }
+
+
+def requires(setting: Setting) -> dict[str, Any]:
+    """The ``requires`` part of a plan. Raises :class:`Refusal` for measurements made for another number of cards."""
+    entry, weights, request = setting.entry, setting.weights, setting.request
+    size = weights.bytes if weights is not None else None
+    if size is None and entry is not None:
+        size = entry.weights_bytes
+    recipe_mib = 0
+    if isinstance(request.recipe_cache, RecipeCache):
+        recipe_mib = request.recipe_cache.size_mib or setting.release.constants.get("recipe_cache_mib", 0)
+    local = setting.weights_path.startswith("/")
+    return {
+        "weights_path": setting.weights_path if local else None,
+        "weights_bytes": size,
+        "weights_missing": list(weights.missing) if weights is not None else [],
+        "disk_bytes": recipe_mib * MIB,
+        "cards": setting.cards,
+        "files": [f"{setting.calibration[0]}/{setting.calibration[2]}"] if setting.calibration is not None else [],
+        "measurements": _measurements(setting),
+        "conversion": _conversion(entry, setting.weights_path),
+    }
+
+
+def _measurements(setting: Setting) -> dict[str, object] | None:
+    if setting.measurements is None or setting.entry is None or setting.entry.measurements is None:
+        return None
+    made_for = setting.entry.measurements.tensor_parallel_size
+    if made_for != setting.cards:
+        raise Refusal(
+            f"The measurement files of {setting.entry.name} are for {made_for} cards, the instance has "
+            f"{setting.cards}. Measure anew, or use {made_for} cards."
+        )
+    if setting.weights is not None and not setting.weights.fits_published:
+        raise Refusal(
+            f"{setting.weights_path} was converted by another factor than 240/448 (its record says so), which the "
+            f"measurement files of {setting.entry.name} were not made for. Convert it without --exact-half."
+        )
+    # A JSON file, an npz file and a list of modules for each rank.
+    return {"path": setting.measurements, "files": 3 * setting.cards}
+
+
+def _conversion(entry: ModelEntry | None, weights_path: str) -> Mapping[str, object] | None:
+    """How the served directory comes to be, where it is not what the hub has."""
+    if entry is None or entry.conversion is None or not weights_path.endswith(f"/{entry.directory}"):
+        return None
+    return {"tool": entry.conversion.tool, "from_directory": entry.conversion.from_directory}

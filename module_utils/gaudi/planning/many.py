@@ -1,0 +1,113 @@
+"""Plan a list of requests for one node: what an earlier instance got is taken for the later ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.checks import Refusal
+from ..cards.placement import Reservations
+from ..cards.reservations import parse_reservations
+from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..model.headers import Weights
+from ..request.options import Request, check_options, name_of
+from .planner import Node, plan
+from .shared_card import common, share
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The catalogue files a call needs, read and checked."""
+
+    release: ReleaseEntry
+    models: Mapping[str, ModelEntry]
+    cards: Mapping[str, CardType]
+
+    @classmethod
+    def from_mappings(cls, release: object, models: Mapping[str, object], cards: object) -> Catalogue:
+        """Read the contents of catalogue files; raises :class:`Refusal` with file and key."""
+        return cls(
+            ReleaseEntry.from_mapping(release),
+            {name: ModelEntry.from_mapping(entry) for name, entry in models.items()},
+            CardType.table(cards),
+        )
+
+
+def plan_all(
+    requests: Sequence[Mapping[str, object]],
+    catalogue: Catalogue,
+    topology: Mapping[str, Any],
+    *,
+    weights_root: str,
+    image_registry: str | None = None,
+    reservations: str = "",
+    read_weights: Callable[[str], Weights | None] | None = None,
+) -> list[dict[str, Any]]:
+    """One plan document a request, in order, or ``{"instance": ..., "refused": sentence}``.
+
+    ``reservations`` is the text of the reservation file; ``read_weights`` looks at a path of the node, None where the
+    node is not there. Raises ValueError for a reservation file nobody can read: to go on would give cards away twice.
+    """
+    held = Reservations.from_document({"reservations": parse_reservations(reservations)})
+    planned: dict[int, str] = {}
+    ports: dict[int, str] = {}
+    instances: set[str] = set()
+    plans: list[dict[str, Any]] = []
+    for request in requests:
+        name = request.get("instance") if isinstance(request, Mapping) else None
+        instance = name if isinstance(name, str) and len(name) <= 64 else None
+        try:
+            if instance is not None and instance in instances:
+                raise Refusal(f"Two requests are for the instance {instance}. Give every instance a name of its own.")
+            node = Node(
+                topology=topology,
+                reservations=held,
+                planned=dict(planned),
+                ports=dict(ports),
+                weights_root=weights_root,
+                image_registry=image_registry,
+            )
+            model = request.get("model") if isinstance(request, Mapping) else None
+            entry = catalogue.models.get(model) if isinstance(model, str) else None
+            made = _made(request, entry, catalogue, node, read_weights)
+        except Refusal as refusal:
+            plans.append({"instance": instance, "refused": _named(request, str(refusal))})
+            continue
+        plans.append(made)
+        # A request without an instance is a question ("what would this take?"): a hundred of them fit on any node.
+        if instance is not None:
+            instances.add(instance)
+            planned.update({module["module_id"]: instance for module in made["modules"]})
+            ports[made["listen"]["port"]] = instance
+    return plans
+
+
+def _named(request: object, sentence: str) -> str:
+    """A refusal with what it is about: of many requests, a sentence alone could be any's."""
+    name = name_of(request)
+    said = name is None or re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", sentence)
+    return sentence if said else f"{name}: {sentence}"
+
+
+def _made(
+    request: Mapping[str, object],
+    entry: ModelEntry | None,
+    catalogue: Catalogue,
+    node: Node,
+    read_weights: Callable[[str], Weights | None] | None,
+) -> dict[str, Any]:
+    """The plan of one request, for one model or for several on one card."""
+    if not check_options(request).get("share_card_with"):
+        return plan(request, catalogue.release, entry, catalogue.cards, node, read_weights)
+    wanted = Request.from_mapping(
+        {key: value for key, value in request.items() if key in ("instance", "model", "share_card_with")}
+    ).share_card_with
+    missing = [name for name in wanted if name not in catalogue.models]
+    if missing:
+        raise Refusal(f"share_card_with names {', '.join(missing)}, which has no file in catalog/models.")
+    others = [catalogue.models[name] for name in wanted]
+    adjusted = common(request, entry, others, catalogue.release)
+    made = plan(adjusted, catalogue.release, entry, catalogue.cards, node, read_weights)
+    return share(made, others, catalogue.release)

@@ -1,0 +1,200 @@
+"""The memory of each card: what the weights and the graphs take, what is left for requests, and whether it suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..base.absent import TWO_NODES
+from ..base.checks import Refusal, shown
+from ..cards.placement import Card
+from ..catalogue.entries import POOLING_TASKS, CardType, ModelEntry
+from ..model.headers import WIDTHS, Weights
+from ..request.resolved import Lengths, Wish
+from ..rules import memory
+from ..rules.rules import Draft
+
+# A card of an idle node uses less than this, in MiB; more is the instance itself, still running.
+IDLE_AT_MOST_MIB = 4096
+
+# vLLM's own default, for releases whose script passes none.
+GPU_MEMORY_UTILIZATION = "0.9"
+
+# What the catalogue calls a dtype, and what safetensors calls it.
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float8_e4m3fn": "F8_E4M3"}
+# Bytes of a weight in the dtypes that can be asked for.
+WIDTHS_ASKED = {"bfloat16": 2, "float32": 4}
+# What is loaded in the dtype that is asked for; FP8 and integers stay as they are.
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+def _graph_share(draft: Draft, wish: Wish) -> float:
+    """Share of the usable memory that graphs get; raises :class:`Refusal` for one that leaves nothing for the rest."""
+    text = draft.environment.get("VLLM_GRAPH_RESERVED_MEM")
+    if text is None:
+        text = str(wish.constant("graph_reserved_mem"))
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    # Not-a-number fails both comparisons.
+    if 0.0 <= share < 1.0:
+        # Without graphs nothing is kept for them (determine_num_available_blocks of every release).
+        return 0.0 if wish.request.enforce_eager else share
+    raise Refusal(
+        f"graph_reserved_mem (VLLM_GRAPH_RESERVED_MEM) is {shown(text)}; a share of the usable memory is needed, "
+        "at least 0 and below 1, since the rest of it is the KV cache. The releases use 0.1 to 0.4."
+    )
+
+
+def memory_part(
+    draft: Draft,
+    wish: Wish,
+    chosen: Sequence[Card],
+    card_type: CardType | None,
+    entry: ModelEntry | None,
+    weights: Weights | None,
+    lengths: Lengths,
+    label: str,
+) -> dict[str, object] | None:
+    """What each card holds, and that it fits; None where the size of the weights or of the cards is not known.
+
+    Raises :class:`Refusal` when weights and reserve do not fit, or when the KV cache cannot hold one longest request.
+    """
+    graph_share = _graph_share(draft, wish)
+    total = chosen[0].memory_total_mib or (card_type.memory_mib if card_type else None)
+    size, size_from = _weights_size(wish, entry, weights)
+    if total is None or size is None:
+        unknown = [what for what, amount in (("the weights", size), ("the cards", total)) if amount is None]
+        draft.warn(f"The size of {' and of '.join(unknown)} is not known: whether the weights fit is not checked.")
+        return None
+    idle = chosen[0].memory_used_mib
+    if idle is None or idle > IDLE_AT_MOST_MIB:
+        idle = (card_type.idle_memory_mib if card_type else None) or 0
+    count = len(chosen)
+    reserve = memory.BRIDGE_MIB + memory.PROFILE_RUN_MIB
+    grown = growth(_width(wish, weights), stored_as(entry, weights))
+    per_card = size * grown / count / memory.GIB
+    have = (total - idle - reserve) / 1024
+    utilization = float(draft.argument("--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
+    inputs: dict[str, object] = {
+        "weights_bytes": size,
+        "weights_from": size_from,
+        "stored_as": stored_as(entry, weights),
+        "dtype": wish.dtype,
+        "loaded_to_stored": round(grown, 4),
+        "cards": count,
+        "card_mib": total,
+        "idle_mib": idle,
+        "reserve_mib": reserve,
+        "gpu_memory_utilization": utilization,
+        "graph_reserved_mem": graph_share,
+    }
+    split = memory.split(have - per_card, utilization, graph_share)
+    if wish.release.constants.get("utilization_of") == "card":
+        whole = (total - idle - memory.BRIDGE_MIB) / 1024
+        split = memory.split_of_card(whole, whole - (have - per_card), utilization)
+    if split.kv_cache <= 0:
+        raise Refusal(
+            f"{label}: {per_card:.1f} GiB of weights per card ({wish.dtype}) do not fit: a "
+            f"{wish.card_name or 'card'} has "
+            f"{have:.1f} GiB beside the driver and the profiling run. "
+            f"{_more_cards(per_card * count, have, count, wish)}"
+        )
+    result: dict[str, object] = {
+        "card_mib": total,
+        "idle_mib": idle,
+        "reserve_mib": reserve,
+        "weights_bytes": size,
+        "weights_gib_per_card": round(per_card, 2),
+        "free_gib": round(have - per_card, 2),
+        "usable_gib": round(split.usable, 2),
+        "graphs_gib": round(split.graphs, 2),
+        "kv_cache_gib": round(split.kv_cache, 2),
+        "kv_cache_blocks": None,
+        "kv_cache_tokens": None,
+        "fits": True,
+    }
+    per_token = _kv_bytes_per_token(draft, wish, count)
+    pooling = entry is not None and entry.task in POOLING_TASKS
+    if per_token is not None and lengths.max_model_len is not None and not pooling:
+        inputs["kv_bytes_per_token"] = per_token
+        blocks = memory.blocks(split.kv_cache, per_token, wish.block_size)
+        tokens = blocks * wish.block_size
+        result.update({"kv_cache_blocks": blocks, "kv_cache_tokens": tokens})
+        if tokens < lengths.max_model_len:
+            raise Refusal(
+                f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
+                f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
+                f"gpu_memory_utilization, or use more cards."
+            )
+    worker = "habana_worker" if wish.release.rules == "vllm-defaults" else "hpu_worker"
+    source = f"{draft.origin.fork} vllm/worker/{worker}.py determine_num_available_blocks"
+    draft.note("memory", result, "memory-split", source, inputs)
+    return result
+
+
+def _weights_size(wish: Wish, entry: ModelEntry | None, weights: Weights | None) -> tuple[int | None, str]:
+    if weights is not None and weights.bytes is not None:
+        return weights.bytes, "safetensors headers"
+    if entry is not None and wish.weights.endswith(f"/{entry.directory}"):
+        return entry.weights_bytes, "catalogue, from the model's own index"
+    return None, "not known"
+
+
+def stored_as(entry: ModelEntry | None, weights: Weights | None) -> dict[str, int]:
+    """How many elements the files hold of each safetensors dtype; one of the catalogue's dtype where none was read."""
+    if weights is not None and weights.parameters:
+        return dict(weights.parameters)
+    return {DTYPES[entry.dtype]: 1} if entry is not None else {}
+
+
+def growth(width: int | None, stored: Mapping[str, int]) -> float:
+    """Bytes on the card for each byte in the files, when weights in floating point are loaded ``width`` bytes wide."""
+    read = sum(count * WIDTHS.get(kind, 1) for kind, count in stored.items())
+    if width is None or not read:
+        return 1.0
+    return sum(count * (width if kind in FLOATS else WIDTHS.get(kind, 1)) for kind, count in stored.items()) / read
+
+
+def _width(wish: Wish, weights: Weights | None) -> int | None:
+    """Bytes of a loaded weight; None where weights stay as they are stored."""
+    if wish.dtype == "fp8":
+        # Calibrated FP8 keeps one byte of each bfloat16 weight; the DeepSeek releases load FP8 as it is stored.
+        as_stored = wish.release.rules == "deepseek-r1" or _stored_fp8(wish, weights)
+        return None if as_stored else 1
+    return WIDTHS_ASKED.get(wish.dtype)
+
+
+def _stored_fp8(wish: Wish, weights: Weights | None) -> bool:
+    """Whether the files hold FP8 already."""
+    read = weights is not None and any(kind.startswith("F8") for kind in weights.parameters)
+    return read or bool(wish.model.stored_fp8)
+
+
+def _kv_bytes_per_token(draft: Draft, wish: Wish, count: int) -> int | None:
+    shape = wish.model.shape
+    layers, heads, shared = shape.num_hidden_layers, shape.num_attention_heads, shape.num_key_value_heads
+    if layers is None or heads is None or shared is None:
+        return None
+    head_dim = shape.head_dim or (shape.hidden_size // heads if shape.hidden_size else None)
+    if head_dim is None:
+        return None
+    cache = draft.argument("--kv-cache-dtype") or "auto"
+    return memory.kv_bytes_per_token(
+        layers=layers,
+        key_value_heads=shared,
+        head_dim=head_dim,
+        element_bytes=1 if cache.startswith("fp8") else 4 if wish.dtype == "float32" else 2,
+        tensor_parallel_size=count,
+        kv_lora_rank=shape.kv_lora_rank,
+        rope_head_dim=shape.qk_rope_head_dim,
+    )
+
+
+def _more_cards(weights_gib: float, have: float, count: int, wish: Wish) -> str:
+    heads = wish.model.shape.num_attention_heads
+    for more in (2, 4, 8):
+        divides = heads is None or heads % more == 0
+        if more > count and divides and weights_gib / more < have:
+            return f"Use {more} cards."
+    return f"It needs more or larger cards than one node has. {TWO_NODES.sentence}"

@@ -1,0 +1,303 @@
+"""What cannot work, found before anything is loaded: each limit with its refusal, or its warning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.absent import TWO_NODES
+from ..base.checks import Refusal, shown
+from ..cards.placement import Card
+from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..families.registry import WITHOUT_EFFECT
+from ..model.facts import DTYPE_METHODS, ModelFacts
+from ..model.headers import Weights
+from ..request.options import Request
+from ..request.resolved import KNOBS, Lengths, Wish
+from ..rules.rules import Draft, given
+from .arguments import Surface
+
+# FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
+LARGE_FP8_PARAMETERS = 300 * 10**9
+
+# What the fork asks for (README_GAUDI.md, requirements: 1.16 Gaudi 2, later ones Gaudi 2 and 3).
+GENERATIONS = ("gaudi2", "gaudi3")
+
+# Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
+DEEPSEEK_ON_ONE_NODE = 32768
+
+# What the vendor recommends on these cards; its code calls the smaller sizes suboptimal (README_GAUDI.md).
+RECOMMENDED_BLOCK_SIZE = 128
+
+
+def check_supported(
+    request: Request,
+    asked: frozenset[str],
+    release: ReleaseEntry,
+    entry: ModelEntry | None,
+    model: ModelFacts,
+    draft: Draft,
+) -> None:
+    """Refuse what the release cannot do; warn about what nobody is known to have tried."""
+
+    def refuse(feature: str, seen: str) -> None:
+        if feature in release.unsupported:
+            raise Refusal(f"{seen}: {release.unsupported[feature]}")
+
+    if entry is not None and entry.releases and release.name not in entry.releases:
+        tried = f"{entry.name} is known to be served with release {', '.join(entry.releases)}"
+        if release.name in entry.unsupported:
+            raise Refusal(f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
+        draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
+    for option in WITHOUT_EFFECT[release.rules]:
+        if option in asked:
+            raise Refusal(
+                f"{option} is without effect on release {release.name}. Leave it out, or use another release."
+            )
+    surface = Surface(release)
+    for option, variable in KNOBS.items():
+        if option in asked and not surface.reads(variable):
+            raise Refusal(
+                f"{option} is without effect on release {release.name}: its server does not read {variable}. "
+                f"Leave it out, or use another release."
+            )
+    if request.dtype in ("fp8", "awq", "gptq"):
+        refuse("quantization", f"dtype is {request.dtype}")
+    if request.quantization_config is not None:
+        refuse("quantization", "quantization_config is set")
+    if request.kv_cache_dtype not in (None, "auto"):
+        refuse("quantization", f"kv_cache_dtype is {request.kv_cache_dtype}")
+    if model.quant_method is not None:
+        refuse("quantization", f"{model.name} is stored quantised ({model.quant_method})")
+    if model.alibi:
+        refuse("alibi", f"{model.name} uses attention with linear biases")
+    for argument in request.extra_args:
+        option = argument.split("=", 1)[0].replace("_", "-")
+        if option.startswith(("--enable-lora", "--lora-", "--max-lora", "--fully-sharded-lora")):
+            refuse("lora", f"extra_args has {option}")
+        if option == "--enable-chunked-prefill":
+            refuse("chunked_prefill", f"extra_args has {option}")
+        if option in ("--quantization", "-q", "--quantization-param-path"):
+            refuse("quantization", f"extra_args has {option}")
+        if "beam" in option:
+            refuse("beam_search", f"extra_args has {shown(option)}")
+    if model.known_from == "name":
+        draft.warn(
+            f"Nothing is known of {shown(model.name)} but its name: rules that look into a model fall back to it. "
+            f"Give model_config (the content of its config.json) or add a catalogue file."
+        )
+    for gap in model.gaps:
+        draft.warn(gap)
+
+
+def check_quantization(wish: Wish) -> None:
+    """Quantised weights need a method the release has, and the data type that goes with it.
+
+    A method that only the name tells is a guess: there the data type that was asked for counts.
+    """
+    model, method = wish.model, wish.model.quant_method
+    served = wish.release.constants.get("quantization_methods", ())
+    asked = wish.dtype if wish.dtype in DTYPE_METHODS else None
+    for seen, name in ((f"{model.name} is stored in {method}", method), (f"dtype is {asked}", asked)):
+        if name is not None and name not in served:
+            raise Refusal(
+                f"{seen}, but release {wish.release.name} serves {', '.join(served) or 'no quantised weights'}. "
+                f"Serve other weights, or use another release."
+            )
+    if model.known_from == "name":
+        return
+    if wish.dtype in DTYPE_METHODS and wish.dtype != method:
+        stored = f"as {method}" if method else "without quantisation"
+        raise Refusal(
+            f"dtype is {wish.dtype}, but {model.name} is stored {stored}. Leave dtype out: it follows the weights."
+        )
+    if method in DTYPE_METHODS and wish.dtype != method:
+        raise Refusal(
+            f"{model.name} is stored in {method}, but dtype is {wish.dtype}. Set dtype to {method}, or leave dtype and "
+            f"quantization_config out."
+        )
+
+
+def check_block_size(wish: Wish, draft: Draft) -> None:
+    """The release's parser takes a few sizes only; the others end the server before it loads anything."""
+    size, allowed = wish.block_size, wish.constant("block_sizes")
+    if size not in allowed:
+        raise Refusal(
+            f"block_size is {size}, but release {wish.release.name} takes {_or(allowed)}. "
+            f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends."
+        )
+    if size < RECOMMENDED_BLOCK_SIZE:
+        draft.warn(
+            f"block_size {size} is smaller than the {RECOMMENDED_BLOCK_SIZE} tokens that the vendor recommends for "
+            f"these cards; its documentation calls smaller blocks slow."
+        )
+
+
+def check_kv_cache(draft: Draft, wish: Wish) -> None:
+    """Keys and values in FP8 need scales: the quantisation file brings them, nothing else does."""
+    dtype = draft.argument("--kv-cache-dtype") or "auto"
+    if dtype.startswith("fp8") and wish.quantization_config is None:
+        draft.warn(
+            f"The KV cache is {dtype} without a quantization_config: nothing was measured, so that its scales are 1, "
+            f"and answers may get worse. Set quantization_config, or kv_cache_dtype to auto."
+        )
+
+
+def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
+    """Attention heads are divided among the cards, and every card needs key-value heads of its own.
+
+    ``cards``: those of the node, more than which are not advised.
+    """
+    heads, shared = model.shape.num_attention_heads, model.shape.num_key_value_heads
+    if heads is None or shared is None:
+        return
+    # Latent attention keeps one compressed vector that is not divided among the cards.
+    most = heads if model.shape.kv_lora_rank is not None else shared
+    fits = [n for n in range(1, min(most, cards) + 1) if heads % n == 0]
+    if heads % count:
+        raise Refusal(
+            f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "
+            f"(num_attention_heads), which {count} does not divide. Use {_or(fits)}."
+        )
+    if count > most:
+        raise Refusal(
+            f"{label}: tensor_parallel_size is {count}, above the {shared} key-value heads (num_key_value_heads) of "
+            f"{model.name}. Use {_or(fits)}."
+        )
+
+
+def _or(numbers: Sequence[int]) -> str:
+    words = [str(number) for number in numbers]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def check_lengths(lengths: Lengths, wish: Wish, draft: Draft) -> None:
+    """What vLLM itself refuses, but only after minutes of loading."""
+    length, tokens, model = lengths.max_model_len, lengths.max_num_batched_tokens, wish.model
+    most = _most_on_one_node(wish)
+    if length is not None and most is not None and length > most:
+        raise Refusal(
+            f"max_model_len is {lengths.spoken}, but one node serves {model.name} with {most} tokens at most (the help "
+            f"of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}"
+        )
+    if length is not None and tokens is not None and tokens < length:
+        raise Refusal(
+            f"max_num_batched_tokens is {tokens}, below max_model_len {lengths.spoken}: without chunked prefill the "
+            f"longest request must fit into one batch. Set max_num_batched_tokens to {length} at least."
+        )
+    if tokens is not None and tokens < lengths.max_num_seqs:
+        raise Refusal(
+            f"max_num_batched_tokens is {tokens}, below max_num_seqs {lengths.max_num_seqs}: every sequence of a batch "
+            f"needs a token. Lower max_num_seqs or raise max_num_batched_tokens."
+        )
+    positions = model.positions
+    if positions.broken:
+        draft.warn(f"{shown(model.name)} will not start: {positions.broken}.")
+    if positions.longest is None or length is None or length <= positions.longest:
+        return
+    beyond = f"max_model_len is {lengths.spoken}, but {model.name} was made for {positions.longest} positions"
+    if wish.request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
+        draft.warn(f"{beyond} ({positions.because}). VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it: answers may be nonsense.")
+        return
+    raise Refusal(f"{beyond} ({positions.because}). Lower max_model_len or the ranges.")
+
+
+def _most_on_one_node(wish: Wish) -> int | None:
+    """The longest request one node serves: a limit of the DeepSeek models, and of the releases made for them."""
+    if wish.model.kind == "deepseek-v3":
+        return DEEPSEEK_ON_ONE_NODE
+    most: int | None = wish.release.constants.get("longest_model_len")
+    return most
+
+
+def check_fp8(
+    wish: Wish, entry: ModelEntry | None, weights: Weights | None, card_type: CardType | None, label: str
+) -> None:
+    """Gaudi2's FP8 ends at 240 where published weights end at 448: unconverted, every large weight would be wrong."""
+    if weights is None or weights.converted or card_type is None or card_type.fp8_max != 240:
+        return
+    must = wish.release.rules == "deepseek-r1" or (entry is not None and entry.conversion is not None)
+    if must and any(kind.startswith("F8") for kind in weights.parameters):
+        raise Refusal(
+            f"{label}: {wish.weights} holds FP8 weights without .gaudi-serving/fp8.json, so that nothing proves they "
+            f"were converted for {card_type.name}. Convert them with the role fp8_weights."
+        )
+
+
+def scale_once(draft: Draft, weights: Weights | None, card_type: CardType | None, surface: Surface) -> None:
+    """Weights that were converted beforehand are not scaled a second time while they are loaded.
+
+    On Gaudi2 the server scales FP8 weights unless it is told not to (config.py of vllm-fork 17a7946f).
+    """
+    variable = "VLLM_HPU_CONVERT_TO_FP8UZ"
+    if weights is None or card_type is None or card_type.fp8_max != 240:
+        return
+    if not weights.converted:
+        if any(kind.startswith("F8") for kind in weights.parameters) and not surface.reads(variable):
+            draft.warn(
+                f"The weights are FP8 and not converted for {card_type.name}, and this release is not known to scale "
+                f"them while it loads: answers may be wrong. Convert them with the role fp8_weights."
+            )
+        return
+    if surface.reads(variable):
+        once = given("converted-weights", ".gaudi-serving/fp8.json beside the weights")
+        draft.variable(variable, once(value="false"))
+
+
+def check_missing(weights: Weights | None, path: str, label: str) -> None:
+    """A model that lacks shards looks complete until it is loaded."""
+    if weights is not None and weights.missing:
+        more = f" and {len(weights.missing) - 3} more" if len(weights.missing) > 3 else ""
+        raise Refusal(
+            f"{label}: {path} lacks {', '.join(weights.missing[:3])}{more}, which its index names. "
+            f"Fetch the model again."
+        )
+
+
+def fabric_warning(wish: Wish, card_type: CardType | None) -> str | None:
+    """Where cards need host NICs with libfabric between them: a warning here, a refusal at the start."""
+    alone = card_type.cards_without_host_nics if card_type else None
+    parameters = wish.model.shape.parameters
+    if alone is not None and wish.cards > alone:
+        return (
+            f"More than {alone} {wish.card_name} cards talk over host NICs: libfabric and hccl_ofi_wrapper must be in "
+            f"the image and the NICs verified before {wish.cards} cards start."
+        )
+    if wish.model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
+        return (
+            f"{wish.model.name} is an FP8 model above 300 B parameters: host NICs with libfabric must be verified "
+            f"before it starts."
+        )
+    return None
+
+
+def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft: Draft) -> None:
+    """A card nobody knows, and one no release is documented for."""
+    name = chosen[0].name
+    if name is None:
+        return
+    if name not in cards:
+        near = next((f" Did you mean {known}?" for known in cards if known.lower() == name.strip().lower()), "")
+        draft.warn(
+            f"{shown(name)} is no card of catalog/cards.yml: its memory, its FP8 format and its links are not known, "
+            f"and nothing about them is checked.{near}"
+        )
+    elif cards[name].generation not in GENERATIONS:
+        draft.warn(
+            f"{name} is a {cards[name].generation} card, but every release asks for {' or '.join(GENERATIONS)} "
+            f"(requirements in README_GAUDI.md of its fork): nobody is known to have served from it."
+        )
+
+
+def check_card_names(chosen: Sequence[Card], label: str) -> None:
+    """One instance's cards are of one type."""
+    names = sorted({card.name for card in chosen if card.name})
+    if len(names) > 1:
+        raise Refusal(
+            f"{label}: the chosen cards are of different types ({', '.join(names)}). Name modules of one type."
+        )
+
+
+def inputs_of(cards: Sequence[Card]) -> list[Mapping[str, Any]]:
+    """What placement saw of cards, for the explanation."""
+    return [{"module_id": card.module_id, "numa_node": card.node, "cpus": card.cpus} for card in cards]

@@ -1,0 +1,100 @@
+"""Where a server may write. Its root is read only; every other place is named here, with its size and mode.
+
+All of it is memory of the node and goes with the container. What has to outlive the container (compiled recipes, a
+profiler's traces, weights fetched from a hub) lies in directories of the node, which are mounts.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from ..base.checks import Refusal, shown
+from ..base.places import is_below
+
+# Where a server starts; Ray, sockets, and all that Python's tempfile makes.
+SCRATCH = "/tmp"  # noqa: S108 - a tmpfs of the container's own
+# Not /root: an image may hold something there, which a tmpfs would hide.
+HOME = "/run/gaudi-serving/home"
+# What the vendor's images say as well (ENV HABANA_LOGS in dockerfiles/base of HabanaAI/Setup_and_Install).
+LOGS = "/var/log/habana_logs"
+
+
+@dataclass(frozen=True)
+class Tmpfs:
+    """A place in memory. Size in MiB: the most it may take, nothing is taken before it is written."""
+
+    path: str
+    size_mib: int
+    mode: str
+
+
+# A size protects the node from a file without end: a tmpfs without one may take half of the node's memory, and a node
+# has up to eight servers. These are 17 GiB for each, full to the brim: ten times what the comments below count.
+TMPFS = (
+    # Compiler dumps and profiles that nobody sent elsewhere are the largest. Everybody's, as /tmp is everywhere.
+    Tmpfs(SCRATCH, 8192, "1777"),
+    # Caches: code of models (kB), compiled kernels (hundreds of MB), a data set that is measured (less than 1 GB).
+    Tmpfs(HOME, 8192, "0700"),
+    # Errors only, unless LOG_LEVEL_ALL asks for more; then the oldest lines are not worth the node's memory.
+    Tmpfs(LOGS, 1024, "0700"),
+)
+
+# Set for every server, so that neither an image nor a library chooses. vLLM's own places (VLLM_CACHE_ROOT,
+# VLLM_CONFIG_ROOT) follow the two of XDG; numba, torch and triton look for theirs beside their own files or in /tmp.
+VARIABLES = {
+    "HOME": HOME,
+    "XDG_CACHE_HOME": f"{HOME}/.cache",
+    "XDG_CONFIG_HOME": f"{HOME}/.config",
+    # Code that comes with a model is copied below it before it is run, from local weights as well.
+    "HF_HOME": f"{HOME}/.cache/huggingface",
+    "NUMBA_CACHE_DIR": f"{HOME}/.cache/numba",
+    "TORCHINDUCTOR_CACHE_DIR": f"{HOME}/.cache/torchinductor",
+    "TRITON_CACHE_DIR": f"{HOME}/.cache/triton",
+    "HABANA_LOGS": LOGS,
+}
+# Every variable that says where something is written, set here or not.
+LEADING = (
+    *VARIABLES,
+    "HF_DATASETS_CACHE",
+    "HF_HUB_CACHE",
+    "HF_MODULES_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "MODELSCOPE_CACHE",
+    "MPLCONFIGDIR",
+    "OUTLINES_CACHE_DIR",
+    "TMPDIR",
+    "TORCH_HOME",
+    "TRANSFORMERS_CACHE",
+    "TRITON_HOME",
+    "VLLM_ASSETS_CACHE",
+    "VLLM_CACHE_ROOT",
+    "VLLM_CONFIG_ROOT",
+    "VLLM_RPC_BASE_PATH",
+    "VLLM_TORCH_PROFILER_DIR",
+)
+
+
+def tmpfs() -> list[dict[str, object]]:
+    """The places in memory, as the ``container`` part of a plan has them."""
+    return [asdict(place) for place in TMPFS]
+
+
+def places(mounts: Sequence[Mapping[str, object]]) -> list[str]:
+    """Every directory that a container with these mounts may write to, without /dev/shm."""
+    return [place.path for place in TMPFS] + [str(mount["target"]) for mount in mounts if not mount["read_only"]]
+
+
+def check_leading(environment: Mapping[str, str], working_directory: str, below: Sequence[str]) -> None:
+    """Refuse a variable that leads a library to where it cannot write; a relative value is below the directory."""
+    for name in LEADING:
+        value = environment.get(name)
+        if value is None or value.startswith("~"):
+            continue
+        path = posixpath.normpath(posixpath.join(working_directory, value))
+        if not any(is_below(path, place) for place in below):
+            raise Refusal(
+                f"extra_environment sets {name} to {shown(value)}, where the server cannot write: its root is read "
+                f"only. Choose a directory below {', '.join(below[:-1])} or {below[-1]}, or leave {name} out."
+            )

@@ -1,0 +1,517 @@
+"""What must be true of a node before anything on it is changed.
+
+Every check takes what was read and returns the problems it found, each as sentences for a person:
+what was seen, what is needed, what to do. Nothing here reads, waits or changes anything.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.absent import absent
+from ..cards.users import describe_user
+from ..catalogue.entries import CardType
+
+GIB = 1024**3
+# Names listed in a sentence; more are counted.
+SHOWN = 5
+# How the planner refuses a request on a node without cards (a test holds the two together).
+NO_CARDS = "but none was found on the node"
+# What the roles can set up: ID and VERSION_ID of /etc/os-release, and the name for people.
+SYSTEMS = (
+    ("debian", "12", "Debian"),
+    ("ubuntu", "22.04", "Ubuntu"),
+    ("ubuntu", "24.04", "Ubuntu"),
+    ("rhel", "9", "Red Hat Enterprise Linux"),
+)
+# How much data the manuals have hccl_demo reduce (v1.22 §1.2.1).
+MANUAL_SIZE = "32m"
+# What the hub's library needs.
+OLDEST_DOWNLOADER = (3, 10)
+_NUMBERS = re.compile(r"\d+")
+_OS_LINE = re.compile(r"^([A-Z_]+)=(.*)$")
+# What an instance is called: its container, and its unit.
+_INSTANCE = re.compile(r"vllm-([a-z0-9][a-z0-9-]*?)(?:\.service)?")
+# The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
+_LISTEN = "0A"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One reason not to go on: ``id`` for programs, ``message`` for people."""
+
+    id: str
+    message: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the problem as a mapping that survives JSON."""
+        return {"id": self.id, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Room:
+    """Space wanted below one path, and what its file system has. Sizes in bytes."""
+
+    what: str
+    path: str
+    filesystem: str
+    wanted: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket that accepts connections; ``inode`` leads to the process that holds it."""
+
+    address: str
+    port: int
+    inode: int
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Read the lines of /etc/os-release; quotes are taken off, other lines are passed over."""
+    values = {}
+    for line in text.splitlines():
+        match = _OS_LINE.match(line.strip())
+        if match:
+            values[match.group(1)] = match.group(2).strip().strip("\"'")
+    return values
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """Turn the leading dotted numbers of a version into integers: 5.15.0-91-generic is (5, 15, 0).
+
+    Raises ValueError when the text does not begin with a number.
+    """
+    head = re.match(r"\d+(?:\.\d+)*", text)
+    if head is None:
+        raise ValueError(f"{text!r} does not begin with a version number")
+    return tuple(int(number) for number in _NUMBERS.findall(head.group(0)))
+
+
+def _is_version(seen: str, wanted: str) -> bool:
+    """Tell whether ``seen`` is ``wanted`` or a point release of it (9.4 is a 9, 12 is not a 1)."""
+    return seen == wanted or seen.startswith(wanted + ".")
+
+
+def check_system(os_release: Mapping[str, str]) -> list[Problem]:
+    """Refuse a system the roles were not written for."""
+    seen_id, seen_version = os_release.get("ID", ""), os_release.get("VERSION_ID", "")
+    if any(seen_id == known and _is_version(seen_version, version) for known, version, _ in SYSTEMS):
+        return []
+    name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
+    wanted = ", ".join(f"{title} {version}" for _, version, title in SYSTEMS)
+    return [
+        Problem(
+            "system",
+            f"The node runs {name}, but the roles know how to set up {wanted}. Install one of these on it.",
+        )
+    ]
+
+
+def vendor_system(os_release: Mapping[str, str]) -> str:
+    """Return a system the way the releases of the catalogue write it: ubuntu22.04, rhel9.4."""
+    return os_release.get("ID", "") + os_release.get("VERSION_ID", "")
+
+
+def system_warnings(os_release: Mapping[str, str], release: str, software: Mapping[str, Any]) -> list[str]:
+    """Say that the vendor does not support a release on this system; it may still work, so nothing is refused."""
+    supported = software.get("systems", [])
+    if not supported or vendor_system(os_release) in supported:
+        return []
+    return [
+        f"The vendor supports release {release} on {', '.join(supported)}; this node runs "
+        f"{os_release.get('PRETTY_NAME', 'something else')}."
+    ]
+
+
+def check_kernel(
+    os_release: Mapping[str, str], kernel: str, release: str, software: Mapping[str, Any]
+) -> list[Problem]:
+    """Refuse a kernel older than the oldest the vendor supports for a release on this system."""
+    needed = software.get("kernel_minimum", {}).get(vendor_system(os_release))
+    if needed is None or version_tuple(kernel) >= version_tuple(needed):
+        return []
+    return [
+        Problem(
+            "kernel",
+            f"The node runs kernel {kernel}, but release {release} on {os_release.get('PRETTY_NAME')} needs "
+            f"{needed} or newer. Upgrade the kernel and reboot.",
+        )
+    ]
+
+
+def check_clock(node_time: float, controller_time: float, tolerance: float) -> list[Problem]:
+    """Compare two clocks, in seconds since the epoch; ``tolerance`` covers the way to the node as well.
+
+    A clock that is far off makes certificates and package indexes invalid, with errors that do not name it.
+    """
+    off = node_time - controller_time
+    if abs(off) <= tolerance:
+        return []
+    where = "ahead of" if off > 0 else "behind"
+    return [
+        Problem(
+            "clock",
+            f"The node's clock is {duration(abs(off))} {where} the controller's, and at most {duration(tolerance)} are "
+            "allowed: certificates and package indexes would be refused. Set the clocks with NTP "
+            "(timedatectl set-ntp true), then run again.",
+        )
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Say a number of seconds as a person would."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def check_cards(topology: Mapping[str, Any], expected: int | None) -> list[Problem]:
+    """Compare the cards seen with the number the inventory promises, and pass on what the reading found wrong.
+
+    ``expected`` is None where the inventory promises no number that is one.
+    """
+    problems = [
+        Problem(str(finding["id"]), str(finding["message"]))
+        for finding in topology.get("findings", [])
+        if finding["severity"] == "error"
+    ]
+    cards = topology.get("cards", [])
+    # Without a driver no card can be seen; saying so twice would hide the cause.
+    if expected is not None and len(cards) != expected and not problems:
+        modules = ", ".join(str(card["module_id"]) for card in cards) or "none"
+        problems.append(
+            Problem(
+                "cards",
+                f"{len(cards)} cards are seen (modules: {modules}), but gaudi_expected_cards says {expected}. "
+                "Look for the missing ones with lspci -d 1da3: and dmesg, or correct gaudi_expected_cards.",
+            )
+        )
+    return problems
+
+
+def check_driver(driver_version: str | None, release: str, software: Mapping[str, Any]) -> list[Problem]:
+    """Compare the loaded driver with the one a release was made for, by major and minor number.
+
+    A container of another release than the driver fails late and obscurely ("Device acquire failed").
+    """
+    wanted = software.get("driver")
+    if driver_version is None or wanted is None:
+        return []
+    seen, needed = version_tuple(driver_version)[:2], version_tuple(wanted)[:2]
+    if seen == needed:
+        return []
+    return [
+        Problem(
+            "driver",
+            f"The node's driver is {driver_version}, but release {release} needs {needed[0]}.{needed[1]} ({wanted}). "
+            f"Install that driver, or set gaudi_release to a release that goes with {seen[0]}.{seen[1]}.",
+        )
+    ]
+
+
+def check_room(rooms: Sequence[Room]) -> list[Problem]:
+    """Compare space wanted with space free; wishes on one file system are added up."""
+    by_filesystem: dict[str, list[Room]] = {}
+    for room in rooms:
+        by_filesystem.setdefault(room.filesystem, []).append(room)
+    problems = []
+    for filesystem, wishes in by_filesystem.items():
+        wanted, free = sum(room.wanted for room in wishes), wishes[0].free
+        if wanted > free:
+            list_of = " and ".join(f"{gib(room.wanted)} for {room.what} ({room.path})" for room in wishes)
+            problems.append(
+                Problem(
+                    "disk",
+                    f"{gib(free)} are free on {filesystem}, but {list_of} are needed. "
+                    f"Free {gib(wanted - free)}, or put them on another file system.",
+                )
+            )
+    return problems
+
+
+def gib(size: int) -> str:
+    """Say a number of bytes in GiB, never as zero when it is not."""
+    return f"{max(size / GIB, 0.1 if size else 0.0):.1f} GiB"
+
+
+def room_findings(rooms: Sequence[Room]) -> list[str]:
+    """Say where something that grows may run out of room; it is no reason not to begin."""
+    return [
+        f"{room.what} may grow to {gib(room.wanted)} in {room.path}, "
+        f"and {gib(room.free)} are free on {room.filesystem}."
+        for room in rooms
+        if room.wanted > room.free
+    ]
+
+
+def check_name(plan: Mapping[str, Any]) -> list[Problem]:
+    """Refuse a request without a name: the planner answers it, but there is no unit to make of it."""
+    if plan.get("instance"):
+        return []
+    what = plan.get("model") or plan.get("served_model_name")
+    return [
+        Problem(
+            "request",
+            f"A request for {what} in gaudi_serving_instances has no instance. "
+            "Give it a name, such as instance: chat; its unit is then vllm-chat.service.",
+        )
+    ]
+
+
+def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[Problem]:
+    """Refuse an instance whose weights are not on the node, and which nobody asked to bring (gaudi_weights_fetch).
+
+    ``advice`` says where they come from; without it the sentence says what is always right.
+    """
+    path, missing = plan["requires"]["weights_path"], plan["requires"].get("weights_missing") or []
+    if present and not missing:
+        return []
+    if not path:
+        seen = "the weights are named by a hub's id, but an instance serves a directory of its node"
+    elif missing:
+        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])} missing" + (
+            f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        )
+    else:
+        size = plan["requires"].get("weights_bytes")
+        seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")
+    todo = advice or "Copy them to the node, or set gaudi_weights_root to where they are."
+    return [Problem("weights", f"{plan['instance']}: {seen}. {todo}")]
+
+
+def check_bring(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
+    """Refuse to bring weights from nowhere, with a Python too old for the downloader, or over somebody's folder.
+
+    ``python`` is what model_weights_python says of itself, such as 3.11, or why it cannot be asked; ``foreign`` are
+    folders in the place of weights that hold something else.
+    """
+    problems = []
+    if not sources:
+        problems.append(
+            Problem(
+                "weights_source",
+                "Weights are to be fetched (gaudi_weights_fetch), but model_weights_sources names no hub. Name one, "
+                "such as {name: huggingface, endpoint: https://huggingface.co}.",
+            )
+        )
+    if not re.match(r"\d+\.\d+$", python) or version_tuple(python) < OLDEST_DOWNLOADER:
+        problems.append(
+            Problem(
+                "weights_python",
+                f"The downloader of weights needs Python {'.'.join(map(str, OLDEST_DOWNLOADER))} or newer, but "
+                f"model_weights_python is {python}. Install one (RHEL 9: dnf install python3.11) and name it there.",
+            )
+        )
+    for path in foreign:
+        problems.append(
+            Problem(
+                "weights",
+                f"{path} is where weights are to be fetched to, but it holds something that is no model (no "
+                "config.json) and no unfinished fetch. Move it away, or set another gaudi_weights_root.",
+            )
+        )
+    return problems
+
+
+def bring_finding(instance: str, origin: str | None, target: str, size: int, converted: str | None) -> str:
+    """Say what will be brought: ``size`` bytes from ``origin`` (None: they are here) into ``target``."""
+    fetched = f"{gib(size)} will be fetched from {origin} into {target}" if origin else f"{target} is there"
+    return f"{instance}: {fetched}" + (f", and converted into {converted}." if converted else ".")
+
+
+def host_nics(plan: Mapping[str, Any], bandwidth: str) -> Problem:
+    """Refuse a plan whose cards talk over host NICs that nobody has verified; ``bandwidth`` says how that is done."""
+    return Problem(
+        "host_nics",
+        f"{plan['instance']}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and "
+        f"nothing says that these work on this node. {bandwidth} Then set preflight_host_nics_verified: true for the "
+        "node.",
+    )
+
+
+def bandwidth_advice(cards: Mapping[str, CardType], name: str, count: int) -> str:
+    """Say what to run over ``count`` cards that hl-smi calls ``name``, and what its bandwidth is compared with.
+
+    Only some cards have a published figure. For the others the manual takes any bandwidth for proof, since it follows
+    the NICs (v1.22 §1.2.1).
+    """
+    card = cards.get(name)
+    floor = card.bandwidth_floor.get(str(count)) if card is not None else None
+    size = card.bandwidth_size if card is not None and card.bandwidth_size else MANUAL_SIZE
+    run = f"Run hccl_demo by hand (docs/hardware-checklist.md) with --test all_reduce --size {size} over {count} cards"
+    if floor is not None:
+        return f"{run}: its NW Bandwidth must be {floor:g} GB/s or more (catalog/cards.yml)."
+    known = sorted({f"{n} {card.name}" for card in cards.values() for n in card.bandwidth_floor})
+    return (
+        f"{run}. No bandwidth is published for {count} {name or 'cards of unknown type'}, only for "
+        f"{' and '.join(known)} (catalog/cards.yml): here it must end without an error and print one, which follows "
+        f"from the NICs. Compare it with their line rate, and with other nodes of this kind."
+    )
+
+
+def check_start(plan: Mapping[str, Any], absent: Sequence[str], found: int) -> list[Problem]:
+    """Refuse a start that misses what its plan asks for beside the weights.
+
+    ``absent`` are ``requires.files`` of the plan that are not on the node, ``found`` counts the files in the folder of
+    its measurements: three for each card, or the server stops after loading the weights.
+    """
+    name, requires = plan["instance"], plan["requires"]
+    problems = []
+    if absent:
+        problems.append(
+            Problem("files", f"{name}: {', '.join(absent)} not there. Calibrate first, or correct the path.")
+        )
+    measurements = requires.get("measurements")
+    if measurements and found < measurements["files"]:
+        problems.append(
+            Problem(
+                "measurements",
+                f"{name}: {measurements['path']} holds {found} measurement files, {measurements['files']} are needed "
+                f"(three a card). Fetch the set that is published for this number of cards (ansible-playbook "
+                f"playbooks/fetch_weights.yml -e model={plan['model']}), or measure on this node "
+                f"(playbooks/calibrate.yml -e model={plan['model']}).",
+            )
+        )
+    return problems
+
+
+def check_runtime(path: str, present: bool) -> list[Problem]:
+    """Refuse a node without the vendor's container runtime, where no role installs it."""
+    if present or not path:
+        return []
+    return [
+        Problem(
+            "habana_runtime",
+            f"{path} is not on the node, but without it no container gets a card. Install the package "
+            'habanalabs-container-runtime (the installer\'s type "base" leaves it out), or set '
+            "container_runtime_habana_repository and container_runtime_habana_key so that it is installed.",
+        )
+    ]
+
+
+def parse_listeners(text: str) -> list[Listener]:
+    """Read the listening sockets of /proc/net/tcp or /proc/net/tcp6."""
+    listeners = []
+    for line in text.splitlines()[1:]:
+        columns = line.split()
+        if columns[3] == _LISTEN:
+            address, port = columns[1].rsplit(":", 1)
+            listeners.append(Listener(_address(address), int(port, 16), int(columns[9])))
+    return listeners
+
+
+def _address(text: str) -> str:
+    """Turn the kernel's little-endian words into an address; ``*`` stands for every address."""
+    raw = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
+    address = ipaddress.ip_address(raw)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return "*" if address.is_unspecified else str(address)
+
+
+def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> list[Listener]:
+    """Return the sockets that keep ``host:port`` from being bound; ``host`` is an address.
+
+    Raises ValueError when ``host`` is not an address.
+    """
+    address = ipaddress.ip_address(host)
+    return [
+        listener
+        for listener in listeners
+        if listener.port == port
+        and (address.is_unspecified or listener.address == "*" or listener.address == str(address))
+    ]
+
+
+def instance_of(user: Mapping[str, Any]) -> str | None:
+    """The instance a process belongs to, by its container or its unit; None for anybody else's."""
+    for name in (user["container_name"], user["unit"]):
+        match = _INSTANCE.fullmatch(name or "")
+        if match:
+            return match.group(1)
+    return None
+
+
+def free_port(listeners: Sequence[Listener], port: int) -> int:
+    """The next port above one that nobody listens on; not one of the system's own services, below 1024."""
+    taken = {listener.port for listener in listeners}
+    return next((free for free in range(max(port + 1, 1024), 65536) if free not in taken), port)
+
+
+def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: int) -> list[Problem]:
+    """Refuse a port somebody else listens on; ``user`` is None when it is free or the instance's own.
+
+    ``free`` is a port to take instead.
+    """
+    if user is None:
+        return []
+    listen, other = plan["listen"], instance_of(user)
+    holder = f"the instance {other} (vllm-{other}.service)" if other else describe_user(user)
+    way_out = "Give one of the two another port" if other else "Stop that program, or give the instance another port"
+    return [
+        Problem(
+            "port",
+            f"{plan['instance']}: port {listen['port']} on {listen['host']} is in use by {holder}. "
+            f"{way_out}, such as {free}: the option port in gaudi_serving_instances, or with a serve playbook "
+            f"""-e '{{"serve_options": {{"port": {free}}}}}'.""",
+        )
+    ]
+
+
+def unknown_host(plan: Mapping[str, Any], why: str) -> Problem:
+    """Refuse a host name that the node cannot turn into an address; ``why`` are the resolver's words."""
+    return Problem(
+        "host",
+        f"{plan['instance']}: host is {plan['listen']['host']}, which the node does not know ({why}). "
+        "Give an address of the node, or leave it out to listen on 127.0.0.1.",
+    )
+
+
+def check_release(release: str, known: Sequence[str]) -> list[Problem]:
+    """Refuse a release the catalogue does not have."""
+    if release in known:
+        return []
+    sentence = absent(release)
+    if sentence is not None:
+        return [Problem("release", f"gaudi_release is {release!r}. {sentence}")]
+    return [
+        Problem(
+            "release",
+            f"gaudi_release is {release!r}, but the catalogue has {', '.join(sorted(known))}. Choose one of these.",
+        )
+    ]
+
+
+def check_requests(
+    plans: Sequence[Mapping[str, Any]], cards_seen: bool, positions: Sequence[int] = ()
+) -> list[Problem]:
+    """Pass on the planner's refusals, once each; on a node without cards not those that only follow from it.
+
+    ``positions`` says where the request of each plan stands in gaudi_serving_instances; it is named where a sentence
+    is about one of them only.
+    """
+    places: dict[str, list[int]] = {}
+    for number, plan in enumerate(plans):
+        if plan.get("refused") and (cards_seen or NO_CARDS not in plan["refused"]):
+            places.setdefault(str(plan["refused"]), []).append(number)
+    problems = []
+    for sentence, numbers in places.items():
+        one = len(numbers) == 1 and numbers[0] < len(positions)
+        where = f"gaudi_serving_instances[{positions[numbers[0]]}]: " if one else ""
+        problems.append(Problem("request", f"{where}{sentence}"))
+    return problems
+
+
+def report(host: str, problems: Sequence[Problem]) -> str:
+    """Write the one report of a node: every problem, numbered, and that nothing was changed."""
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = [f"{host}: {count}, nothing was changed."]
+    lines += [f"  {number}. {problem.message}" for number, problem in enumerate(problems, 1)]
+    return "\n".join(lines)

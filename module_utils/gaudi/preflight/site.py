@@ -1,0 +1,128 @@
+"""What a site's inventory says, checked before anything is asked of it: each variable has a type and a range.
+
+A wrong one is a sentence with the variable's name and what would be right. Which file it stands in nobody can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.checks import Refusal, integer, shown, switch, text
+from ..host.sysctl import memory_refusal, parse_meminfo
+from .checks import Problem
+
+INSTANCES = "gaudi_serving_instances"
+PINS = "gaudi_require_pins"
+HUGEPAGES = "host_tuning_hugepages"
+MEMORY_SHARE = "host_tuning_max_memory_share"
+
+# More cards than any node has, and more pages than any memory holds: they only keep nonsense out.
+MOST_CARDS = 64
+MOST_HUGEPAGES = 1 << 32
+
+
+def _release(value: object) -> None:
+    # YAML reads 1.22 without quotes as a number.
+    text(str(value) if isinstance(value, float) else value, "", longest=32)
+
+
+def _path(value: object) -> None:
+    if not text(value, "").startswith("/"):
+        raise Refusal
+
+
+def _list(value: object) -> None:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise Refusal
+
+
+# Each variable with what reads it, and what is right in words. Those that are not handed over are not checked.
+VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
+    "gaudi_release": (_release, 'the name of a file in catalog/releases, in quotes, such as "1.22"'),
+    "gaudi_expected_cards": (
+        lambda value: integer(value, "", 1, MOST_CARDS),
+        f"the number of cards of the node, a whole number from 1 to {MOST_CARDS}",
+    ),
+    "gaudi_image_registry": (lambda value: text(value, ""), "the name of a registry, such as vault.habana.ai"),
+    "gaudi_weights_root": (_path, "an absolute path on the node, such as /data/models"),
+    "gaudi_weights_fetch": (lambda value: switch(value, ""), "true or false"),
+    PINS: (lambda value: switch(value, ""), "true or false"),
+    INSTANCES: (
+        _list,
+        "a list of requests, such as [{instance: chat, model: qwen3-8b, port: 30001}], or [] to serve nothing",
+    ),
+    HUGEPAGES: (lambda value: integer(value, "", 0, MOST_HUGEPAGES), "a whole number of hugepages, 0 or more"),
+    MEMORY_SHARE: (lambda value: integer(value, "", 1, 100), "a percentage from 1 to 100"),
+}
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The values that are right; None for one that is not, or was not handed over."""
+
+    release: str | None
+    expected_cards: int | None
+    hugepages: int | None
+    max_memory_share: int | None
+    # Whether what is not pinned is refused; not where nobody said so.
+    require_pins: bool
+    # Where the requests that are mappings stand in the list of instances.
+    positions: tuple[int, ...]
+
+
+def read(values: Mapping[str, object]) -> tuple[Inventory, list[Problem]]:
+    """The inventory, and a problem for each variable that is wrong."""
+    problems = []
+    right: dict[str, object] = {}
+    for name, value in values.items():
+        reader, form = VARIABLES[name]
+        if value is None:
+            problems.append(Problem("inventory", f"{name} is not set, or is null. Give {form}."))
+            continue
+        try:
+            reader(value)
+            right[name] = value
+        except Refusal:
+            problems.append(Problem("inventory", f"{name} is {shown(value)}, but must be {form}."))
+    positions = []
+    instances = right.get(INSTANCES)
+    for place, request in enumerate(instances if isinstance(instances, Sequence) else ()):
+        if isinstance(request, Mapping):
+            positions.append(place)
+        else:
+            problems.append(
+                Problem(
+                    "inventory",
+                    f"{INSTANCES}[{place}] is {shown(request)}, but must be a mapping of options, such as "
+                    "{instance: chat, model: qwen3-8b}.",
+                )
+            )
+
+    def number(name: str) -> int | None:
+        return int(str(right[name])) if name in right else None
+
+    release = right.get("gaudi_release")
+    found = Inventory(
+        release=None if release is None else str(release),
+        expected_cards=number("gaudi_expected_cards"),
+        hugepages=number(HUGEPAGES),
+        max_memory_share=number(MEMORY_SHARE),
+        require_pins=switch(right.get(PINS, False), ""),
+        positions=tuple(positions),
+    )
+    return found, problems
+
+
+def check_hugepages(inventory: Inventory, meminfo: str) -> list[Problem]:
+    """Refuse hugepages that would starve the rest of the machine; ``meminfo`` is the text of /proc/meminfo.
+
+    The same rule as the role host_tuning goes by, asked before any node is changed.
+    """
+    if inventory.hugepages is None or inventory.max_memory_share is None:
+        return []
+    try:
+        refusal = memory_refusal(inventory.hugepages, parse_meminfo(meminfo), inventory.max_memory_share)
+    except ValueError as error:
+        refusal = str(error)
+    return [Problem("hugepages", refusal)] if refusal else []

@@ -1,0 +1,382 @@
+"""A request: what somebody wishes to have served. Every option has a type and a range; unknown options are refused."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from ..base.absent import absent
+from ..base.checks import Refusal, choice, integer, mapping, matching, number, only_known, sequence, shown, switch, text
+from ..base.places import check_place, normal
+
+INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
+MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,94}")
+# A path that a bind mount can carry on a command line: absolute, no ":" or "," (they separate there).
+PATH = re.compile(r"/[^:,\"\\]*")
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,254}")
+HOST_NAME = re.compile(
+    r"(?=.{1,253}$)(?=.*[A-Za-z])[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+# A registry's name with a port where it needs one, and a path where a mirror keeps others' images below one.
+REGISTRY = re.compile(
+    r"[a-z0-9]([a-z0-9.-]{0,252}[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?){0,8}"
+)
+INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+DTYPES = ("auto", "bfloat16", "float32", "fp8", "awq", "gptq")
+STRATEGIES = ("min_tokens", "max_bs")
+KV_CACHE_DTYPES = ("auto", "fp8", "fp8_inc", "fp8_e4m3", "fp8_e5m2")
+
+# Longest context anybody asks of these servers, and most sequences: a million tokens, 4096 requests at once.
+# They bound the work of a plan, far above what the cards can hold.
+LONGEST = 1 << 20
+MOST_SEQUENCES = 4096
+
+# What ``modules: all`` becomes: the module ids are the node's to say.
+ALL: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecipeCache:
+    """Where compiled recipes are kept on the node; ``size_mib`` None means the release's own size."""
+
+    directory: str
+    size_mib: int | None = None
+
+
+@dataclass(frozen=True)
+class PartialWarmup:
+    """Warm up only the busy part: up to this many sequences, up to this many tokens."""
+
+    max_num_seqs: int
+    max_seq_len: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """The typed options of a request. None means: not said, the model's or the release's default applies."""
+
+    instance: str | None = None
+    model: str | None = None
+    weights: str | None = None
+    model_config: Mapping[str, object] | None = None
+    served_model_name: str | None = None
+    share_card_with: tuple[str, ...] = ()
+    tensor_parallel_size: int | None = None
+    modules: tuple[int, ...] | None = None
+    dtype: str | None = None
+    quantization_config: str | None = None
+    kv_cache_dtype: str | None = None
+    max_model_len: int | None = None
+    input_range: tuple[int, int] | None = None
+    output_range: tuple[int, int] | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    # 0 stands for the word auto: as many as the preferred token budget holds.
+    max_num_prefill_seqs: int | None = None
+    max_seq_len_to_capture: int | None = None
+    gpu_memory_utilization: float | None = None
+    padding_limit: float | None = None
+    scheduler_steps: int | None = None
+    partial_warmup: PartialWarmup | None = None
+    skip_warmup: bool | None = None
+    profile: bool | None = None
+    zero_padding: bool | None = None
+    fused_sdpa: bool | None = None
+    fp32_softmax: bool | None = None
+    enforce_eager: bool | None = None
+    lazy_mode: bool | None = None
+    block_size: int | None = None
+    graph_reserved_mem: float | None = None
+    graph_prompt_ratio: float | None = None
+    graph_prompt_strategy: str | None = None
+    graph_decode_strategy: str | None = None
+    exponential_bucketing: bool | None = None
+    log_step_graph_compilation: bool | None = None
+    log_step_graph_compilation_all: bool | None = None
+    log_step_cpu_fallbacks: bool | None = None
+    log_step_cpu_fallbacks_all: bool | None = None
+    metrics_gc_details: bool | None = None
+    # None: not said; False: no cache.
+    recipe_cache: RecipeCache | bool | None = None
+    trust_remote_code: bool | None = None
+    extra_args: tuple[str, ...] = ()
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+    host: str | None = None
+    port: int | None = None
+    node_address: str | None = None
+    network_interface: str | None = None
+
+    @classmethod
+    def from_mapping(cls, value: object) -> Request:
+        """Check a mapping of options; raises :class:`Refusal` that names the option, the value and the limit."""
+        given = check_options(value)
+        where = _where(given)
+        options = {
+            name: READERS[name](option, f"{where}: {name}") for name, option in given.items() if option is not None
+        }
+        return cls(**options)
+
+
+def check_options(value: object) -> Mapping[str, object]:
+    """A request as a mapping of options that are all known; one nobody reads is refused by name."""
+    given = mapping(value, "A request")
+    for name in sorted(set(given) - set(OPTIONS)):
+        sentence = absent(name, given[name])
+        if sentence is not None:
+            raise Refusal(f"{_where(given)} does not know {shown(name)}. {sentence}")
+        near = difflib.get_close_matches(name[:64], OPTIONS, 1, cutoff=0.8)
+        if near:
+            raise Refusal(
+                f"{_where(given)} does not know {shown(name)}. Did you mean {near[0]}? Correct it, or leave it out."
+            )
+    only_known(given, _where(given), OPTIONS)
+    return given
+
+
+def name_of(request: object) -> str | None:
+    """What a request goes by in a sentence: its instance, its model, or the last part of its weights' path."""
+    if not isinstance(request, Mapping):
+        return None
+    names = [request.get(key) for key in ("instance", "model", "weights")]
+    name = next((name for name in names if isinstance(name, str) and NAME.fullmatch(name.lstrip("/"))), None)
+    return None if name is None else name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _where(given: Mapping[str, object]) -> str:
+    label = given.get("instance") or given.get("model") or given.get("weights")
+    return f"Request {shown(label, 48)}" if isinstance(label, str) else "A request"
+
+
+def _integer(lowest: int, highest: int):  # type: ignore[no-untyped-def]
+    return lambda value, what: integer(value, what, lowest, highest)
+
+
+def _number(lowest: float, highest: float):  # type: ignore[no-untyped-def]
+    return lambda value, what: number(value, what, lowest, highest)
+
+
+def _choice(allowed: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    return lambda value, what: choice(value, what, allowed)
+
+
+def _matching(pattern: re.Pattern[str], form: str):  # type: ignore[no-untyped-def]
+    return lambda value, what: matching(value, what, pattern, form)
+
+
+def path(value: object, what: str) -> str:
+    """An absolute path in its shortest form, as a bind mount can carry it."""
+    return normal(matching(value, what, PATH, 'an absolute path without ":", ",", quotes and backslashes'))
+
+
+def directory(value: object, what: str) -> str:
+    """A directory that can be mounted at the very same place in the container."""
+    result = path(value, what)
+    check_place(result, what)
+    return result
+
+
+def registry(value: object, what: str) -> str:
+    """The name of an image registry."""
+    return matching(value, what, REGISTRY, "the name of a registry such as vault.habana.ai or mirror.example:5000")
+
+
+def _file(value: object, what: str) -> str:
+    """A file whose directory can be mounted, or one that is in the image and not mounted at all."""
+    result = path(value, what)
+    check_place(result.rpartition("/")[0] or "/", f"{what} (its directory)")
+    return result
+
+
+def _weights(value: object, what: str) -> str:
+    result = text(value, what)
+    if result.startswith("/"):
+        return directory(result, what)
+    form = "an absolute path on the node or a hub id such as Qwen/Qwen3-8B"
+    return matching(result, what, HUB_ID, form)
+
+
+def _dtype(value: object, what: str) -> str:
+    if value in ("float16", "half"):
+        raise Refusal(
+            f"{what} is {value}, but these cards serve bfloat16 and float32: the vendor's script takes float16 and "
+            f"then serves bfloat16 without a word. Ask for bfloat16."
+        )
+    return choice(value, what, DTYPES)
+
+
+def _pair(value: object, what: str) -> tuple[int, int]:
+    if isinstance(value, str):
+        value = value.split(",")
+    items = sequence(value, what) if not isinstance(value, int) else [value]
+    if len(items) != 2:
+        raise Refusal(
+            f"{what} needs two numbers, lowest and highest, not {shown(list(items))}. "
+            f"For one fixed length write it twice, which also turns zero padding off."
+        )
+    low, high = (integer(item, what, 1, LONGEST) for item in items)
+    if low > high:
+        raise Refusal(f"{what} is {low} to {high}, the wrong way round: the first number is the lowest. Swap them.")
+    return low, high
+
+
+def _modules(value: object, what: str) -> tuple[int, ...] | None:
+    if value == "auto":
+        return None
+    if value == "all":
+        return ALL
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    form = f"{what} (auto, all or a list of module ids)"
+    if isinstance(value, str):
+        value = value.split(",")
+    items = sequence(value, form, longest=64)
+    if not items:
+        raise Refusal(f"{what} is an empty list. Name module ids or write auto.")
+    return tuple(integer(item, form, 0, 255) for item in items)
+
+
+def _models(value: object, what: str) -> tuple[str, ...]:
+    items = sequence(value, f"{what} (a list of models of the catalogue)", longest=16)
+    return tuple(matching(item, what, MODEL, "names of files in catalog/models") for item in items)
+
+
+def _prefill(value: object, what: str) -> int:
+    return 0 if value in ("auto", "") else integer(value, f"{what} (auto or a number)", 1, MOST_SEQUENCES)
+
+
+def _partial_warmup(value: object, what: str) -> PartialWarmup:
+    given = mapping(value, what)
+    only_known(given, what, ("max_num_seqs", "max_seq_len"))
+    for name in ("max_num_seqs", "max_seq_len"):
+        if name not in given:
+            raise Refusal(f"{what} needs max_num_seqs and max_seq_len; {name} is missing.")
+    return PartialWarmup(
+        integer(given["max_num_seqs"], f"{what}.max_num_seqs", 1, MOST_SEQUENCES),
+        integer(given["max_seq_len"], f"{what}.max_seq_len", 1, LONGEST),
+    )
+
+
+def _recipe_cache(value: object, what: str) -> RecipeCache | bool:
+    if value is False or value == "":
+        return False
+    if isinstance(value, Mapping) and value.get("directory") == "":
+        return False
+    if isinstance(value, str):
+        return RecipeCache(directory(value, what))
+    given = mapping(value, f"{what} (a directory, or directory and size in MiB, or false)")
+    only_known(given, what, ("directory", "size"))
+    if "directory" not in given:
+        raise Refusal(f"{what} needs a directory.")
+    size = given.get("size")
+    return RecipeCache(
+        directory(given["directory"], f"{what}.directory"),
+        None if size is None else integer(size, f"{what}.size", 1, 1 << 24),
+    )
+
+
+def _host(value: object, what: str) -> str:
+    result = text(value, what, longest=253)
+    try:
+        return str(ipaddress.ip_address(result))
+    except ValueError:
+        return matching(
+            result, what, HOST_NAME, "an address such as 127.0.0.1 (or a host name); the port is an option of its own"
+        )
+
+
+def _address(value: object, what: str) -> str:
+    result = text(value, what, longest=64)
+    try:
+        address = ipaddress.ip_address(result)
+    except ValueError:
+        raise Refusal(f"{what} must be an address of this node such as 10.20.0.11, not {shown(result)}.") from None
+    if address.is_unspecified:
+        raise Refusal(f"{what} is {result}, which no other node can connect to. Name one address of this node.")
+    return str(address)
+
+
+def _arguments(value: object, what: str) -> tuple[str, ...]:
+    # YAML reads a number where an argument was meant; true and false are no arguments of any option.
+    items = [item if isinstance(item, bool) else _plain(item) for item in sequence(value, what)]
+    return tuple(text(item, what, empty=True) for item in items)
+
+
+def _environment(value: object, what: str) -> dict[str, str]:
+    given = mapping(value, what)
+    if len(given) > 256:
+        raise Refusal(f"{what} has {len(given)} variables, the limit is 256.")
+    result = {}
+    for name, content in given.items():
+        matching(name, f"{what}: the name", VARIABLE, "letters, digits and underscores")
+        result[str(name)] = text(_plain(content), f"{what}.{name}", empty=True)
+    return result
+
+
+def _plain(content: object) -> object:
+    """YAML reads true and 1 where a variable's text was meant."""
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    return str(content) if isinstance(content, (int, float)) else content
+
+
+def _model_config(value: object, what: str) -> Mapping[str, object]:
+    return mapping(value, what)
+
+
+READERS = {
+    "instance": _matching(INSTANCE, "lower case letters, digits and hyphens, at most 48, no hyphen at either end"),
+    "model": _matching(MODEL, "the name of a file in catalog/models"),
+    "weights": _weights,
+    "model_config": _model_config,
+    "share_card_with": _models,
+    "served_model_name": _matching(NAME, "a name of letters, digits and ._/:@+-"),
+    "tensor_parallel_size": _integer(1, 16),
+    "modules": _modules,
+    "dtype": _dtype,
+    "quantization_config": _file,
+    "kv_cache_dtype": _choice(KV_CACHE_DTYPES),
+    "max_model_len": _integer(1, LONGEST),
+    "input_range": _pair,
+    "output_range": _pair,
+    "max_num_seqs": _integer(1, MOST_SEQUENCES),
+    "max_num_batched_tokens": _integer(1, LONGEST * 4),
+    "max_num_prefill_seqs": _prefill,
+    "max_seq_len_to_capture": _integer(2048, LONGEST),
+    "gpu_memory_utilization": _number(0.05, 1.0),
+    "padding_limit": _number(0.0, 0.5),
+    "scheduler_steps": _integer(1, 64),
+    "partial_warmup": _partial_warmup,
+    "skip_warmup": switch,
+    "profile": switch,
+    "zero_padding": switch,
+    "fused_sdpa": switch,
+    "fp32_softmax": switch,
+    "enforce_eager": switch,
+    "lazy_mode": switch,
+    "block_size": _integer(1, 1024),
+    "graph_reserved_mem": _number(0.0, 1.0),
+    "graph_prompt_ratio": _number(0.0, 1.0),
+    "graph_prompt_strategy": _choice(STRATEGIES),
+    "graph_decode_strategy": _choice(STRATEGIES),
+    "exponential_bucketing": switch,
+    "log_step_graph_compilation": switch,
+    "log_step_graph_compilation_all": switch,
+    "log_step_cpu_fallbacks": switch,
+    "log_step_cpu_fallbacks_all": switch,
+    "metrics_gc_details": switch,
+    "recipe_cache": _recipe_cache,
+    "trust_remote_code": switch,
+    "extra_args": _arguments,
+    "extra_environment": _environment,
+    "host": _host,
+    "port": _integer(1, 65535),
+    "node_address": _address,
+    "network_interface": _matching(INTERFACE, "the name of a network interface such as eth0"),
+}
+OPTIONS = tuple(option.name for option in fields(Request))

@@ -1,0 +1,25 @@
+"""The weights of a node as lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base.units import human_bytes
+
+
+def table(folders: list[dict[str, Any]]) -> list[str]:
+    """What a node has, a line each, as model_weights_info describes it."""
+    lines = []
+    for folder in folders:
+        used = ", ".join(folder["used_by"]) or "nobody"
+        size = human_bytes(folder["bytes"])
+        lines.append(f"{folder['directory']}  {size}  {folder['standing']}  used by {used}")
+        if folder["revision"]:
+            seen = folder["verified"] or "when fetched"
+            lines.append(
+                f"    {folder['repository']} at {folder['revision'][:12]} from {folder['source']}, "
+                f"fetched {folder['fetched']}, every byte verified {seen}"
+            )
+        if folder["wrong"]:
+            lines.append(f"    missing or cut short: {', '.join(folder['wrong'])}")
+    return lines or ["no weights"]
