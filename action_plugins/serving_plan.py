@@ -10,21 +10,29 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-import importlib
 import json
 import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
-import ansible.module_utils
 import jsonschema
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.absent import absent
+from ansible.module_utils.gaudi.cards import given
+from ansible.module_utils.gaudi.planning.page import page as describe
+from ansible.module_utils.gaudi.request.options import name_of
+from ansible.module_utils.gaudi.weights import supply
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -223,7 +231,7 @@ def resolve(folder: str, word: str, name: object) -> Path:
     text = str(name)
     if isinstance(name, str) and _NAME.match(text) and text in known:
         return CATALOG / folder / f"{text}.yml"
-    sentence = shared("absent").absent(text[:100])
+    sentence = absent(text[:100])
     hint = f" {sentence}" if sentence else close_matches(text[:100], known) or f" Known: {', '.join(known)}."
     raise CatalogueError(f"There is no {word} {_cut(name)} in catalog/{folder}.{hint}")
 
@@ -271,7 +279,7 @@ def given_topology(content: object, shown: str) -> dict[str, Any]:
         CatalogueError: it is no topology; with the key and what would be right.
     """
     try:
-        document: dict[str, Any] = shared("topology_given").given_topology(content)
+        document: dict[str, Any] = given.given_topology(content)
     except ValueError as error:
         raise CatalogueError(f"{shown}: {error}") from error
     return document
@@ -305,7 +313,7 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     ours = f"ansible-playbook playbooks/fetch_weights.yml -e model={entry['name']}; by hand: "
     fetch = ours if "huggingface" in entry["repositories"] else ""
     wish = "Set gaudi_weights_fetch: true to have them brought in the same run, or get them with: "
-    begin = wish if shared("weights_supply").supply(entry, name) else "Get them with: "
+    begin = wish if supply.supply(entry, name) else "Get them with: "
     more = f" Then convert {target} to {directory} with playbooks/convert_weights.yml." if conversion else ""
     measured = entry.get("measurements")
     if measured:
@@ -321,14 +329,6 @@ def how_to_get_hub_id(name: str, root: str) -> str:
         f"Fetch them with: ansible-playbook playbooks/fetch_weights.yml -e repository={name} -e revision=COMMIT. Then "
         f"serve the directory they go to: weights={root}/{name.rpartition('/')[2]}."
     )
-
-
-def shared(name: str) -> ModuleType:
-    """One of the modules of module_utils/gaudi, which is shared with the nodes' code and found beside this file."""
-    folder = str(ROOT / "module_utils")
-    if folder not in ansible.module_utils.__path__:
-        ansible.module_utils.__path__.append(folder)
-    return importlib.import_module(f"ansible.module_utils.gaudi.{name}")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
@@ -357,8 +357,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             raise AnsibleActionFail(str(error)) from None
         if options["page"] and not result.get("failed"):
             notes = {name: entry.get("notes", []) for name, entry in models.items()}
-            names = [shared("request").name_of(request) for request in request_list(options["requests"])]
-            page = shared("plan_text").page(result["plans"], result["topology"], result.get("reserved"), notes, names)
+            names = [name_of(request) for request in request_list(options["requests"])]
+            page = describe(result["plans"], result["topology"], result.get("reserved"), notes, names)
             result["page"] = str(page)
         return result
 
@@ -411,7 +411,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                     result["how_to_get"][instance] = how_to_get(models[plan["model"]], path)
                 elif path is None:
                     result["how_to_get"][instance] = how_to_get_hub_id(request["weights"], root)
-                result["supplies"][instance] = shared("weights_supply").supplies(plan, models.values(), root)
+                result["supplies"][instance] = supply.supplies(plan, models.values(), root)
         return result, models
 
     @staticmethod

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 import yaml
+
+from plugin_utils import brain
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -41,7 +42,7 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 def main() -> int:
     """Print a table; 1 when a plan takes longer than the limit."""
-    ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
+    brain.on_path()
     from ansible.module_utils.gaudi.cards.given import topology_from_case
     from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 

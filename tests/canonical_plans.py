@@ -24,8 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
 import yaml
+
+from plugin_utils import brain
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -128,7 +129,7 @@ def main() -> int:
     choice.add_argument("--against", metavar="COMMIT", help="show what differs from the plans of another commit")
     choice.add_argument("--json", action="store_true", help="print all plans as one JSON object")
     asked = parser.parse_args()
-    ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
+    brain.on_path()
     made = dict(plans())
     if asked.json:
         json.dump(made, sys.stdout)

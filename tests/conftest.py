@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import ansible.module_utils
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Modules say "from ansible.module_utils.gaudi import ..."; Ansible finds it through ansible.cfg.
-ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
 for folder in ("library", "action_plugins", "filter_plugins"):
     sys.path.insert(0, str(ROOT / folder))
 sys.path.insert(0, str(ROOT))
+from plugin_utils import brain
+
+# Modules say "from ansible.module_utils.gaudi import ..."; Ansible finds it through ansible.cfg.
+brain.on_path()
 
 # An example that is slow because the machine is busy is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from . import cmdline as kernel_cmdline
 from . import sysctl
@@ -418,9 +419,9 @@ def left_behind(
     ]
 
 
-def remember(known: Mapping[str, object], found: Mapping[str, Mapping[str, str]]) -> dict[str, object]:
+def remember(known: Mapping[str, object], found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Return the record of what was there before the first change: what is recorded already stays."""
-    merged: dict[str, object] = {"schema": 1}
+    merged: dict[str, Any] = {"schema": 1}
     for section, values in found.items():
         kept = known.get(section, {})
         merged[section] = {**values, **(kept if isinstance(kept, Mapping) else {})}

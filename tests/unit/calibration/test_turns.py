@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from filter_plugins.calibration_turns import calibration_turns
+from ansible.module_utils.gaudi.fanout.turns import calibration_turns
 
 
 def node(state: str = "", wish: str = "w", site: str = "one", storage: str = "") -> dict[str, Any]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.cards.text import WIDTH
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
-from ansible.module_utils.gaudi.planning.page import WIDTH, describe_plan, page
+from ansible.module_utils.gaudi.planning.page import describe_plan, page
 
 from action_plugins import serving_plan
 

@@ -228,7 +228,7 @@ def test_weights_that_do_not_fit() -> None:
 
 
 def test_a_kv_cache_too_small_for_one_request() -> None:
-    tight = {"files": Weights(bytes=92 * GIB), "model_config": {**LLAMA_70B, "num_key_value_heads": 64}}
+    tight: dict[str, Any] = {"files": Weights(bytes=92 * GIB), "model_config": {**LLAMA_70B, "num_key_value_heads": 64}}
     sentence("KV cache would hold", "max_model_len 16384", max_model_len=16384, **tight)
     assert "refused" not in plan(max_model_len=128, **tight)
 
@@ -374,7 +374,8 @@ def test_a_release_serves_the_methods_it_has(release: str, method: str, served: 
 @pytest.mark.parametrize("method", ["awq", "gptq"])
 def test_the_data_type_goes_with_the_weights(release: str, method: str) -> None:
     other = {"awq": "gptq", "gptq": "awq"}[method]
-    for wish in ({}, {"dtype": method}):
+    wishes: tuple[dict[str, Any], ...] = ({}, {"dtype": method})
+    for wish in wishes:
         assert argument(plan(release, **stored(method), **wish), "--quantization") == f"{method}_hpu"
     assert argument(plan(release, weights=f"/models/Qwen2.5-32B-{method}-Int4"), "--quantization") == f"{method}_hpu"
     for dtype in ("bfloat16", "auto", "fp8"):
@@ -703,7 +704,11 @@ def test_the_parser_of_a_models_file_counts_on_every_release_that_has_one(releas
     assert argument(answer, "--reasoning-parser") == "deepseek_r1"
     assert "--enable-reasoning" in answer["arguments"]
     # Nobody said that these think.
-    for silent in ({"model": "qwq-32b"}, {"weights": "/models/DeepSeek-R1-Distill-Qwen-7B"}):
+    silents: tuple[dict[str, Any], ...] = (
+        {"model": "qwq-32b"},
+        {"weights": "/models/DeepSeek-R1-Distill-Qwen-7B"},
+    )
+    for silent in silents:
         assert "--reasoning-parser" not in plan(release, **silent)["arguments"]
 
 

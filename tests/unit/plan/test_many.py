@@ -7,6 +7,7 @@ import json
 import re
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ serving_plan = _module()
 def plans(requests: list[Any], release: str = "1.22", where: str = "oam8") -> list[dict[str, Any]]:
     models = {request["model"] for request in requests if "model" in request}
     found = vendor.catalogue(release)
-    for model in models:
-        found.models.update(vendor.catalogue(release, model).models)
+    entries = {name: entry for model in models for name, entry in vendor.catalogue(release, model).models.items()}
+    found = replace(found, models={**found.models, **entries})
     answers: list[dict[str, Any]] = plan_all(requests, found, vendor.topology(where), weights_root="/data/models")
     return answers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,7 +152,7 @@ def test_block_sizes_a_release_takes() -> None:
 
 def shared(**options: Any) -> dict[str, Any]:
     found = vendor.catalogue("1.22", "bge-m3")
-    found.models.update(vendor.catalogue("1.22", "bge-reranker-v2-m3").models)
+    found = replace(found, models={**found.models, **vendor.catalogue("1.22", "bge-reranker-v2-m3").models})
     request = {"model": "bge-m3", "share_card_with": ["bge-reranker-v2-m3"], **options}
     answers: list[dict[str, Any]] = plan_all([request], found, vendor.topology("oam8"), weights_root="/data/models")
     return answers[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -297,7 +298,12 @@ def test_an_unknown_release() -> None:
 
 
 def test_refusals_of_the_planner_are_passed_on_once() -> None:
-    plans = [{"refused": "Unknown release 9.9."}, {"refused": "Unknown release 9.9."}, plan(), {"refused": "Two."}]
+    plans: list[dict[str, Any]] = [
+        {"refused": "Unknown release 9.9."},
+        {"refused": "Unknown release 9.9."},
+        plan(),
+        {"refused": "Two."},
+    ]
     found = preflight.check_requests(plans, cards_seen=True)
     assert [problem.message for problem in found] == ["Unknown release 9.9.", "Two."]
     # A sentence about one request says which; what stood before it in the inventory was no request.
@@ -314,7 +320,10 @@ def test_what_only_follows_from_a_missing_driver_is_not_said_again() -> None:
         {"qwen3-8b": model},
         load_checked("cards", CATALOG / "cards.yml"),
     )
-    requests = [{"instance": "one", "model": "qwen3-8b"}, {"instance": "two", "model": "qwen3-8b", "port": -1}]
+    requests: list[dict[str, Any]] = [
+        {"instance": "one", "model": "qwen3-8b"},
+        {"instance": "two", "model": "qwen3-8b", "port": -1},
+    ]
     plans = plan_all(requests, catalogue, topology, weights_root="/data/models")
     assert [bool(each.get("refused")) for each in plans] == [True, True]
     assert "port" in only(preflight.check_requests(plans, cards_seen=False))

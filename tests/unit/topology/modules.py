@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.cards.users import device_index
 from ansible.module_utils.gaudi.node import reader as gaudi_reader
 from ansible.module_utils.testing import patch_module_args
 
@@ -82,7 +83,7 @@ def lay_out(root: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gaudi_reader, "RESERVATIONS", root / "cards.lock")
     patch.setattr("os.geteuid", lambda: 0)
     # No test may make device files: /dev/null is a character device that stands for accel0.
-    real = gaudi_reader.device_index
+    real = device_index
     patch.setattr(gaudi_reader, "device_index", lambda path: 0 if path == "/dev/null" else real(path))
 
 

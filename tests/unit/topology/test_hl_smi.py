@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.cards import hl_smi
@@ -396,7 +398,7 @@ def test_releases_are_compared_without_their_hashes() -> None:
             hl_smi.release_of(text)
 
 
-PARSERS = [
+PARSERS: list[Callable[[str], Any]] = [
     hl_smi.parse_table,
     hl_smi.parse_list,
     hl_smi.parse_topo,

@@ -201,7 +201,9 @@ def test_a_gaudi2e_node_of_release_1_23() -> None:
     seen = query_hl_smi(ask(given))
     pci = tuple(PciCard(bus, int(bus[5] in "ab"), "0-47,96-143") for bus in buses)
     accel = tuple(
-        AccelCard(card.index, card.bus_id, modules[card.bus_id], "operational") for card in seen.cards if card.bus_id
+        AccelCard(card.index, card.bus_id, modules[card.bus_id], "operational")
+        for card in seen.cards
+        if card.bus_id and card.index is not None
     )
     topology = build_topology(sources(seen=seen, pci=pci, accel=accel, lspci=ok(lspci)))
     assert [card["module_id"] for card in topology["cards"]] == list(range(8))
@@ -324,6 +326,7 @@ def test_sources_that_disagree_are_reported() -> None:
     topology = build_topology(replace(healthy, pci=moved))
     assert found(topology) == ["sources_disagree"]
     assert card_of(topology, 3)["numa_node"] == 1
+    assert healthy.lspci is not None
     topology = build_topology(replace(healthy, lspci=ok(healthy.lspci.stdout.replace("33:00.0", "35:00.0"))))
     assert "they differ in 0000:33:00.0, 0000:35:00.0" in message(topology, "sources_disagree")
     topology = build_topology(replace(healthy, pci=healthy.pci[1:], lspci=None))

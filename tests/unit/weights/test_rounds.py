@@ -7,11 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.fanout import rounds
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from hypothesis import given
 from hypothesis import strategies as st
-
-from filter_plugins import weights_round as rounds
 
 
 def node(

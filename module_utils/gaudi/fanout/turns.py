@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -37,11 +37,3 @@ def calibration_turns(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                 served.add(said[name]["storage"])
                 take[name] = giver
     return {"measure": measure, "take": take}
-
-
-class FilterModule:
-    """What Ansible finds here."""
-
-    def filters(self) -> dict[str, Callable[..., object]]:
-        """Return the filters by name."""
-        return {"calibration_turns": calibration_turns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -158,15 +158,3 @@ def weights_writer(said: Mapping[str, Mapping[str, Any] | None], name: str) -> s
         return (storage(other, words), str(words["target"])) if words else None
 
     return min(other for other in said if place(other) == place(name))
-
-
-class FilterModule:
-    """What Ansible looks for."""
-
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        """Name the filters."""
-        return {
-            "weights_round": weights_round,
-            "weights_storage": weights_storage,
-            "weights_writer": weights_writer,
-        }

@@ -1,0 +1,28 @@
+"""Hand the decisions of the fan-out to playbooks: who fetches, who takes from whom, who measures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.fanout import rounds, turns
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Name the filters."""
+        return {
+            "weights_round": rounds.weights_round,
+            "weights_storage": rounds.weights_storage,
+            "weights_writer": rounds.weights_writer,
+            "calibration_turns": turns.calibration_turns,
+        }

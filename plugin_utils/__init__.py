@@ -1,0 +1,1 @@
+"""What the plugins on the controller share."""

@@ -1,0 +1,24 @@
+"""Let plugins on the controller import what modules import: ``ansible.module_utils.gaudi``.
+
+Ansible puts the project's module_utils on the path of modules only. An action or a filter says first::
+
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    from plugin_utils import brain
+
+    brain.on_path()
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ansible.module_utils
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def on_path() -> None:
+    """Make ``ansible.module_utils.gaudi`` the package of this checkout; a second call changes nothing."""
+    folder = str(ROOT / "module_utils")
+    if folder not in ansible.module_utils.__path__:
+        ansible.module_utils.__path__.append(folder)
