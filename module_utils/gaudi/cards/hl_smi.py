@@ -4,7 +4,7 @@ Pure: text in, frozen values out. A parser either understands its text or raises
 offending piece in quotes; it never guesses and never stops on text from another release.
 
 Seen by these parsers: hl-smi 1.12 to 1.23 (both layouts of the summary table, see parse_table) on
-HL-205, HL-225, HL-288E, HL-325 and HL-325L. The recorded samples are in tests/unit/topology/recorded. Of hl-smi 1.24,
+HL-205, HL-225, HL-288E, HL-325 and HL-325L. The recorded samples are in tests/unit/cards/recorded. Of hl-smi 1.24,
 and of HL-288 and HL-338, none was to be had: they are tested with the other samples, their names put in.
 """
 

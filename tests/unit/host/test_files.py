@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.host.files import MARK
 
-from tests.unit.host_tuning.modules import run_main
+from tests.unit.host.modules import run_main
 
 
 def hold(*files: dict[str, Any], check: bool = False) -> dict[str, Any]:

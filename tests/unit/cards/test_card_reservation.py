@@ -19,9 +19,9 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.cards.document import build_topology
 
-from tests.unit.topology.modules import run_main
-from tests.unit.topology.nodes import holder, sources
-from tests.unit.topology.test_reservations import card
+from tests.unit.cards.modules import run_main
+from tests.unit.cards.nodes import holder, sources
+from tests.unit.cards.test_reservations import card
 
 CALLERS = Path(__file__).with_name("reserve_in_processes.py")
 

@@ -11,8 +11,8 @@ import yaml
 from ansible.module_utils.gaudi.preflight import pins
 
 from library import gaudi_preflight, serving_image
-from tests.unit.provision.conftest import Run
-from tests.unit.provision.test_modules import DIGEST, HERE, IMAGE, bringing, engine, ids, preflight, site
+from tests.unit.preflight.conftest import Run
+from tests.unit.preflight.test_modules import DIGEST, HERE, IMAGE, bringing, engine, ids, preflight, site
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "ab" * 20

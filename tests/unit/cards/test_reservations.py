@@ -20,7 +20,7 @@ from ansible.module_utils.gaudi.cards.users import new_user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.topology.nodes import MODULES, failed, sources
+from tests.unit.cards.nodes import MODULES, failed, sources
 
 NOW = "2026-11-21T03:04:05+00:00"
 LATER = "2026-11-22T00:00:00+00:00"

@@ -6,8 +6,8 @@ from ansible.module_utils.gaudi.cards.document import build_topology
 from ansible.module_utils.gaudi.cards.given import topology_from_case
 from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 
-from tests.unit.topology.nodes import answers, holder, ok, recorded, sources
-from tests.unit.topology.test_given import CASE
+from tests.unit.cards.nodes import answers, holder, ok, recorded, sources
+from tests.unit.cards.test_given import CASE
 
 PICTURE = """\
 8 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24

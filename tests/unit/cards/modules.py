@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.cards.users import device_index
 from ansible.module_utils.gaudi.node import reader as gaudi_reader
 from ansible.module_utils.testing import patch_module_args
 
-from tests.unit.topology.nodes import BUS_IDS, CPUS, MODULES
+from tests.unit.cards.nodes import BUS_IDS, CPUS, MODULES
 
 Scripted = Callable[[Sequence[str]], tuple[int, str, str]]
 

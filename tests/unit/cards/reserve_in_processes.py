@@ -24,7 +24,7 @@ def main() -> None:
     """Replace what is the node's and what is the place; everything else is the module."""
     order = json.load(sys.stdin)
     module = importlib.import_module("card_reservation")
-    nodes = importlib.import_module("tests.unit.topology.nodes")
+    nodes = importlib.import_module("tests.unit.cards.nodes")
     topology = importlib.import_module("ansible.module_utils.gaudi.cards.document").build_topology(nodes.sources())
     vars(os).update(geteuid=lambda: 0)
     vars(module).update(STATE=Path(order["state"]), read_topology=lambda _module, links: topology)

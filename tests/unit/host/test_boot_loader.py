@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.host_tuning.modules import Answer, run_main, script
+from tests.unit.host.modules import Answer, run_main, script
 
 RECORDED = Path(__file__).with_name("recorded")
 ARGUMENTS = ["intel_idle.max_cstate=0", "iommu=pt"]

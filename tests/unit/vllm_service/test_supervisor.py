@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import vllm_supervisor
 
-from tests.unit.service.node import PATIENCE
+from tests.unit.vllm_service.node import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.unit.service.node import Node
+    from tests.unit.vllm_service.node import Node
 
 WARM_UP = [
     "INFO 08-02 17:37:44 hpu_model_runner.py:499] Generated 3 prompt buckets: [(1, 128)]",

@@ -13,7 +13,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
-from tests.unit.service.node import make_plan
+from tests.unit.vllm_service.node import make_plan
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/vllm_service"

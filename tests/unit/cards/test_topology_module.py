@@ -13,8 +13,8 @@ import yaml
 from ansible.module_utils.gaudi.cards.query import Answer
 from ansible.module_utils.gaudi.cards.reservations import render_reservations
 
-from tests.unit.topology.modules import commands, lay_out, process, run_main
-from tests.unit.topology.nodes import BUS_IDS, DETAILS, IDENTITY, answers, recorded
+from tests.unit.cards.modules import commands, lay_out, process, run_main
+from tests.unit.cards.nodes import BUS_IDS, DETAILS, IDENTITY, answers, recorded
 
 HL_SMI = ["/usr/bin/timeout", "--kill-after=5", "60", "/usr/bin/hl-smi"]
 OTHER = ["/usr/bin/timeout", "--kill-after=5", "20"]

@@ -13,7 +13,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from library import vllm_service_changes
-from tests.unit.service.test_rendered import PLAN, render, render_file
+from tests.unit.vllm_service.test_rendered import PLAN, render, render_file
 
 DOCUMENT = {key: value for key, value in PLAN.items() if key not in ("explain", "warnings")}
 LINE = "{{ __vllm_service_restart }}"

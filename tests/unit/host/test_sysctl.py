@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi.host import sysctl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.host_tuning.modules import run_main
+from tests.unit.host.modules import run_main
 
 OWN = "/etc/sysctl.d/zz-gaudi-serving.conf"
 MEMINFO = """MemTotal:       1000000 kB

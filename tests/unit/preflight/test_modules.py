@@ -17,7 +17,7 @@ import yaml
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
-from tests.unit.provision.conftest import Answer, Ran, Run
+from tests.unit.preflight.conftest import Answer, Ran, Run
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = [docker_daemon_json, gaudi_preflight, serving_image]

@@ -15,7 +15,7 @@ import yaml
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
 
-from tests.unit.host_tuning.modules import run_main, script
+from tests.unit.host.modules import run_main, script
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = Path(__file__).with_name("recorded")

@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import state as host_state
 from ansible.module_utils.gaudi.host.cmdline import Needed
 
-from tests.unit.host_tuning.test_state import REFUSALS
+from tests.unit.host.test_state import REFUSALS
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles/host_tuning/files/host_tuning.py"
 

@@ -19,7 +19,7 @@ from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.topology.nodes import (
+from tests.unit.cards.nodes import (
     BUS_IDS,
     DETAILS,
     IDENTITY,
@@ -35,7 +35,7 @@ from tests.unit.topology.nodes import (
     recorded,
     sources,
 )
-from tests.unit.topology.test_hl_smi import TABLES
+from tests.unit.cards.test_hl_smi import TABLES
 
 
 def found(topology: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.topology.nodes import holder, sources
+from tests.unit.cards.nodes import holder, sources
 
 TOPO = (
     "modID   CPU Affinity      NUMA Affinity    \n-----   ------------      -------------    \n"

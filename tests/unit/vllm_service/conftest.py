@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/vllm_service/files"))
 
-from tests.unit.service.node import Node
+from tests.unit.vllm_service.node import Node
 
 
 @pytest.fixture
