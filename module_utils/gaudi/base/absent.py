@@ -18,8 +18,10 @@ class Absent:
     sentence: str
 
 
-def _asked(words: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:^|_)(?:{words})(?:_|$)")
+def _asked(words: str, alone: str | None = None) -> re.Pattern[str]:
+    """Names that have one of the ``words`` in them, or are ``alone``, which in longer names means other things."""
+    anywhere = rf"(?:^|_)(?:{words})(?:_|$)"
+    return re.compile(anywhere if alone is None else rf"^{alone}$|{anywhere}")
 
 
 TWO_NODES = Absent(
@@ -32,12 +34,12 @@ TWO_NODES = Absent(
 )
 OFFLINE = Absent(
     "offline inference",
-    _asked("offline|run_batch|batch_inference"),
+    _asked("offline_inference|run_batch|batch_inference", alone="offline"),
     "Offline inference (a script of yours with vLLM's LLM class) is not offered: serve the model, and ask the server.",
 )
 IMAGES = Absent(
     "image building",
-    _asked("build|dockerfile"),
+    _asked("image_build|build_image|dockerfile", alone="build"),
     "Images are not built here yet: build one by hand with the release's vLLM fork, push it to a registry of yours, "
     "and set gaudi_image_registry.",
 )

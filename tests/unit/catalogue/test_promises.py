@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, PARTS, TPU, TWO_NODES, Absent, absent
+from ansible.module_utils.gaudi.base.absent import IMAGES, NEURON, OFFLINE, PARTS, TPU, TWO_NODES, Absent, absent
 from ansible.module_utils.gaudi.base.checks import Refusal
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.request import options as request
@@ -95,7 +95,12 @@ ASKED = [
     ("--data-parallel-address", "10.0.0.2", TWO_NODES),
     ("RAY_ADDRESS", "10.0.0.2:6379", TWO_NODES),
     ("offline", None, OFFLINE),
+    ("offline_inference", None, OFFLINE),
     ("run-batch", None, OFFLINE),
+    ("build", None, IMAGES),
+    ("image_build", None, IMAGES),
+    ("dockerfile", None, IMAGES),
+    ("VLLM_BUILD_WITH_NEURON", "1", NEURON),
     ("--override-neuron-config", "{}", NEURON),
     ("VLLM_NEURON_FRAMEWORK", "x", NEURON),
     ("--device", "tpu", TPU),
@@ -109,7 +114,12 @@ def test_whoever_asks_is_told(name: str, value: str | None, part: Absent) -> Non
     assert absent(name, value) == part.sentence
 
 
-@pytest.mark.parametrize("name", ["tensor_parallel_size", "node_address", "--device", "VLLM_HOST_IP", 3])
+# Switches of the hubs' libraries, and numbers of somebody's own pipeline: they ask for nothing of the kind.
+OTHERS = ["tensor_parallel_size", "node_address", "--device", "VLLM_HOST_IP", 3]
+OTHERS += ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "BUILD_NUMBER"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_whoever_asks_for_something_else_is_not(name: object) -> None:
     assert absent(name, "hpu") is None
 

@@ -418,6 +418,11 @@ def test_what_the_manuals_have_and_nobody_built_is_said(options: dict[str, Any],
     sentence(part.sentence, **options)
 
 
+@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_a_server_may_be_kept_from_asking_a_hub(variable: str) -> None:
+    assert plan(extra_environment={variable: "1"})["environment"][variable] == "1"
+
+
 def test_more_than_one_node_is_offered_to_nobody() -> None:
     longer = {"model": "deepseek-r1-0528", "release": "deepseek-r1", "max_model_len": 65536}
     sentence(
