@@ -340,12 +340,12 @@ def check_plan(
 def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collection[str]) -> list[preflight.Problem]:
     """Look for what a plan asks for beside weights: quantisation files, measurements, verified host NICs."""
     params, requires = module.params, plan["requires"]
-    absent = [path for path in requires.get("files") or [] if not Path(path).is_file()]
+    lacking = [path for path in requires.get("files") or [] if not Path(path).is_file()]
     measurements = requires.get("measurements")
     found = measurement_files(Path(measurements["path"])) if measurements else 0
     if measurements and measurements["path"] in coming:
         found = measurements["files"]
-    problems: list[preflight.Problem] = preflight.check_start(plan, absent, found)
+    problems: list[preflight.Problem] = preflight.check_start(plan, lacking, found)
     if requires.get("host_nics") and not params["host_nics_verified"]:
         names = [card.get("name") or "" for card in params["topology"].get("cards", [])]
         types = CardType.table(params["card_types"])

@@ -30,10 +30,10 @@ def buckets_part(
     has_buckets = bool(wish.constant("buckets"))
     if release.rules == "vllm-defaults":
         if lengths.max_model_len is None:
-            unknown = "buckets and the warm-up" if has_buckets else "warm-up"
+            unknown = "the buckets and the warm-up" if has_buckets else "the warm-up"
             draft.warn(
-                f"The longest request is not known, nor are the {unknown} of release {release.name} that follow from "
-                f"it. Set max_model_len, or give model_config (the content of the model's config.json)."
+                f"The longest request is not known, so that {unknown} of release {release.name} cannot be worked out. "
+                f"Set max_model_len, or give model_config (the content of the model's config.json)."
             )
             return None
         if not has_buckets:

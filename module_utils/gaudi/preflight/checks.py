@@ -356,17 +356,17 @@ def bandwidth_advice(cards: Mapping[str, CardType], name: str, count: int) -> st
     )
 
 
-def check_start(plan: Mapping[str, Any], absent: Sequence[str], found: int) -> list[Problem]:
+def check_start(plan: Mapping[str, Any], lacking: Sequence[str], found: int) -> list[Problem]:
     """Refuse a start that misses what its plan asks for beside the weights.
 
-    ``absent`` are ``requires.files`` of the plan that are not on the node, ``found`` counts the files in the folder of
+    ``lacking`` are ``requires.files`` of the plan that are not on the node, ``found`` counts the files in the folder of
     its measurements: three for each card, or the server stops after loading the weights.
     """
     name, requires = plan["instance"], plan["requires"]
     problems = []
-    if absent:
+    if lacking:
         problems.append(
-            Problem("files", f"{name}: {', '.join(absent)} not there. Calibrate first, or correct the path.")
+            Problem("files", f"{name}: {', '.join(lacking)} not there. Calibrate first, or correct the path.")
         )
     measurements = requires.get("measurements")
     if measurements and found < measurements["files"]:
