@@ -19,6 +19,8 @@ _MOST = 5
 # What is run. All else in a plan is worked out from it or explains it, and is named only where nothing here differs.
 _RUN = ("image", "modules", "cpu_binding", "arguments", "environment", "container")
 _WORDY = ("explain", "warnings")
+# What stands before the first option of a command.
+_PROGRAM = "program"
 _NUMBER = re.compile(r"-\d")
 
 
@@ -40,11 +42,7 @@ def differences(
     ]
     if found:
         return found
-    left = (*_RUN, *_WORDY)
-    worked_out = [
-        dict(_flat({key: value for key, value in plan.items() if key not in left}, "plan ")) for plan in (before, after)
-    ]
-    derived = _changes(*worked_out)
+    derived = _changes(_worked_out(before), _worked_out(after))
     more = [f"{len(derived) - _MOST} more of the plan"] if len(derived) > _MOST else []
     return derived[:_MOST] + more
 
@@ -72,9 +70,6 @@ def _directives(text: str) -> Iterator[tuple[str, str]]:
                 yield f"unit {name}{'' if option == _PROGRAM else f' {option}'}", said
         else:
             yield f"unit {name}{f' ({seen[name]})' if seen[name] > 1 else ''}", value
-
-
-_PROGRAM = "program"
 
 
 def _options(command: Sequence[object]) -> dict[str, str]:
@@ -140,6 +135,12 @@ def _word(value: object) -> str:
     """A value as a file would spell it."""
     words = {None: "null", True: "true", False: "false"}
     return words[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def _worked_out(plan: Mapping[str, Any]) -> dict[str, str]:
+    """What only follows from the parts that are run."""
+    parts = {key: value for key, value in plan.items() if key not in (*_RUN, *_WORDY)}
+    return dict(_flat(parts, "plan "))
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -70,8 +70,9 @@ ARGUMENTS = PLAN["arguments"]
         (changed("container", "read_only", to=False), ["container read_only true -> false"]),
         (changed("container", "tmpfs", to=["/scratch", "/run"]), ["container tmpfs /run added"]),
         (
-            changed("container", "tmpfs", to=["/scratch", {"target": "/home", "size": "1g"}]),
-            ["container tmpfs /home size 1g added"],
+            # Plans that are older than sizes have paths alone.
+            changed("container", "tmpfs", to=[{"path": "/scratch", "size_mib": 64, "mode": "1777"}]),
+            ["container tmpfs /scratch nothing -> size_mib 64, mode 1777"],
         ),
         (
             changed("container", "mounts", 0, "read_only", to=False),
