@@ -78,7 +78,7 @@ class Asker:
         tokens = answer.choices[0].logprobs.content
         assert len(tokens) == answer.usage.completion_tokens
         assert all(len(token.top_logprobs) == 3 and token.logprob <= 0 for token in tokens)
-        text = self.client.completions.create(model=self.name, prompt="Paris", max_tokens=4, logprobs=2, echo=True)
+        text: Any = self.client.completions.create(model=self.name, prompt="Paris", max_tokens=4, logprobs=2, echo=True)
         assert len(text.choices[0].logprobs.tokens) == text.usage.total_tokens
 
     def ask_several_answers(self) -> None:
@@ -132,7 +132,7 @@ class Asker:
 
     def ask_responses(self) -> None:
         """The newer interface."""
-        answer = self.client.responses.create(model=self.name, input="What is 1 + 1?", max_output_tokens=12)
+        answer: Any = self.client.responses.create(model=self.name, input="What is 1 + 1?", max_output_tokens=12)
         assert answer.output_text
         assert answer.usage.output_tokens == 12
 

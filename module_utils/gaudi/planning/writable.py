@@ -31,7 +31,7 @@ class Tmpfs:
 
 
 # A size protects the node from a file without end: a tmpfs without one may take half of the node's memory, and a node
-# has up to eight servers. These are 17 GiB for each, full to the brim: ten times what the comments below count.
+# has up to eight servers. The sizes are ours, generous against what is known to be written: nobody publishes any.
 TMPFS = (
     # Compiler dumps and profiles that nobody sent elsewhere are the largest. Everybody's, as /tmp is everywhere.
     Tmpfs(SCRATCH, 8192, "1777"),
