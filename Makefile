@@ -43,33 +43,37 @@ demo-clean: ## remove every trace of the demo, nothing else
 
 .PHONY: lint
 lint: venv ## yamllint, ansible-lint, ruff, mypy, shellcheck, syntax of every playbook
-	bash tests/lint.sh
+	@bash tests/part.sh lint bash tests/lint.sh
 
 .PHONY: unit
 unit: venv ## parsers, planner, modules, contracts
-	$(BIN)/python -m pytest -q -n 2
+	@bash tests/part.sh unit $(BIN)/python -m pytest -q -n 2
 
 .PHONY: molecule
 molecule: venv ## scenarios on simulated nodes, converted weights against torch
-	$(BIN)/python -m simulator engine
-	bash tests/molecule.sh $(SCENARIOS)
-	$(BIN)/python -m pytest -q tests/fp8_torch.py
+	@bash tests/part.sh engine $(BIN)/python -m simulator engine
+	@bash tests/molecule.sh $(SCENARIOS)
+	@bash tests/part.sh torch $(BIN)/python -m pytest -q tests/fp8_torch.py
 
 .PHONY: readme
 readme: venv ## the commands of README.md, as a reader types them
-	$(BIN)/python -m simulator engine
-	$(BIN)/python tests/readme.py
+	@bash tests/part.sh engine $(BIN)/python -m simulator engine
+	@bash tests/part.sh readme $(BIN)/python tests/readme.py
+
+.PHONY: check
+check: venv ## in under a minute: lint and tests of what was touched
+	@$(BIN)/python tests/check.py
 
 .PHONY: test
-test: lint unit molecule readme ## what CI runs
+test: lint unit molecule readme ## what CI runs: a line a part, the rest in .cache/test (V=1 shows it)
 
 .PHONY: test-all
 # The long loops of what runs in test as a sample.
 test-all: export GAUDI_ENGINE_KILLS := 20
 test-all: test ## test, the fanout, calibration and nfs scenarios, and the long fault loops
-	bash tests/molecule.sh fanout calibration nfs
-	GAUDI_FP8_KILLS=50 $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
-	GAUDI_WEIGHTS_KILLS=20 $(BIN)/python -m pytest -q -s tests/unit/weights -k killed
+	@bash tests/molecule.sh fanout calibration nfs
+	@GAUDI_FP8_KILLS=50 bash tests/part.sh 'kills fp8' $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
+	@GAUDI_WEIGHTS_KILLS=20 bash tests/part.sh 'kills weights' $(BIN)/python -m pytest -q -s tests/unit/weights -k killed
 
 .PHONY: bench
 bench: venv ## measurements, printed as tables

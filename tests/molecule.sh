@@ -3,6 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for name in "$@"; do
-  printf '\n== molecule test --scenario-name %s\n' "$name"
-  molecule test --scenario-name "$name"
+  bash tests/part.sh "molecule $name" molecule test --scenario-name "$name"
 done

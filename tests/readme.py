@@ -2,16 +2,22 @@
 
 Blocks marked ``sh`` are commands; everything else in the README is text or a transcript. What the machine looked like
 before (containers, volumes, networks, processes of ours) is compared with what it looks like after ``make demo-clean``.
+The demo runs in a scope named after this checkout, so that another checkout's demo can stay up on the same engine.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SCOPE = f"readme-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
+# Who made a container, volume or network: simulator/settings.py.
+CHECKOUT = "gaudi-serving.simulator.checkout"
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -21,26 +27,28 @@ def commands(text: str) -> str:
 
 
 def traces() -> dict[str, list[str]]:
-    """What a demo could leave behind on the engine and among the processes."""
+    """What a demo could leave behind on the engine and among the processes; not what another checkout's demo has."""
+    owner = f'\t{{{{.Label "{CHECKOUT}"}}}}'
     asked = {
-        "containers": ["docker", "ps", "--all", "--format", "{{.Names}}"],
-        "volumes": ["docker", "volume", "ls", "--quiet"],
-        "networks": ["docker", "network", "ls", "--format", "{{.Name}}"],
-        "processes": ["ps", "-wweo", "args"],
+        "containers": ["docker", "ps", "--all", "--format", "{{.Names}}" + owner],
+        "volumes": ["docker", "volume", "ls", "--format", "{{.Name}}" + owner],
+        "networks": ["docker", "network", "ls", "--format", "{{.Name}}" + owner],
     }
     found = {}
     for what, command in asked.items():
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        lines = done.stdout.splitlines()
-        if what == "processes":
-            lines = [line for line in lines if "gaudi" in line and "readme.py" not in line]
-        found[what] = sorted(lines)
+        rows = [line.partition("\t") for line in done.stdout.splitlines()]
+        found[what] = sorted(name for name, _, checkout in rows if checkout in ("", str(ROOT)))
+    done = subprocess.run(["ps", "-wweo", "args"], check=True, capture_output=True, text=True)
+    ours = [line for line in done.stdout.splitlines() if SCOPE in line or f"{ROOT}/" in line]
+    found["processes"] = sorted(line for line in ours if "readme.py" not in line)
     return found
 
 
 def main() -> int:
     """Do as the README says; 1 with what was left behind."""
     script = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    os.environ["GAUDI_SIMULATOR_SCOPE"] = SCOPE
     before = traces()
     print(script, flush=True)
     subprocess.run(["bash", "-euxo", "pipefail", "-c", script], cwd=ROOT, check=True)

@@ -1,0 +1,39 @@
+"""make check looks at what was touched."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.check import ROOT, TESTED_BY, UNIT, chosen_tests
+
+TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
+
+
+@pytest.mark.parametrize(
+    ("touched", "found"),
+    [
+        (["module_utils/gaudi/cards/hl_smi.py"], ["tests/unit/cards"]),
+        (["module_utils/gaudi/families/r121.py"], ["tests/unit/planning"]),
+        (["roles/vllm_service/files/vllm_signs.py"], ["tests/unit/vllm_service"]),
+        (["roles/fp8_weights/README.md"], ["tests/unit/fp8", "tests/unit/fp8_dynamic"]),
+        (["catalog/cards.yml"], ["tests/unit/catalogue", "tests/unit/planning"]),
+        (["tests/unit/cards/nodes.py", "tests/unit/cards/test_text.py"], ["tests/unit/cards"]),
+        (["tests/unit/cards/test_text.py"], ["tests/unit/cards/test_text.py"]),
+        (["README.md"], []),
+    ],
+)
+def test_a_file_is_tested_by_the_folder_of_its_subject(touched: list[str], found: list[str]) -> None:
+    assert chosen_tests(touched, TESTS) == found
+
+
+def test_a_plugin_is_tested_by_every_test_that_names_it() -> None:
+    assert "tests/unit/cards/test_card_reservation.py" in chosen_tests(["library/card_reservation.py"], TESTS)
+
+
+def test_every_named_place_and_folder_exists() -> None:
+    folders = {test.parts[2] for test in TESTS}
+    for place, said in TESTED_BY.items():
+        assert (ROOT / place).is_dir(), place
+        assert set(said) <= folders, place
