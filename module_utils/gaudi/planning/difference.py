@@ -123,7 +123,8 @@ def _flat(value: object, name: str) -> Iterator[tuple[str, str]]:
         for entry in value:
             if isinstance(entry, Mapping):
                 place = next((key for key in ("target", "path", "name") if key in entry), None)
-                said = ", ".join(f"{key} {_word(inner)}" for key, inner in entry.items() if key != place)
+                # By name, since a file may have its keys in another order.
+                said = ", ".join(f"{key} {_word(inner)}" for key, inner in sorted(entry.items()) if key != place)
                 yield f"{name} {entry[place]}" if place else f"{name} {said}", said if place else ""
             else:
                 yield f"{name} {entry}", ""

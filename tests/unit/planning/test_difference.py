@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -47,6 +48,10 @@ def test_the_same_plan_says_nothing() -> None:
     assert differences(PLAN, {**copy.deepcopy(PLAN), "explain": ["better words"], "warnings": ["more of them"]}) == []
 
 
+def test_the_order_of_keys_is_no_difference() -> None:
+    assert differences(json.loads(json.dumps(PLAN, sort_keys=True)), PLAN) == []
+
+
 ARGUMENTS = PLAN["arguments"]
 
 
@@ -77,8 +82,8 @@ ARGUMENTS = PLAN["arguments"]
         (
             changed("container", "mounts", 0, "read_only", to=False),
             [
-                "container mounts /data/models/QwQ source /data/models/QwQ, read_only true -> source /data/models/QwQ, "
-                "read_only false"
+                "container mounts /data/models/QwQ read_only true, source /data/models/QwQ -> read_only false, "
+                "source /data/models/QwQ"
             ],
         ),
     ],

@@ -25,7 +25,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, units = tmp_path / "instances/tiny", tmp_path / "units"
     folder.mkdir(parents=True)
     units.mkdir()
-    (folder / "plan.json").write_text(json.dumps(DOCUMENT, indent=4))
+    (folder / "plan.json").write_text(json.dumps(DOCUMENT, indent=4, sort_keys=True))  # as to_nice_json does
     (folder / "environment").write_text(render_file("environment.j2", PLAN))
     (units / "vllm-tiny.service").write_text(render_file("vllm.service.j2", PLAN))
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
