@@ -77,7 +77,7 @@ ARGUMENTS = PLAN["arguments"]
         (
             # Plans that are older than sizes have paths alone.
             changed("container", "tmpfs", to=[{"path": "/scratch", "size_mib": 64, "mode": "1777"}]),
-            ["container tmpfs /scratch nothing -> size_mib 64, mode 1777"],
+            ["container tmpfs /scratch nothing -> mode 1777, size_mib 64"],
         ),
         (
             changed("container", "mounts", 0, "read_only", to=False),
