@@ -1,0 +1,161 @@
+#!/usr/bin/python
+"""Hold the library that the programs of a node share, for as long as one of them needs it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_library
+short_description: The library that the programs of a node share
+description:
+  - Installs module_utils/gaudi of the checkout as C(/usr/local/lib/gaudi-serving/gaudi). The files lie in a directory
+    that is named after their content; one rename makes it current, so that no program ever sees half of it.
+  - Remembers which roles need the library. It goes with the last of them.
+  - What is on the node is read and compared, not remembered, so that a file changed by hand is put right.
+  - The action of the same name adds O(digest) and, where the node lacks it, O(files).
+author: gaudi-serving
+options:
+  user:
+    description: The role that needs the library.
+    type: str
+    required: true
+  state:
+    description: Whether the role needs it from now on.
+    type: str
+    choices: [present, absent]
+    default: present
+  digest:
+    description: Names the files of the checkout. The action sets it.
+    type: str
+  files:
+    description: Texts by relative name. The action sets them where they have to be installed.
+    type: dict
+attributes:
+  check_mode:
+    description: Says what would change and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows the digest of the library and who needs it, before and after.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Ensure the programs find the library
+  node_library:
+    user: node_job
+
+- name: Say that a role needs it no more; with the last of them it goes
+  node_library:
+    user: node_job
+    state: absent
+"""
+
+RETURN = r"""
+needed:
+  description: Whether the files have to be sent, because the node does not have them.
+  type: bool
+  returned: always
+  sample: false
+users:
+  description: The roles that need the library.
+  type: list
+  elements: str
+  returned: always
+  sample: [host_tuning, node_job]
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import library
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "user": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "digest": {"type": "str"},
+    "files": {"type": "dict"},
+}
+
+FOLDER = Path("/usr/local/lib/gaudi-serving")
+PACKAGE = "gaudi"
+
+
+def current_digest(folder: Path) -> str | None:
+    """The digest of the files that programs import now; None where there are none."""
+    package = folder / PACKAGE
+    if not package.is_dir():
+        return None
+    return library.digest(
+        {str(path.relative_to(package)): path.read_text(errors="replace") for path in sorted(package.rglob("*.py"))}
+    )
+
+
+def install(folder: Path, digest: str, files: dict[str, str]) -> None:
+    """Write the files beside the current ones, then make them current in one rename."""
+    target = folder / f"{library.PREFIX}{digest}"
+    with tempfile.TemporaryDirectory(dir=folder, prefix="incomplete-") as scratch:
+        whole = Path(scratch, "library")
+        for name, text in files.items():
+            path = whole / PACKAGE / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o644)
+        for path in (whole, *(path for path in whole.rglob("*") if path.is_dir())):
+            path.chmod(0o755)
+        if target.exists():
+            # Of the right name and not current as a whole: somebody changed it.
+            target.rename(Path(scratch, "changed"))
+        whole.rename(target)
+        link = Path(scratch, "link")
+        link.symlink_to(f"{target.name}/{PACKAGE}")
+        link.replace(folder / PACKAGE)
+
+
+def main() -> None:
+    """Compare what is there with what is wished, then change it unless in check mode."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    wanted, record = module.params["digest"], FOLDER / "library.json"
+    before, text = current_digest(FOLDER), record.read_text() if record.is_file() else None
+    try:
+        users = library.parse_users(text)
+    except ValueError as error:
+        module.fail_json(msg=f"{record} cannot be read: {error}. Remove it, then run the playbooks that use it again.")
+    there = [path.name for path in FOLDER.glob(f"{library.PREFIX}*")]
+    change = library.decide(module.params["user"], module.params["state"] == "present", users, wanted, before, there)
+    after = None if change.gone else wanted if change.install else before
+    changed = (before, users) != (after, set(change.users)) or bool(change.remove)
+    needed = change.install and not module.params["files"]
+    if changed and not module.check_mode and not needed:
+        apply(change, wanted, module.params["files"], record)
+    module.exit_json(
+        changed=changed,
+        needed=needed,
+        users=sorted(change.users),
+        diff={"before": _shown(before, users), "after": _shown(after, change.users), "before_header": str(FOLDER)},
+    )
+
+
+def apply(change: library.Change, digest: str, files: dict[str, str] | None, record: Path) -> None:
+    """Carry a change out: files first, then who needs them, then what nobody reads any more."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if change.install and files:
+        install(FOLDER, digest, files)
+    if change.gone:
+        (FOLDER / PACKAGE).unlink(missing_ok=True)
+        record.unlink(missing_ok=True)
+    else:
+        scratch = record.with_name(f".{record.name}")
+        scratch.write_text(library.render_users(change.users))
+        scratch.replace(record)
+    for name in change.remove:
+        shutil.rmtree(FOLDER / name)
+
+
+def _shown(digest: str | None, users: Any) -> str:
+    return "" if digest is None else f"library {digest}\n" + "".join(f"needed by {user}\n" for user in sorted(users))
+
+
+if __name__ == "__main__":
+    main()

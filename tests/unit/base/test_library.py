@@ -1,0 +1,114 @@
+"""The library of a node: installed whole or not at all, and gone with its last user."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base import library as brain
+from hypothesis import given
+from hypothesis import strategies as st
+
+from action_plugins.node_library import files
+from tests.unit.host.modules import run_main
+
+ONE = {"__init__.py": "", "base/__init__.py": "", "base/units.py": "GIB = 1 << 30\n"}
+TWO = {**ONE, "base/units.py": "GIB = 1 << 31\n"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(importlib.import_module("library.node_library"), "FOLDER", tmp_path / "lib")
+    return tmp_path / "lib"
+
+
+def run(user: str, sent: dict[str, str], *, check: bool = False, **more: Any) -> dict[str, Any]:
+    return run_main(
+        "library.node_library", {"user": user, "digest": brain.digest(sent), "files": sent, **more}, check=check
+    )
+
+
+def content(folder: Path) -> dict[str, str]:
+    package = folder / "gaudi"
+    return {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
+
+
+def test_it_is_installed_under_the_name_of_its_content(folder: Path) -> None:
+    assert run("a", ONE)["changed"]
+    assert content(folder) == ONE
+    assert (folder / "gaudi").resolve() == folder / f"library-{brain.digest(ONE)}" / "gaudi"
+    assert {path.stat().st_mode & 0o777 for path in (folder / "gaudi").rglob("*.py")} == {0o644}
+    assert not run("a", ONE)["changed"]
+    assert [path.name for path in folder.iterdir() if path.name.startswith("incomplete")] == []
+
+
+def test_the_files_are_asked_for_only_where_they_are_needed(folder: Path) -> None:
+    assert run_main("library.node_library", {"user": "a", "digest": brain.digest(ONE)})["needed"]
+    assert not folder.exists()
+    run("a", ONE)
+    assert not run_main("library.node_library", {"user": "a", "digest": brain.digest(ONE)})["needed"]
+
+
+def test_a_new_version_leaves_the_one_before_and_no_older_one(folder: Path) -> None:
+    three = {**ONE, "base/units.py": "GIB = 0\n"}
+    for sent in (ONE, TWO, three):
+        run("a", sent)
+    assert content(folder) == three
+    kept = {f"library-{brain.digest(sent)}" for sent in (TWO, three)}
+    assert {path.name for path in folder.glob("library-*")} == kept
+
+
+@pytest.mark.parametrize("damage", ["changed", "removed", "added"])
+def test_a_hand_edit_is_put_right(folder: Path, damage: str) -> None:
+    run("a", ONE)
+    file = folder / "gaudi" / "base" / "units.py"
+    if damage == "removed":
+        file.unlink()
+    else:
+        (file if damage == "changed" else file.with_name("extra.py")).write_text("GIB = 5\n")
+    assert run("a", ONE)["changed"]
+    assert content(folder) == ONE
+
+
+def test_it_goes_with_its_last_user(folder: Path) -> None:
+    run("a", ONE)
+    assert run("b", ONE)["users"] == ["a", "b"]
+    run("a", ONE, state="absent")
+    assert content(folder) == ONE
+    assert run("b", ONE, state="absent")["changed"]
+    assert list(folder.iterdir()) == []
+    assert not run("b", ONE, state="absent")["changed"]
+
+
+def test_check_mode_changes_nothing_and_says_what_would_be(folder: Path) -> None:
+    assert run("a", ONE, check=True)["changed"]
+    assert not folder.exists()
+    run("a", ONE)
+    answer = run("a", TWO, check=True)
+    assert answer["changed"]
+    assert content(folder) == ONE
+    assert brain.digest(ONE) in answer["diff"]["before"]
+    assert brain.digest(TWO) in answer["diff"]["after"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "users": []}', '{"schema": 1, "users": [1]}'])
+def test_a_record_nobody_can_read_is_refused(folder: Path, text: str) -> None:
+    run("a", ONE)
+    (folder / "library.json").write_text(text)
+    answer = run("a", TWO)
+    assert answer["failed"]
+    assert str(folder / "library.json") in answer["msg"]
+    assert content(folder) == ONE
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=4), st.dictionaries(st.text(), st.text(), max_size=4))
+def test_other_files_have_another_digest(one: dict[str, str], other: dict[str, str]) -> None:
+    assert (brain.digest(one) == brain.digest(other)) == (one == other)
+
+
+def test_the_checkout_sends_the_brain_and_no_byte_code() -> None:
+    here = files()
+    assert "base/units.py" in here
+    assert all(name.endswith(".py") for name in here)
