@@ -1,0 +1,73 @@
+"""What the role installs: every file, once, and nothing else is needed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.fp8 import checkpoints
+from tests.unit.fp8_dynamic import test_fp8_dynamic as bfloat16
+
+ROLES = Path(__file__).parents[3] / "roles"
+FILES = ROLES / "fp8_weights" / "files"
+VARIABLES: dict[str, Any] = yaml.safe_load((ROLES / "fp8_weights" / "vars" / "main.yml").read_text())
+
+
+def tasks(path: Path) -> Iterator[dict[str, Any]]:
+    """Tasks of a file, those in blocks included."""
+    waiting = list(yaml.safe_load(path.read_text()) or [])
+    for task in waiting:
+        yield task
+        waiting += [inner for part in ("block", "rescue", "always") for inner in task.get(part, [])]
+
+
+def installing() -> Iterator[tuple[str, str | None]]:
+    """File and mode of every task of a role that copies the converters."""
+    for path in sorted(ROLES.glob("*/tasks/*.yml")):
+        for task in tasks(path):
+            copy = task.get("ansible.builtin.copy")
+            if copy is None:
+                continue
+            copied = f"{copy.get('src')} {copy.get('dest')} {task.get('loop')}"
+            if any(name in copied for name in ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_")):
+                yield str(path.relative_to(ROLES)), copy.get("mode")
+
+
+def test_one_task_installs_them_with_one_mode() -> None:
+    assert list(installing()) == [("fp8_weights/tasks/install.yml", "0644")]
+
+
+def test_the_list_names_every_file() -> None:
+    there = {str(path.relative_to(FILES)) for path in FILES.rglob("*.py")}
+    assert sorted(VARIABLES["__fp8_weights_files"]) == sorted(there)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder that holds what the role installs, and nothing else."""
+    folder = tmp_path / "gaudi-serving"
+    for name in VARIABLES["__fp8_weights_files"]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(FILES / name, folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("tool", ["fp8_block", "fp8_dynamic"])
+def test_the_programs_run_with_what_is_installed(tmp_path: Path, installed: Path, tool: str) -> None:
+    write = checkpoints.write if tool == "fp8_block" else bfloat16.write
+    source, target = write(tmp_path / "in"), tmp_path / "out"
+    program = installed / VARIABLES["__fp8_weights_programs"][tool]
+    # Without an environment and without packages (-S): neither can bring a module that the list lacks.
+    command = [sys.executable, "-S", "-B", str(program), str(source), str(target), "--jobs", "2", "--verify"]
+    environment = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "tensors compared" in done.stdout
+    assert {path.name for path in target.glob("*.safetensors")} == {path.name for path in source.glob("*.safetensors")}
