@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi_fp8 import block as fp8
 
 from tests.unit.fp8 import checkpoints
 from tests.unit.fp8.lines import at_line
-from tests.unit.fp8.test_fp8_convert import PROGRAM, fp8, refused, result_of, run, wait_for_workers
+from tests.unit.fp8.test_fp8_convert import PROGRAM, refused, result_of, run, wait_for_workers
 
 SHARD = "model-00002-of-00003.safetensors"
 

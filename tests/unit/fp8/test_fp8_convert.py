@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
-import importlib.util
 import io
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi_fp8 import block as fp8
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,19 +31,6 @@ from tests.unit.fp8 import checkpoints
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "roles" / "fp8_weights" / "files" / "fp8_convert.py"
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "torch.json").read_text())
-
-
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("fp8_convert", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fp8_convert"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fp8 = _load()
 
 
 def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -476,7 +463,7 @@ def work_of(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, after: 
     target.mkdir()
     task = fp8.tasks_for(wish, examined, ["model-00001-of-00003.safetensors"], target, convert=True)[0]
     monkeypatch.setattr(fp8, "convert_shard", convert_then)
-    monkeypatch.setattr(fp8.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(task)))
     monkeypatch.setattr(sys, "stdout", said)
     fp8.worker_main()

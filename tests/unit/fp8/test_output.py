@@ -18,10 +18,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gaudi_fp8 import block as fp8
 
 from simulator import host
 from tests.unit.fp8 import checkpoints
-from tests.unit.fp8.test_fp8_convert import fp8, result_of, run
+from tests.unit.fp8.test_fp8_convert import result_of, run
 
 
 @pytest.fixture

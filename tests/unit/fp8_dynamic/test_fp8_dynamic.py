@@ -17,10 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import fp8_convert
-import fp8_dynamic as dynamic
 import pytest
-from fp8_convert import Refusal, Tensor, parse_header
+from gaudi_fp8 import block, dynamic
+from gaudi_fp8.block import Refusal, Tensor, parse_header
 
 from tests.unit.fp8 import checkpoints
 from tests.unit.fp8.lines import at_line
@@ -546,13 +545,14 @@ def test_killed_with_any_number_of_shards_done_it_continues_to_the_same_bytes(tm
     expected = served(tmp_path / "whole")
     journal = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
     wanted = (source, tmp_path / "out", "--jobs", 1)
+    dynamic_py = Path(dynamic.__file__)
     for line, times, done in (
         ("        journal.done[name] = result", 1, 0),
         ("        journal.done[name] = result", 2, 1),
         ("        journal.done[name] = result", 6, 5),
         ("    progress.end()", 1, 6),
     ):
-        killed = at_line(PROGRAM, times, signal.SIGKILL, tmp_path / "lines", *wanted, line=line)
+        killed = at_line(PROGRAM, times, signal.SIGKILL, tmp_path / "lines", *wanted, line=(dynamic_py, line))
         assert killed.returncode == -signal.SIGKILL
         assert len(json.loads(journal.read_text())["done"]) == done
         assert not (tmp_path / "out").exists()
@@ -581,7 +581,7 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, staging = write(tmp_path / "in"), tmp_path / "out.partial"
-    real = fp8_convert.write_json
+    real = block.write_json
 
     def no_room(path: Path, content: Any, *rest: Any) -> None:
         half = staging / "model-00003.safetensors.writing"
@@ -593,7 +593,7 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
         real(path, content, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fp8_convert, "write_json", no_room)
+        patch.setattr(block, "write_json", no_room)
         with pytest.raises(OSError, match="No space left"):
             dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out"), "--jobs", "1"]))
     assert not list(staging.glob("*.writing"))
