@@ -26,7 +26,7 @@ import sys
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from gaudi_fp8.block import main
+from gaudi_fp8.block.program import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

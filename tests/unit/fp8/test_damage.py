@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_fp8 import block as fp8
+from gaudi_fp8.block.program import main
+from gaudi_fp8.block.tensors import decide
+from gaudi_fp8.refusals import Refusal
+from gaudi_fp8.safetensors import Tensor
+from gaudi_fp8.workers import Crew
 
 from tests.unit.fp8 import checkpoints
 from tests.unit.fp8.lines import at_line
@@ -338,8 +342,8 @@ def test_a_mending_that_ends_early_leaves_no_half_shard(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fp8.Crew, "run", interrupted)
-        assert fp8.main([str(source), str(target)]) == 130
+        patch.setattr(Crew, "run", interrupted)
+        assert main([str(source), str(target)]) == 130
     assert not list(target.glob("*.writing"))
     assert run(source, target).returncode == 0
 
@@ -409,11 +413,11 @@ def test_a_folder_that_is_a_link_is_not_left_out_without_a_word(source: Path, tm
 )
 def test_a_scale_has_to_fit_its_weight(weight: list[int], scale: list[int], fits: bool) -> None:
     tensors = [
-        fp8.Tensor("a.weight", "F8_E4M3", tuple(weight), 0, 0),
-        fp8.Tensor("a.weight_scale_inv", "F32", tuple(scale), 0, 0),
+        Tensor("a.weight", "F8_E4M3", tuple(weight), 0, 0),
+        Tensor("a.weight_scale_inv", "F32", tuple(scale), 0, 0),
     ]
     if fits:
-        assert fp8.decide(tensors, vendor_compatible=False) == {"a.weight": "weight", "a.weight_scale_inv": "scale"}
+        assert decide(tensors, vendor_compatible=False) == {"a.weight": "weight", "a.weight_scale_inv": "scale"}
     else:
-        with pytest.raises(fp8.Refusal, match=r"the scale 'a.weight_scale_inv' has the shape .* its weight's \[7168"):
-            fp8.decide(tensors, vendor_compatible=False)
+        with pytest.raises(Refusal, match=r"the scale 'a.weight_scale_inv' has the shape .* its weight's \[7168"):
+            decide(tensors, vendor_compatible=False)

@@ -21,7 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_fp8 import block as fp8
+from gaudi_fp8.block.conversion import convert
+from gaudi_fp8.block.journal import Journal
+from gaudi_fp8.block.program import main, parse_arguments, worker_main
+from gaudi_fp8.block.shard import convert_shard
+from gaudi_fp8.block.source import examine
+from gaudi_fp8.block.tables import EXACT_HALF, GAUDI2, bf16_weight_table, scaled, weight_table
+from gaudi_fp8.e4m3 import CODE_OF_240, e4m3_value
+from gaudi_fp8.refusals import Refusal
+from gaudi_fp8.safetensors import parse_header
+from gaudi_fp8.staging import only_one
+from gaudi_fp8.tasks import tasks_for
+from gaudi_fp8.workers import Crew
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,39 +64,39 @@ def tree(folder: Path) -> dict[str, bytes]:
 # --- arithmetic --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("factor", [fp8.GAUDI2, fp8.EXACT_HALF], ids=lambda factor: factor.name)
+@pytest.mark.parametrize("factor", [GAUDI2, EXACT_HALF], ids=lambda factor: factor.name)
 def test_all_256_codes_are_what_torch_gives(factor: Any) -> None:
-    assert fp8.weight_table(factor).hex() == RECORDED[f"table {factor.name}"]
+    assert weight_table(factor).hex() == RECORDED[f"table {factor.name}"]
 
 
 def test_the_result_ends_at_240_and_keeps_nan() -> None:
-    table = fp8.weight_table(fp8.GAUDI2)
-    assert max(code & 0x7F for code in table if code & 0x7F != 0x7F) == fp8.CODE_OF_240
+    table = weight_table(GAUDI2)
+    assert max(code & 0x7F for code in table if code & 0x7F != 0x7F) == CODE_OF_240
     assert (table[0x7F], table[0xFF]) == (0x7F, 0xFF)
     assert (table[0], table[0x80]) == (0, 0x80)
 
 
 def test_from_code_16_up_the_table_is_code_minus_7() -> None:
-    table = fp8.weight_table(fp8.GAUDI2)
+    table = weight_table(GAUDI2)
     assert all(table[code] == code - 7 for code in range(16, 0x7F))
 
 
 def test_half_keeps_236_of_252_codes_exactly() -> None:
-    table = fp8.weight_table(fp8.EXACT_HALF)
+    table = weight_table(EXACT_HALF)
     finite = [code for code in range(256) if code & 0x7F not in (0, 0x7F)]
-    exact = [c for c in finite if fp8.e4m3_value(table[c] & 0x7F) * 2 == fp8.e4m3_value(c & 0x7F)]
+    exact = [c for c in finite if e4m3_value(table[c] & 0x7F) * 2 == e4m3_value(c & 0x7F)]
     assert (len(exact), len(finite)) == (236, 252)
 
 
 def test_scales_have_the_bits_of_float32_arithmetic() -> None:
     given_bits = [int(pair[0], 16) for pair in RECORDED["scales"]]
     values = array.array("f", struct.pack(f"<{len(given_bits)}I", *given_bits))
-    result = struct.unpack(f"<{len(given_bits)}I", fp8.scaled(values, fp8.GAUDI2).tobytes())
+    result = struct.unpack(f"<{len(given_bits)}I", scaled(values, GAUDI2).tobytes())
     assert [f"{bits:08x}" for bits in result] == [pair[1] for pair in RECORDED["scales"]]
 
 
 def test_bf16_weights_become_what_torch_gives() -> None:
-    table = fp8.bf16_weight_table(fp8.GAUDI2)
+    table = bf16_weight_table(GAUDI2)
     assert [[pattern, table[pattern]] for pattern, _ in RECORDED["bf16"]] == RECORDED["bf16"]
 
 
@@ -114,7 +125,7 @@ def test_a_checkpoint_is_converted_tensor_by_tensor(tmp_path: Path, scale_dtype:
                     old if scale_dtype == "F32" else b"".join(b"\0\0" + old[i : i + 2] for i in range(0, len(old), 2))
                 )
                 assert new_header[name]["dtype"] == "F32"
-                assert new_data[name] == fp8.scaled(array.array("f", wide), fp8.GAUDI2).tobytes()
+                assert new_data[name] == scaled(array.array("f", wide), GAUDI2).tobytes()
             else:
                 assert new_data[name] == old
 
@@ -204,9 +215,9 @@ def test_killed_after_the_rename_it_is_done(tmp_path: Path, monkeypatch: pytest.
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fp8.Journal, "remove_from", stop)
+    monkeypatch.setattr(Journal, "remove_from", stop)
     with pytest.raises(KeyboardInterrupt):
-        fp8.convert(fp8.parse_arguments([str(source), str(tmp_path / "out")]))
+        convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert "nothing to do" in run(source, tmp_path / "out").stdout
 
 
@@ -225,8 +236,8 @@ def test_what_a_node_that_shares_it_has_converted_is_not_converted_once_more(
         if target / ".gaudi-serving" in folders:
             record.rename(target / ".gaudi-serving/fp8.json")
 
-    monkeypatch.setattr(fp8, "ask_anew", ask_anew)
-    assert "nothing to do" in fp8.convert(fp8.parse_arguments([str(source), str(target)]))
+    monkeypatch.setattr("gaudi_fp8.staging.ask_anew", ask_anew)
+    assert "nothing to do" in convert(parse_arguments([str(source), str(target)]))
     assert not target.with_name("out.partial").exists()
 
 
@@ -252,7 +263,7 @@ def test_vendor_compatible_turns_a_bf16_projection_into_fp8(tmp_path: Path) -> N
     assert run(source, tmp_path / "vendor", "--vendor-compatible", "--verify").returncode == 0
     new_header, new_data = checkpoints.read(tmp_path / "vendor" / shard.name)
     assert new_header["model.layers.0.eh_proj.weight"]["dtype"] == "F8_E4M3"
-    table = fp8.bf16_weight_table(fp8.GAUDI2)
+    table = bf16_weight_table(GAUDI2)
     assert new_data["model.layers.0.eh_proj.weight"] == bytes(table[p] for p in struct.unpack("<4H", weights))
 
 
@@ -263,7 +274,7 @@ def test_scales_of_activations_move_with_their_weight_and_nothing_else_does(tmp_
     source = one_shard(tmp_path / "in", entries)
     assert run(source, tmp_path / "out").returncode == 0
     made = checkpoints.read(tmp_path / "out" / "model.safetensors")[1]
-    moved = fp8.scaled(array.array("f", SCALE[2]), fp8.GAUDI2).tobytes()
+    moved = scaled(array.array("f", SCALE[2]), GAUDI2).tobytes()
     assert {name for name in entries if made[name] == moved} == {*names, "q_input_scale"}
     assert made["lonely.input_scale"] == made["lonely_scale_inv"] == SCALE[2]
 
@@ -365,8 +376,8 @@ def test_hostile_headers_end_in_a_sentence(tmp_path: Path, content: bytes, said:
 def test_no_header_ever_crashes_the_parser(noise: bytes, cut: int) -> None:
     good = checkpoints.shard_bytes({"a": ("F32", [1], b"\0" * 4)})
     for content in (noise, good[:cut] + noise, _header(noise)):
-        with contextlib.suppress(fp8.Refusal):
-            fp8.parse_header(io.BytesIO(content), len(content))
+        with contextlib.suppress(Refusal):
+            parse_header(io.BytesIO(content), len(content))
 
 
 def test_tensors_of_no_size_are_kept(tmp_path: Path) -> None:
@@ -427,15 +438,15 @@ def test_a_users_own_folder_is_never_touched(tmp_path: Path) -> None:
 
 def test_a_source_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = checkpoints.write(tmp_path / "in")
-    wish = fp8.parse_arguments([str(source), str(tmp_path / "out")])
+    wish = parse_arguments([str(source), str(tmp_path / "out")])
     shard = source / "model-00003-of-00003.safetensors"
 
     def touch_then_carry(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fp8, "work", touch_then_carry)
+    monkeypatch.setattr("gaudi_fp8.block.conversion.work", touch_then_carry)
     with contextlib.suppress(KeyboardInterrupt):
-        fp8.convert(wish)
+        convert(wish)
     os.utime(shard, ns=(1, 1))
     assert "changed since the conversion began" in refused(source, tmp_path / "out")
 
@@ -443,30 +454,30 @@ def test_a_source_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch:
 def test_a_source_that_shrinks_under_the_reader_is_no_zeros(tmp_path: Path) -> None:
     source = checkpoints.write(tmp_path / "in", shards=1, rows=65536) / "model-00001-of-00001.safetensors"
     target = tmp_path / "out.safetensors"
-    actions = fp8.examine(source.parent, False, False, fp8.GAUDI2).actions[source.name]
-    with pytest.raises(fp8.Refusal, match=r"changed while it was read: '.*' ends too early"):
-        fp8.convert_shard(source, target, actions, fp8.GAUDI2, lambda _done: os.truncate(source, 20_000_000))
+    actions = examine(source.parent, False, False, GAUDI2).actions[source.name]
+    with pytest.raises(Refusal, match=r"changed while it was read: '.*' ends too early"):
+        convert_shard(source, target, actions, GAUDI2, lambda _done: os.truncate(source, 20_000_000))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 
 
 def work_of(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, after: Any) -> dict[str, Any]:
     """The last answer of a worker for the first shard, where something happens after the conversion."""
-    convert, said = fp8.convert_shard, io.StringIO()
+    convert, said = convert_shard, io.StringIO()
 
     def convert_then(source: Path, target: Path, *rest: Any) -> Any:
         result = convert(source, target, *rest)
         after(source, target)
         return result
 
-    wish = fp8.parse_arguments([str(source), str(target), "--in-place-space"])
-    examined = fp8.examine(source, False, False, fp8.GAUDI2)
+    wish = parse_arguments([str(source), str(target), "--in-place-space"])
+    examined = examine(source, False, False, GAUDI2)
     target.mkdir()
-    task = fp8.tasks_for(wish, examined, ["model-00001-of-00003.safetensors"], target, convert=True)[0]
-    monkeypatch.setattr(fp8, "convert_shard", convert_then)
+    task = tasks_for(wish, examined, ["model-00001-of-00003.safetensors"], target, convert=True)[0]
+    monkeypatch.setattr("gaudi_fp8.block.program.convert_shard", convert_then)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(task)))
     monkeypatch.setattr(sys, "stdout", said)
-    fp8.worker_main()
+    worker_main()
     return dict(json.loads(said.getvalue().splitlines()[-1]))
 
 
@@ -499,17 +510,17 @@ def test_other_options_do_not_continue_begun_work(tmp_path: Path, monkeypatch: p
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fp8, "work", stop)
+    monkeypatch.setattr("gaudi_fp8.block.conversion.work", stop)
     with contextlib.suppress(KeyboardInterrupt):
-        fp8.convert(fp8.parse_arguments([str(source), str(tmp_path / "out")]))
+        convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert "begun with other options" in refused(source, tmp_path / "out", "--exact-half")
     assert run(source, tmp_path / "out").returncode == 0
 
 
 def test_two_conversions_into_one_target_exclude_each_other(tmp_path: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
-    wish = fp8.parse_arguments([str(source), str(tmp_path / "out")])
-    with fp8.only_one(wish):
+    wish = parse_arguments([str(source), str(tmp_path / "out")])
+    with only_one(wish):
         assert "is running" in refused(source, tmp_path / "out")
 
 
@@ -532,9 +543,9 @@ def test_the_workers_of_a_killed_run_are_waited_for(tmp_path: Path) -> None:
 
 
 def test_workers_hold_the_lock_they_are_waited_for_with(tmp_path: Path) -> None:
-    wish = fp8.parse_arguments([str(tmp_path / "in"), str(tmp_path / "out")])
-    with fp8.only_one(wish):
-        crew = fp8.Crew(1)
+    wish = parse_arguments([str(tmp_path / "in"), str(tmp_path / "out")])
+    with only_one(wish):
+        crew = Crew(1)
     with (tmp_path / "out.partial" / ".gaudi-serving" / "workers").open("a") as lock:
         with pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -572,8 +583,8 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(
     tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = checkpoints.write(tmp_path / "in", rows=1024)
-    monkeypatch.setattr(fp8, "check_room", lambda *_: None)
-    assert fp8.main([str(source), str(small_disk / "out"), "--jobs", "1"]) == 1
+    monkeypatch.setattr("gaudi_fp8.block.journal.check_room", lambda *_: None)
+    assert main([str(source), str(small_disk / "out"), "--jobs", "1"]) == 1
     assert "no room left" in capsys.readouterr().err
     assert not (small_disk / "out").exists()
     assert not list((small_disk / "out.partial").glob("*.writing"))
@@ -656,16 +667,16 @@ def test_memory_does_not_grow_with_the_shard(huge: Path) -> None:
     print(f"largest process: {resident / 1e6:.0f} MB")
     assert resident < 150 * 10**6
     with (target / "model.safetensors").open("rb") as shard:
-        header = fp8.parse_header(shard, (target / "model.safetensors").stat().st_size)
+        header = parse_header(shard, (target / "model.safetensors").stat().st_size)
         shard.seek(header.data_start)
         # 448 has become 240, and the rest is zeros still.
-        assert shard.read(3) == bytes([fp8.CODE_OF_240, 0, 0])
+        assert shard.read(3) == bytes([CODE_OF_240, 0, 0])
     assert header.data_start + header.tensors[-1].end > 10**10
 
 
 def test_a_checkpoint_of_many_tensors_is_named_once(tmp_path: Path) -> None:
     # Once for 90 000 tensors, not once a tensor: that took hours.
-    source = fp8.examine(checkpoints.write(tmp_path / "in"), False, False, fp8.GAUDI2)
+    source = examine(checkpoints.write(tmp_path / "in"), False, False, GAUDI2)
     assert source.fingerprint is source.fingerprint
 
 

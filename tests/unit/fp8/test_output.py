@@ -18,7 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gaudi_fp8 import block as fp8
+from gaudi_fp8.block.program import main
+from gaudi_fp8.files import write_json
+from gaudi_fp8.shards import CHUNK, WRITE_BEHIND, Output, crc32, quickest_crc32
 
 from simulator import host
 from tests.unit.fp8 import checkpoints
@@ -46,14 +48,14 @@ class Reluctant(io.FileIO):
         return super().write(memoryview(data)[:1000])
 
 
-@pytest.mark.parametrize("size", [0, 1, 999, 1000, 2 * fp8.WRITE_BEHIND + 7])
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 2 * WRITE_BEHIND + 7])
 @pytest.mark.parametrize("taking", [io.FileIO, Reluctant])
 def test_every_byte_arrives_and_is_counted(tmp_path: Path, taking: type[io.FileIO], size: int) -> None:
     content = random.Random(size).randbytes(size)
     with taking(tmp_path / "shard", "wb") as stream:
-        output = fp8.Output(stream)
-        for begin in range(0, size, fp8.CHUNK):
-            output.write(content[begin : begin + fp8.CHUNK])
+        output = Output(stream)
+        for begin in range(0, size, CHUNK):
+            output.write(content[begin : begin + CHUNK])
         done = output.close()
     assert (tmp_path / "shard").read_bytes() == content
     assert done == {"bytes": size, "crc32": f"{zlib.crc32(content):08x}"}
@@ -81,20 +83,20 @@ def test_a_quicker_checksum_is_the_same(monkeypatch: pytest.MonkeyPatch, kind: t
         return SimpleNamespace(libdeflate_crc32=partial(opened[-1].libdeflate_crc32))
 
     monkeypatch.setattr(ctypes, "CDLL", load)
-    crc32 = fp8.quickest_crc32()
+    crc32 = quickest_crc32()
     rng = random.Random(7)
-    for size in (0, 1, 31, fp8.CHUNK):
+    for size in (0, 1, 31, CHUNK):
         data = kind(rng.randbytes(size))
         for before in (0, 0xCBF43926):
             assert crc32(data, before) == zlib.crc32(data, before)
-    assert opened[0].calls == [1, 1, 31, 31, fp8.CHUNK, fp8.CHUNK]
+    assert opened[0].calls == [1, 1, 31, 31, CHUNK, CHUNK]
 
 
 def test_this_machine_s_checksum_is_the_same() -> None:
     rng = random.Random(8)
-    for size in (0, 1, 63, 4096, fp8.CHUNK, fp8.CHUNK + 5):
+    for size in (0, 1, 63, 4096, CHUNK, CHUNK + 5):
         data = rng.randbytes(size)
-        assert fp8.crc32(data, 5) == fp8.crc32(bytearray(data), 5) == zlib.crc32(data, 5)
+        assert crc32(data, 5) == crc32(bytearray(data), 5) == zlib.crc32(data, 5)
 
 
 @pytest.mark.parametrize("lacking", ["ctypes", "the library", "its function"])
@@ -107,7 +109,7 @@ def test_without_libdeflate_zlib_computes_checksums(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ctypes, "CDLL", load)
     if lacking == "ctypes":
         monkeypatch.setitem(sys.modules, "ctypes", None)
-    assert fp8.quickest_crc32() is zlib.crc32
+    assert quickest_crc32() is zlib.crc32
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_shard(
@@ -116,8 +118,8 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_shard(
     source = checkpoints.write(tmp_path / "in", shards=3, rows=8192)
     assert run(source, tmp_path / "reference").returncode == 0
     (disk / "in the way").write_bytes(bytes(12 << 20))
-    monkeypatch.setattr(fp8, "check_room", lambda *_: None)
-    assert fp8.main([str(source), str(disk / "out"), "--jobs", "1"]) == 1
+    monkeypatch.setattr("gaudi_fp8.block.journal.check_room", lambda *_: None)
+    assert main([str(source), str(disk / "out"), "--jobs", "1"]) == 1
     assert "no room left" in capsys.readouterr().err
     assert not (disk / "out").exists()
     assert not list((disk / "out.partial").glob("*.writing"))
@@ -134,7 +136,7 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
 ) -> None:
     source = checkpoints.write(tmp_path / "in", shards=3, rows=32768)
     staging = tmp_path / "out.partial"
-    real, full = fp8.write_json, iter([True])
+    real, full = write_json, iter([True])
 
     def no_room_once(path: Path, *rest: Any) -> None:
         if path.name == "done.json" and next(full, False):
@@ -144,8 +146,8 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, *rest)
 
-    monkeypatch.setattr(fp8, "write_json", no_room_once)
-    assert fp8.main([str(source), str(tmp_path / "out"), "--jobs", "1"]) == 1
+    monkeypatch.setattr("gaudi_fp8.block.journal.write_json", no_room_once)
+    assert main([str(source), str(tmp_path / "out"), "--jobs", "1"]) == 1
     assert "What is finished is kept" in capsys.readouterr().err
     assert not list(staging.glob("*.writing"))
     done = json.loads((staging / ".gaudi-serving" / "done.json").read_text())

@@ -18,8 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_fp8 import block, dynamic
-from gaudi_fp8.block import Refusal, Tensor, parse_header
+from gaudi_fp8.dynamic import work
+from gaudi_fp8.dynamic.journal import open_journal
+from gaudi_fp8.dynamic.program import explain, parse_arguments
+from gaudi_fp8.dynamic.shard import PIECE, layout, pieces, rows_of
+from gaudi_fp8.dynamic.tables import CODE_OF_MAX, bfloat16, codes_of, largest, scale_pattern, table_of, value_of
+from gaudi_fp8.dynamic.tensors import LARGEST_ROW, decide, is_projection
+from gaudi_fp8.dynamic.work import convert
+from gaudi_fp8.files import write_json
+from gaudi_fp8.refusals import Refusal
+from gaudi_fp8.safetensors import Tensor, parse_header
 
 from tests.unit.fp8 import checkpoints
 from tests.unit.fp8.lines import at_line
@@ -107,7 +115,7 @@ def served(folder: Path) -> dict[str, bytes]:
 
 
 def test_scales_of_all_finite_magnitudes_are_what_torch_gives() -> None:
-    found = [dynamic.scale_pattern(pattern) for pattern in range(FINITE)]
+    found = [scale_pattern(pattern) for pattern in range(FINITE)]
     text = struct.pack(f"<{FINITE}H", *found)
     assert hashlib.sha256(text).hexdigest() == RECORDED["scales of all finite magnitudes"]
 
@@ -115,26 +123,26 @@ def test_scales_of_all_finite_magnitudes_are_what_torch_gives() -> None:
 def test_codes_of_all_finite_weights_are_what_torch_gives() -> None:
     assert len(RECORDED["tables"]) == 5 * 128
     for scale, expected in RECORDED["tables"].items():
-        table = dynamic.table_of(int(scale))
+        table = table_of(int(scale))
         assert len(table) == 65536
         assert hashlib.sha256(table[:FINITE] + table[0x8000:][:FINITE]).hexdigest()[:16] == expected, scale
 
 
 def test_the_sum_of_two_tables_is_the_code_of_every_weight_a_channel_can_have() -> None:
     for scale in range(118 * 128, 119 * 128):
-        table = dynamic.table_of(scale)
+        table = table_of(scale)
         # 242 scales: more than the largest weight of a channel can be, whichever way its scale was rounded.
-        most = dynamic.bfloat16(242 * dynamic.value_of(scale))
+        most = bfloat16(242 * value_of(scale))
         # From below half the smallest code, and zero.
         patterns = [0, *range(scale - 12 * 128, most + 1)]
         patterns += [0x8000 | pattern for pattern in patterns]
-        codes = dynamic.codes_of(bytes(p >> 8 for p in patterns), bytes(p & 255 for p in patterns), scale)
+        codes = codes_of(bytes(p >> 8 for p in patterns), bytes(p & 255 for p in patterns), scale)
         assert codes == bytes(table[p] for p in patterns), scale
         assert set(codes) == {*range(0x78), *range(0x80, 0xF8)}
 
 
 def test_no_weight_is_242_times_its_scale() -> None:
-    most = max(dynamic.value_of(p) / dynamic.value_of(dynamic.scale_pattern(p)) for p in range(1, FINITE))
+    most = max(value_of(p) / value_of(scale_pattern(p)) for p in range(1, FINITE))
     assert 240 < most < 242
 
 
@@ -144,20 +152,20 @@ def test_largest_is_what_max_gives(seed: int) -> None:
     for unit, count in ((1, 1), (1, 7), (5, 3), (4, 64), (1, 1023)):
         piece = rng.randbytes(2 * unit * count)
         values = [value & 0x7FFF for value in struct.unpack(f"<{unit * count}H", piece)]
-        assert list(dynamic.largest(piece, unit, count)) == [max(values[at::unit]) for at in range(unit)]
+        assert list(largest(piece, unit, count)) == [max(values[at::unit]) for at in range(unit)]
 
 
 @pytest.mark.parametrize("case", RECORDED["tensors"], ids=lambda case: "x".join(map(str, case["shape"])))
-@pytest.mark.parametrize("piece", [dynamic.PIECE, 100])
+@pytest.mark.parametrize("piece", [PIECE, 100])
 def test_whole_tensors_are_what_torch_gives(case: dict[str, Any], piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "PIECE", piece)
+    monkeypatch.setattr("gaudi_fp8.dynamic.shard.PIECE", piece)
     name = "a_proj.weight" if len(case["shape"]) == 2 else "a_proj"
     weight = bytes.fromhex(case["weight"])
     shard = checkpoints.shard_bytes({name: ("BF16", case["shape"], weight)})
     header = parse_header(io.BytesIO(shard), len(shard))
-    parts, _head = dynamic.layout(header, dynamic.decide(list(header.tensors), ()))
+    parts, _head = layout(header, decide(list(header.tensors), ()))
     made: dict[str, bytes] = {}
-    for tensor, data in dynamic.pieces(io.BytesIO(shard), header, parts, lambda _size: None):
+    for tensor, data in pieces(io.BytesIO(shard), header, parts, lambda _size: None):
         made[tensor] = made.get(tensor, b"") + data
     assert made[name].hex() == case["codes"]
     assert made[name + "_scale"].hex() == case["scale"]
@@ -189,7 +197,7 @@ def test_a_checkpoint_is_converted_tensor_by_tensor(tmp_path: Path, jobs: int) -
             channels = [shape[0]] if len(shape) == 2 else [shape[0], shape[2]]
             assert (new_header[name]["dtype"], new_header[name]["shape"]) == ("F8_E4M3", shape)
             assert (new_header[name + "_scale"]["dtype"], new_header[name + "_scale"]["shape"]) == ("F32", channels)
-            assert max(code & 0x7F for code in new_data[name]) <= dynamic.CODE_OF_MAX
+            assert max(code & 0x7F for code in new_data[name]) <= CODE_OF_MAX
             assert len(new_data[name]) * 2 == len(old)
     assert converted == 3 * 6
 
@@ -323,8 +331,8 @@ def test_keeping_what_cannot_be_kept_is_refused(tmp_path: Path, keep: str, said:
 
 @pytest.mark.parametrize("tower", ["visual", "audio_tower", "vision_tower"])
 def test_projections_of_towers_are_none_of_the_language_model(tower: str) -> None:
-    assert not dynamic.is_projection(Tensor(f"model.{tower}.0.q_proj.weight", "BF16", (2, 2), 0, 8))
-    assert dynamic.is_projection(Tensor("model.layers.0.q_proj.weight", "BF16", (2, 2), 0, 8))
+    assert not is_projection(Tensor(f"model.{tower}.0.q_proj.weight", "BF16", (2, 2), 0, 8))
+    assert is_projection(Tensor("model.layers.0.q_proj.weight", "BF16", (2, 2), 0, 8))
 
 
 @pytest.mark.parametrize(
@@ -332,18 +340,18 @@ def test_projections_of_towers_are_none_of_the_language_model(tower: str) -> Non
     [("a.q_proj.bias", (4,)), ("a.q_proj.weight", (4,)), ("a.gate.weight", (4, 4)), ("a.proj", (4, 4))],
 )
 def test_biases_and_other_layers_are_no_projections(name: str, shape: tuple[int, ...]) -> None:
-    assert not dynamic.is_projection(Tensor(name, "BF16", shape, 0, 0))
+    assert not is_projection(Tensor(name, "BF16", shape, 0, 0))
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
 
 
 def test_a_row_that_no_worker_could_hold_is_refused_by_name() -> None:
-    tensor = Tensor("model.layers.0.q_proj.weight", "BF16", (1, dynamic.LARGEST_ROW // 2), 0, dynamic.LARGEST_ROW)
-    assert dynamic.decide([tensor], ()) == {tensor.name: "rows"}
-    wider = Tensor(tensor.name, "BF16", (1, dynamic.LARGEST_ROW // 2 + 1), 0, dynamic.LARGEST_ROW + 2)
+    tensor = Tensor("model.layers.0.q_proj.weight", "BF16", (1, LARGEST_ROW // 2), 0, LARGEST_ROW)
+    assert decide([tensor], ()) == {tensor.name: "rows"}
+    wider = Tensor(tensor.name, "BF16", (1, LARGEST_ROW // 2 + 1), 0, LARGEST_ROW + 2)
     with pytest.raises(Refusal, match=r"a row of 'model.layers.0.q_proj.weight' has 33554434 bytes"):
-        dynamic.decide([wider], ())
+        decide([wider], ())
 
 
 @pytest.mark.parametrize(
@@ -465,12 +473,12 @@ def test_too_little_room_is_refused_before_the_first_byte(tmp_path: Path, monkey
     small = os.statvfs_result((*real[:3], 1, 1, *real[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _path: small)
     with pytest.raises(Refusal, match=r"are missing\. Free some room"):
-        dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out")]))
+        convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert not (tmp_path / "out.partial").exists()
 
 
 def test_a_full_disk_is_said_without_options_this_program_lacks() -> None:
-    sentence = dynamic.explain(OSError(errno.ENOSPC, "No space left on device"))
+    sentence = explain(OSError(errno.ENOSPC, "No space left on device"))
     assert "no room left" in sentence
     assert "--in-place" not in sentence
 
@@ -500,9 +508,9 @@ def test_verification_finds_a_changed_scale(tmp_path: Path) -> None:
 
 def test_a_changed_source_is_refused_by_a_continued_run(tmp_path: Path) -> None:
     source = write(tmp_path / "in")
-    wish = dynamic.parse_arguments([str(source), str(tmp_path / "out")])
+    wish = parse_arguments([str(source), str(tmp_path / "out")])
     (tmp_path / "out.partial" / ".gaudi-serving").mkdir(parents=True)
-    dynamic.open_journal(wish)
+    open_journal(wish)
     shard = source / "model-00001-of-00003.safetensors"
     shard.write_bytes(shard.read_bytes())
     assert "changed since the conversion began" in refused(source, tmp_path / "out")
@@ -514,9 +522,9 @@ def test_a_source_whose_shards_are_done_and_changed_is_refused(tmp_path: Path, m
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dynamic, "carry", interrupted)
+    monkeypatch.setattr("gaudi_fp8.dynamic.work.carry", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out")]))
+        convert(parse_arguments([str(source), str(tmp_path / "out")]))
     journal = json.loads((tmp_path / "out.partial" / ".gaudi-serving" / "journal.json").read_text())
     assert len(journal["done"]) == 3
     os.utime(source / "model-00002-of-00003.safetensors", ns=(1, 1))
@@ -525,10 +533,10 @@ def test_a_source_whose_shards_are_done_and_changed_is_refused(tmp_path: Path, m
 
 def test_a_source_that_shrinks_under_the_reader_is_no_result() -> None:
     tensor = Tensor("q_proj.weight", "BF16", (4, 8), 0, 64)
-    assert b"".join(dynamic.rows_of(io.BytesIO(bytes(64)), tensor)) == bytes(64)
+    assert b"".join(rows_of(io.BytesIO(bytes(64)), tensor)) == bytes(64)
     for there in (0, 63):
         with pytest.raises(Refusal, match=r"changed while it was read: 'q_proj\.weight' ends too early"):
-            list(dynamic.rows_of(io.BytesIO(bytes(there)), tensor))
+            list(rows_of(io.BytesIO(bytes(there)), tensor))
 
 
 def test_a_journal_of_another_program_is_not_continued(tmp_path: Path) -> None:
@@ -545,14 +553,14 @@ def test_killed_with_any_number_of_shards_done_it_continues_to_the_same_bytes(tm
     expected = served(tmp_path / "whole")
     journal = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
     wanted = (source, tmp_path / "out", "--jobs", 1)
-    dynamic_py = Path(dynamic.__file__)
+    module = Path(work.__file__)
     for line, times, done in (
         ("        journal.done[name] = result", 1, 0),
         ("        journal.done[name] = result", 2, 1),
         ("        journal.done[name] = result", 6, 5),
         ("    progress.end()", 1, 6),
     ):
-        killed = at_line(PROGRAM, times, signal.SIGKILL, tmp_path / "lines", *wanted, line=(dynamic_py, line))
+        killed = at_line(PROGRAM, times, signal.SIGKILL, tmp_path / "lines", *wanted, line=(module, line))
         assert killed.returncode == -signal.SIGKILL
         assert len(json.loads(journal.read_text())["done"]) == done
         assert not (tmp_path / "out").exists()
@@ -572,7 +580,7 @@ def test_killed_before_its_result_is_in_place_it_continues(tmp_path: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
-            dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out")]))
+            convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert run(source, tmp_path / "out").returncode == 0
     assert sorted(path.name for path in (tmp_path / "out" / ".gaudi-serving").iterdir()) == ["fp8.json"]
 
@@ -581,7 +589,7 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, staging = write(tmp_path / "in"), tmp_path / "out.partial"
-    real = block.write_json
+    real = write_json
 
     def no_room(path: Path, content: Any, *rest: Any) -> None:
         half = staging / "model-00003.safetensors.writing"
@@ -593,9 +601,9 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
         real(path, content, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(block, "write_json", no_room)
+        patch.setattr("gaudi_fp8.dynamic.journal.write_json", no_room)
         with pytest.raises(OSError, match="No space left"):
-            dynamic.convert(dynamic.parse_arguments([str(source), str(tmp_path / "out"), "--jobs", "1"]))
+            convert(parse_arguments([str(source), str(tmp_path / "out"), "--jobs", "1"]))
     assert not list(staging.glob("*.writing"))
     assert "continuing: 1 of 3" in run(source, tmp_path / "out").stderr
 
@@ -603,8 +611,8 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
 def test_memory_does_not_grow_with_the_tensor() -> None:
     """A tensor of many rows is read in pieces of at most PIECE bytes (or one row)."""
     tensor = Tensor("a_proj.weight", "BF16", (5000, 512), 0, 5000 * 1024)
-    sizes = {len(piece) for piece in dynamic.rows_of(io.BytesIO(bytes(tensor.size)), tensor)}
-    assert max(sizes) <= dynamic.PIECE
+    sizes = {len(piece) for piece in rows_of(io.BytesIO(bytes(tensor.size)), tensor)}
+    assert max(sizes) <= PIECE
 
 
 def test_a_continued_verification_compares_what_was_done_before(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from gaudi_fp8 import block
+from gaudi_fp8 import refusals, safetensors
 
 from .model import Refusal, listed
 
@@ -36,8 +36,8 @@ def check_safetensors(path: Path, name: str) -> None:
     """Refuse a shard whose header does not describe it."""
     with path.open("rb") as stream:
         try:
-            block.parse_header(stream, path.stat().st_size)
-        except block.Refusal as error:
+            safetensors.parse_header(stream, path.stat().st_size)
+        except refusals.Refusal as error:
             raise Refusal(f"{name} is no proper safetensors file: {error}") from error
 
 

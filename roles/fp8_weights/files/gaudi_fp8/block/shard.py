@@ -1,0 +1,114 @@
+"""One shard of a block-quantised checkpoint: convert it, prove it."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..files import fsync_folder
+from ..refusals import Wrong
+from ..safetensors import MARKER_KEY, Header, Tensor, header_of, render_header, written_header
+from ..shards import CHUNK, REPORT_EVERY, Output, chunks
+from .tables import Factor, bf16_weight_table, scaled, to_float32, weight_table
+from .tensors import Step
+
+
+def converted(
+    stream: BinaryIO, step: Step, factor: Factor, table: bytes, bf16_table: bytes
+) -> Iterator[bytes | bytearray]:
+    """Result bytes of one tensor whose source bytes come next in the stream."""
+    tensor = step.tensor
+    for piece in chunks(stream, tensor.size, tensor.name):
+        if step.action == "weight":
+            yield piece.translate(table)
+        elif step.action == "scale":
+            values = (
+                to_float32(array.array("H", bytes(piece))) if tensor.dtype == "BF16" else array.array("f", bytes(piece))
+            )
+            yield scaled(values, factor).tobytes()
+        elif step.action == "bf16":
+            yield bytes(map(bf16_table.__getitem__, array.array("H", bytes(piece))))
+        else:
+            yield piece
+
+
+def layout(header: Header, actions: dict[str, str], factor: Factor) -> tuple[list[Step], bytes]:
+    """Steps in file order and the bytes of the result's header."""
+    steps = [Step(tensor, actions.get(tensor.name, "copy")) for tensor in header.tensors]
+    results: list[Tensor] = []
+    position = 0
+    for step in steps:
+        dtype, size = step.result
+        results.append(Tensor(step.tensor.name, dtype, step.tensor.shape, position, position + size))
+        position += size
+    return steps, render_header(results, {**header.metadata, MARKER_KEY: factor.name})
+
+
+def convert_shard(
+    source: Path, target: Path, actions: dict[str, str], factor: Factor, report: Callable[[int], None]
+) -> dict[str, Any]:
+    """Convert one shard into target by way of a temporary name; returns size and CRC-32 of the result.
+
+    report is called with the source bytes done since the last call.
+    """
+    table = weight_table(factor)
+    bf16_table = bf16_weight_table(factor) if "bf16" in actions.values() else b""
+    temporary = target.with_name(target.name + ".writing")
+    try:
+        with source.open("rb", buffering=0) as stream, temporary.open("wb", buffering=0) as raw:
+            header = header_of(stream)
+            steps, head = layout(header, actions, factor)
+            out = Output(raw)
+            out.write(head)
+            unreported = header.data_start
+            for step in steps:
+                left = step.tensor.size
+                for piece in converted(stream, step, factor, table, bf16_table):
+                    out.write(piece)
+                    unreported += min(CHUNK, left)
+                    left -= CHUNK
+                    if unreported >= REPORT_EVERY:
+                        report(unreported)
+                        unreported = 0
+            report(unreported)
+            result = out.close()
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    fsync_folder(target.parent)
+    return result
+
+
+def verify_shard(
+    source: Path,
+    target: Path,
+    actions: dict[str, str],
+    factor: Factor,
+    only: Callable[[str], bool] | None = None,
+) -> int:
+    """Re-read both sides and prove that every (chosen) tensor of target is the conversion of source.
+
+    Returns the number of tensors compared; raises Refusal with the name of the first wrong one.
+    """
+    table = weight_table(factor)
+    bf16_table = bf16_weight_table(factor) if "bf16" in actions.values() else b""
+    compared = 0
+    with source.open("rb") as left, target.open("rb") as right:
+        source_header = header_of(left)
+        steps, head = layout(source_header, actions, factor)
+        target_header = written_header(right, head)
+        for step, result in zip(steps, target_header.tensors):
+            if only is not None and not only(step.tensor.name):
+                continue
+            left.seek(source_header.data_start + step.tensor.begin)
+            right.seek(target_header.data_start + result.begin)
+            for piece in converted(left, step, factor, table, bf16_table):
+                if right.read(len(piece)) != piece:
+                    raise Wrong(f"{target.name}: tensor {step.tensor.name!r} is not the conversion of its source")
+            compared += 1
+    return compared

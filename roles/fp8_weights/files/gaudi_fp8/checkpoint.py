@@ -1,0 +1,144 @@
+"""A checkpoint as it lies in a folder: its shards, its index, its other files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .files import STATE_FOLDER, fits, read_json, refuse_special
+from .refusals import Refusal
+from .safetensors import Header, header_of
+
+# Not part of what is served: version control and hub caches (a git-lfs checkout holds every weight a second
+# time), and the same weights in another format.
+SKIPPED_FOLDERS = frozenset({".git", ".cache", ".huggingface", "__pycache__", STATE_FOLDER})
+SKIPPED_SUFFIXES = (".bin", ".pth", ".pt", ".ckpt", ".msgpack", ".h5", ".gguf", ".incomplete", ".lock")
+SKIPPED_NAMES = frozenset({".gitattributes", ".gitignore", ".gitmodules"})
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A source file as it was when the work began."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Identity:
+        """Read it from the file system."""
+        seen = path.stat()
+        return cls(seen.st_size, seen.st_mtime_ns, seen.st_ino)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint to convert, as it was found."""
+
+    folder: Path
+    shards: dict[str, Identity]
+    actions: dict[str, dict[str, str]]  # by shard, then by tensor; only tensors that change
+    result_bytes: dict[str, int]
+    carried: list[str]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names it in journal and provenance: shard names, sizes, and every decision."""
+        seen = [[name, identity.size] for name, identity in sorted(self.shards.items())]
+        text = json.dumps([seen, self.actions], sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+    @property
+    def times(self) -> dict[str, int]:
+        """When each shard was last written, in nanoseconds since 1970."""
+        return {name: identity.mtime_ns for name, identity in self.shards.items()}
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """The index of a checkpoint."""
+    path = folder / "model.safetensors.index.json"
+    content = read_json(path, {"metadata?": dict})
+    if not fits(content.get("weight_map"), {str: str}):
+        raise Refusal(f"{path} has no weight_map of file names; fetch the model again")
+    return content
+
+
+def shards_of(folder: Path) -> list[str]:
+    """Names of the shards: the index's when there is one, each of which must be there, else all files."""
+    present = sorted(path.name for path in folder.glob("*.safetensors"))
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        if not present:
+            raise Refusal(f"{folder} holds no .safetensors file")
+        refuse_special(folder, present)
+        return present
+    named = sorted(set(read_index(folder)["weight_map"].values()))
+    missing = [name for name in named if name not in present]
+    if missing:
+        raise Refusal(
+            f"{len(missing)} of {len(named)} shards named in {index} are not there, the first is {missing[0]!r}: "
+            "fetch the model again, its download is not complete"
+        )
+    refuse_special(folder, named)
+    return named
+
+
+def carried_files(folder: Path, shards: list[str]) -> list[str]:
+    """Relative names of the other files that belong to the served model (tokenizer, configuration, code)."""
+    names: list[str] = []
+    for base, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        linked = next((name for name in folders if (Path(base) / name).is_symlink()), None)
+        if linked is not None:
+            raise Refusal(
+                f"{Path(base) / linked} is a symbolic link to a folder, whose files would be missing in the result. "
+                "Put the folder itself there, or remove the link"
+            )
+        for name in sorted(files):
+            if name in shards or name in SKIPPED_NAMES or name.endswith((".safetensors", *SKIPPED_SUFFIXES)):
+                continue
+            names.append(str((Path(base) / name).relative_to(folder)))
+    refuse_special(folder, names)
+    return names
+
+
+def read_headers(folder: Path, shards: list[str]) -> dict[str, Header]:
+    """Headers of all shards, checked; Refusal names the file."""
+    headers: dict[str, Header] = {}
+    for name in shards:
+        with (folder / name).open("rb") as stream:
+            headers[name] = header_of(stream)
+    return headers
+
+
+def check_names(folder: Path, headers: dict[str, Header]) -> None:
+    """Every tensor stands once, and where the index says."""
+    home: dict[str, str] = {}
+    for shard, header in headers.items():
+        for tensor in header.tensors:
+            if tensor.name in home:
+                raise Refusal(f"the tensor {tensor.name!r} stands in {home[tensor.name]} and again in {shard}")
+            home[tensor.name] = shard
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        for name, shard in read_index(folder)["weight_map"].items():
+            if home.get(name) != shard:
+                raise Refusal(f"{index} says that tensor {name!r} is in {shard}, but it is not there")
+
+
+def total_size(folder: Path, shards: list[str]) -> int:
+    """Bytes of all tensors, as the index states them."""
+    return sum(tensor.size for header in read_headers(folder, shards).values() for tensor in header.tensors)
+
+
+def manifest_hash(folder: Path) -> str | None:
+    """SHA-256 over the files the downloader recorded: names, sizes, checksums, not when they came; None without."""
+    path = folder / STATE_FOLDER / "manifest.json"
+    if not path.exists():
+        return None
+    return hashlib.sha256(json.dumps(read_json(path).get("files"), sort_keys=True).encode("utf-8")).hexdigest()

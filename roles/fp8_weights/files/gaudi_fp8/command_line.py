@@ -1,0 +1,64 @@
+"""What the command lines of both programs have in common."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .conversion import WishT
+from .refusals import Refusal
+
+
+def positive(text: str) -> int:
+    """Argument type: a whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """What everything that runs as long work of a node takes."""
+    parser.add_argument("--check", action="store_true",
+                        help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
+    follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
+    parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
+                        help="keep a JSON progress document there")  # fmt: skip
+
+
+def _interrupted(signum: int, _frame: Any) -> NoReturn:
+    raise KeyboardInterrupt(signum)
+
+
+def carry_out(
+    name: str,
+    wish: WishT,
+    done: Callable[[WishT], bool],
+    work: Callable[[WishT], str],
+    explain: Callable[[OSError], str],
+) -> int:
+    """Do what was asked, or only look whether it is done, and say how it ended; returns the exit status."""
+    try:
+        signal.signal(signal.SIGTERM, _interrupted)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            signal.signal(signal.SIGINT, _interrupted)
+        if wish.check:
+            finished = done(wish)
+            print("converted" if finished else "not converted yet")
+            return 0 if finished else 3
+        print(work(wish))
+    except Refusal as refusal:
+        print(f"{name}: {refusal}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{name}: {explain(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; run the same command to continue with the next shard", file=sys.stderr)
+        return 130
+    return 0

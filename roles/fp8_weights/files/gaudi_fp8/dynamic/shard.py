@@ -1,0 +1,194 @@
+"""One shard of a bfloat16 checkpoint: convert it, prove it."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..files import fsync_folder
+from ..refusals import Refusal, Wrong
+from ..safetensors import DTYPE_BITS, FP8, MARKER_KEY, Header, Tensor, header_of, render_header, written_header
+from ..shards import chunks
+from .tables import INFINITY, codes_of, largest, scale_pattern
+from .tensors import SCALE
+
+MARKER = "per channel, 240"
+PIECE = 4 * 1024 * 1024  # bytes of the source in memory at a time, rounded to whole rows; at most one row more
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor of the result: where its bytes come from, and how."""
+
+    result: Tensor
+    source: Tensor
+    action: str  # 'copy', 'rows', 'columns', 'scale'
+
+
+def layout(header: Header, actions: Mapping[str, str]) -> tuple[list[Part], bytes]:
+    """Tensors of the result in file order, and the bytes of its header.
+
+    Wide types first, as the library orders them: a float32 behind an odd number of bytes could not be viewed.
+    """
+    parts: list[tuple[str, tuple[int, ...], str, Tensor, str]] = []
+    for tensor in header.tensors:
+        action = actions.get(tensor.name, "copy")
+        parts.append((tensor.name, tensor.shape, tensor.dtype if action == "copy" else FP8, tensor, action))
+        if action != "copy":
+            channels = tensor.shape[:1] if action == "rows" else (tensor.shape[0], tensor.shape[2])
+            parts.append((tensor.name + SCALE, channels, "F32", tensor, "scale"))
+    parts.sort(key=lambda part: -DTYPE_BITS[part[2]])
+    result: list[Part] = []
+    position = 0
+    for name, shape, dtype, source, action in parts:
+        size = DTYPE_BITS[dtype] // 8
+        for length in shape:
+            size *= length
+        result.append(Part(Tensor(name, dtype, shape, position, position + size), source, action))
+        position += size
+    head = render_header([part.result for part in result], {**header.metadata, MARKER_KEY: MARKER})
+    return result, head
+
+
+def rows_of(stream: BinaryIO, tensor: Tensor) -> Iterator[bytes]:
+    """Pieces of whole rows of the next matrix (or expert) in the stream; never across two experts."""
+    row = 2 * tensor.shape[-1]
+    matrix = row * tensor.shape[-2]
+    step = max(1, PIECE // row) * row
+    for _ in range(tensor.shape[0] if len(tensor.shape) == 3 else 1):
+        left = matrix
+        while left:
+            piece = stream.read(min(step, left))
+            if len(piece) != min(step, left):
+                raise Refusal(
+                    f"the source changed while it was read: {tensor.name!r} ends too early in "
+                    f"{getattr(stream, 'name', 'it')}; fetch the model again and start over"
+                )
+            left -= len(piece)
+            yield piece
+
+
+def scales_of(stream: BinaryIO, tensor: Tensor, report: Callable[[int], None]) -> array.array[int]:
+    """Bfloat16 patterns of all scales of a tensor whose bytes come next; Refusal for what is no number."""
+    columns, rows = tensor.shape[-1], tensor.shape[-2]
+    found = array.array("H")
+    done = 0
+    for piece in rows_of(stream, tensor):
+        height = len(piece) // (2 * columns)
+        if len(tensor.shape) == 2:
+            for at in range(0, len(piece), 2 * columns):
+                found.extend(largest(piece[at : at + 2 * columns], 1, columns))
+        else:
+            if done % rows:  # an expert's maxima so far are one more row of it
+                piece_and_maxima = piece + found[-columns:].tobytes()
+                del found[-columns:]
+                found.extend(largest(piece_and_maxima, columns, height + 1))
+            else:
+                found.extend(largest(piece, columns, height))
+            done += height
+        report(len(piece))
+    if max(found) >= INFINITY:
+        raise Refusal(f"the tensor {tensor.name!r} holds infinity or what is no number; fetch the model again")
+    known = {pattern: scale_pattern(pattern) for pattern in set(found)}
+    return array.array("H", map(known.__getitem__, found))
+
+
+def converted(stream: BinaryIO, tensor: Tensor, scales: array.array[int]) -> Iterator[tuple[bytes, int]]:
+    """Codes of a tensor whose bytes come next, in pieces, each with the bytes of the source it was made from."""
+    columns, rows = tensor.shape[-1], tensor.shape[-2]
+    done = 0
+    for piece in rows_of(stream, tensor):
+        lower, upper = piece[0::2], piece[1::2]
+        height = len(upper) // columns
+        codes = bytearray(len(upper))
+        if len(tensor.shape) == 2:
+            for row in range(height):
+                place = slice(row * columns, (row + 1) * columns)
+                codes[place] = codes_of(upper[place], lower[place], scales[done + row])
+        else:
+            first = done // rows * columns
+            for column in range(columns):
+                place = slice(column, None, columns)
+                codes[place] = codes_of(upper[place], lower[place], scales[first + column])
+        yield bytes(codes), len(piece)
+        done += height
+
+
+def pieces(
+    stream: BinaryIO, header: Header, parts: list[Part], report: Callable[[int], None]
+) -> Iterator[tuple[str, bytes]]:
+    """The result's data in file order, with the name of the tensor; the source is read twice where scales are made.
+
+    Scales stand before their weights (they are wider), so they are known by then.
+    """
+    known: dict[str, array.array[int]] = {}
+    for part in parts:
+        source = part.source
+        stream.seek(header.data_start + source.begin)
+        if part.action == "scale":
+            known[source.name] = scales_of(stream, source, report)
+            wide = array.array("I", (pattern << 16 for pattern in known[source.name]))
+            yield part.result.name, wide.tobytes()
+        elif part.action == "copy":
+            for piece in chunks(stream, source.size, source.name):
+                yield part.result.name, bytes(piece)
+                report(len(piece))
+        else:
+            for codes, size in converted(stream, source, known.pop(source.name)):
+                yield part.result.name, codes
+                report(size)
+
+
+def convert_shard(
+    source: Path, target: Path, actions: Mapping[str, str], report: Callable[[int], None]
+) -> dict[str, Any]:
+    """Convert one shard by way of a temporary name; returns size and CRC-32 of the result."""
+    temporary = target.with_name(target.name + ".writing")
+    try:
+        with source.open("rb") as stream, temporary.open("wb") as out:
+            header = header_of(stream)
+            parts, head = layout(header, actions)
+            checksum, written = zlib.crc32(head), len(head)
+            out.write(head)
+            for _name, piece in pieces(stream, header, parts, report):
+                checksum = zlib.crc32(piece, checksum)
+                written += len(piece)
+                out.write(piece)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    fsync_folder(target.parent)
+    return {"bytes": written, "crc32": f"{checksum:08x}"}
+
+
+def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: list[str] | None) -> int:
+    """Re-read both sides and prove that (chosen) tensors of target are what this conversion makes of source.
+
+    Returns the number of tensors compared; raises Refusal with the name of the first wrong one.
+    """
+    with source.open("rb") as left, target.open("rb") as right:
+        header = header_of(left)
+        parts, head = layout(header, actions)
+        written_header(right, head)
+        # A weight is not known without its scale, which counts as part of it.
+        chosen = [part for part in parts if only is None or part.source.name in only]
+        at, seen = "", set()
+        for name, piece in pieces(left, header, chosen, lambda _size: None):
+            if name != at:
+                at = name
+                seen.add(name)
+                begin = next(part.result.begin for part in chosen if part.result.name == name)
+                right.seek(len(head) + begin)
+            if right.read(len(piece)) != piece:
+                raise Wrong(f"{target.name}: tensor {name!r} is not the conversion of its source")
+    return len(seen)

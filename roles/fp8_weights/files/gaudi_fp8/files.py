@@ -1,0 +1,117 @@
+"""Files and folders: written in one step, read and checked, durable."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from .refusals import Refusal
+
+STATE_FOLDER = ".gaudi-serving"
+PROVENANCE = "fp8.json"
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make a rename inside the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, content: Any, durable: bool = True) -> None:
+    """Replace a JSON file in one step."""
+    temporary = path.with_name(path.name + ".writing")
+    with temporary.open("w", encoding="utf-8") as out:
+        json.dump(content, out, indent=1, sort_keys=True)
+        out.write("\n")
+        if durable:
+            out.flush()
+            os.fsync(out.fileno())
+    temporary.replace(path)
+    if durable:
+        fsync_folder(path.parent)
+
+
+def fits(value: Any, form: Any) -> bool:
+    """Whether a JSON value has a form: a type, [form of all], (form of each), {str: form of all} or {key: form}.
+
+    A key that ends in "?" may be absent; other keys than those of the form are not looked at.
+    """
+    if isinstance(form, list):
+        return isinstance(value, list) and all(fits(element, form[0]) for element in value)
+    if isinstance(form, tuple):
+        return isinstance(value, list) and len(value) == len(form) and all(map(fits, value, form))
+    if not isinstance(form, dict):
+        return isinstance(value, form)
+    if not isinstance(value, dict):
+        return False
+    if str in form:
+        return all(fits(element, form[str]) for element in value.values())
+    return all(
+        fits(value[name], inner) if (name := key.rstrip("?")) in value else key.endswith("?")
+        for key, inner in form.items()
+    )
+
+
+def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again") -> dict[str, Any]:
+    """A JSON object of a form from a file; Refusal with the advice when it is none."""
+    if path.exists() and not path.is_file():
+        raise Refusal(f"{path} is not a regular file; {advice}")
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise Refusal(f"{path} cannot be read as JSON ({error}); {advice}") from error
+    if not fits(content, dict):
+        raise Refusal(f"{path} does not hold a JSON object; {advice}")
+    if not fits(content, form):
+        raise Refusal(f"{path} does not say what it has to, so it is damaged; {advice}")
+    return content
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file in one step, durably."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(target.name + ".writing")
+    shutil.copyfile(source, temporary)
+    with temporary.open("rb") as copy:
+        os.fsync(copy.fileno())
+    temporary.replace(target)
+
+
+def refuse_special(folder: Path, names: list[str]) -> None:
+    """Opening a pipe would wait for ever."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise Refusal(f"{folder / name} is not a regular file; remove it, or fetch the model again")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove shards that nobody is writing any more."""
+    for left_over in folder.glob("*.writing"):
+        left_over.unlink()
+
+
+def ask_anew(*folders: Path) -> None:
+    """Have a network file system ask its server for what is in folders; those that are not there are left out.
+
+    NFS believes for 30 to 60 s what it saw of a folder last, also that a name is not there (acdirmin and acdirmax in
+    nfs(5)). To open the folder makes it ask. gaudi_weights/record.py has the same; this program stands alone.
+    """
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.scandir(folder).close()
+
+
+def human(size: float) -> str:
+    """Bytes for people, in decimal units as disks are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} TB"

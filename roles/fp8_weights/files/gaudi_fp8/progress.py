@@ -1,0 +1,74 @@
+"""How far the work is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .files import human, write_json
+
+
+class Progress:
+    """Tells how far the work is: to a file for a follower, and in words to standard error."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.terminal = sys.stderr.isatty()
+        self.phase, self.done, self.total = "", 0, 0
+        self.started = self.said = self.written = time.monotonic()
+
+    def begin(self, phase: str, total: int) -> None:
+        """Enter a phase of total bytes."""
+        self.phase, self.done, self.total = phase, 0, total
+        self.started = time.monotonic()
+        self.said = self.written = 0.0
+        self.advance(0)
+
+    def advance(self, size: int) -> None:
+        """Count size more bytes; writes at most twice a second."""
+        self.done += size
+        now = time.monotonic()
+        if self.path is not None and now - self.written >= 0.5:
+            self.written = now
+            write_json(self.path, self.state(now), durable=False)
+        if now - self.said >= (0.5 if self.terminal else 30.0):
+            self.said = now
+            self.say(now)
+
+    def state(self, now: float) -> dict[str, Any]:
+        """The progress document: bytes, bytes per second, seconds."""
+        seconds = now - self.started
+        rate = self.done / seconds if seconds > 0 else 0.0
+        eta = (self.total - self.done) / rate if rate else None
+        return {
+            "phase": self.phase,
+            "done": self.done,
+            "total": self.total,
+            "unit": "bytes",
+            "rate": round(rate),
+            "eta": None if eta is None else round(eta, 1),
+            "message": f"{self.phase}: {human(self.done)} of {human(self.total)}",
+        }
+
+    def say(self, now: float) -> None:
+        """One line; on a terminal it overwrites itself."""
+        state = self.state(now)
+        eta = "" if state["eta"] is None else f", {state['eta']:.0f} s to go"
+        line = f"{state['message']}, {human(state['rate'])}/s{eta}"
+        print(
+            f"\r\033[K{line}" if self.terminal else line,
+            end="" if self.terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def end(self) -> None:
+        """Leave the phase with its last figures said and written."""
+        now = time.monotonic()
+        if self.path is not None:
+            write_json(self.path, self.state(now), durable=False)
+        self.say(now)
+        if self.terminal:
+            print(file=sys.stderr)

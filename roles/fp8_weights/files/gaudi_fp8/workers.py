@@ -1,0 +1,148 @@
+"""Worker processes, and what they take and answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .refusals import Refusal, Wrong
+from .shards import SUM, sum_of
+
+PROGRAM = Path(__file__).absolute().parents[1] / "fp8_convert.py"
+
+
+class Worker:
+    """One worker process, spoken to in JSON lines over its standard input and output."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        # Nothing is inheritable but what only_one holds for the workers.
+        # It inherits that Ctrl-C is blocked: the terminal's is the parent's to handle, from its first moment on.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, close_fds=False
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("a worker was started without pipes")
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.unread = b""
+
+    def give(self, task: dict[str, Any]) -> None:
+        """Hand over a task."""
+        with contextlib.suppress(BrokenPipeError):  # it ended, which messages says
+            self.stdin.write(json.dumps(task).encode() + b"\n")
+
+    def messages(self) -> list[dict[str, Any]]:
+        """What it said since the last call; called when its output is ready, raises Refusal when it ended.
+
+        Read from the descriptor: a buffered reader could hold a second line that no selector announces.
+        """
+        said = os.read(self.stdout.fileno(), 65536)
+        if not said:
+            raise Refusal(
+                f"a worker ended unexpectedly (status {self.process.wait()}); "
+                "run the same command again, finished shards are kept"
+            )
+        *lines, self.unread = (self.unread + said).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+class Crew:
+    """Worker processes; each gets the next task when it has finished one.
+
+    A worker whose parent was killed ends when it has nobody to answer or to ask; only_one waits for that.
+    """
+
+    # -E, -S: nothing of the caller's environment, and no packages, which start slowly and are not needed.
+    command: Sequence[str] = (sys.executable, "-E", "-S", "-B", str(PROGRAM), "--worker")
+
+    def __init__(self, jobs: int) -> None:
+        self.workers = [Worker(self.command) for _ in range(jobs)]
+
+    def __enter__(self) -> Crew:
+        """Workers are there from the beginning."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End them, whatever they are doing."""
+        for worker in self.workers:
+            worker.process.terminate()
+        for worker in self.workers:
+            worker.process.communicate()
+
+    def run(
+        self,
+        tasks: list[dict[str, Any]],
+        advance: Callable[[int], None],
+        finished: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        """Do all tasks; raises Refusal with a worker's own sentence at its first failure."""
+        waiting = list(reversed(tasks))
+        left = len(waiting)
+        with selectors.DefaultSelector() as selector:
+            for worker in self.workers:
+                selector.register(worker.stdout, selectors.EVENT_READ, worker)
+                if waiting:
+                    worker.give(waiting.pop())
+            while left:
+                for key, _ in selector.select():
+                    for message in key.data.messages():
+                        if "error" in message:
+                            raise Refusal(message["error"])
+                        if "advance" in message:
+                            advance(message["advance"])
+                            continue
+                        left -= 1
+                        if waiting:
+                            key.data.give(waiting.pop())
+                        finished(message["name"], message["result"])
+
+
+def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Callable[[OSError], str]) -> int:
+    """Take tasks as JSON lines, answer with progress and results; ends with the input, or the first task that fails."""
+    for line in sys.stdin:
+        task = json.loads(line)
+        try:
+            try:
+                result = check_sum(task) if "crc32" in task else work(task)
+            except Wrong as wrong:
+                if task["convert"]:
+                    raise
+                result = {"wrong": str(wrong)}
+        except Refusal as refusal:
+            answer({"error": str(refusal)})
+            return 1
+        except OSError as error:
+            answer({"error": explain(error)})
+            return 1
+        answer({"name": task["name"], "result": result})
+    return 0
+
+
+def check_sum(task: dict[str, Any]) -> dict[str, Any]:
+    """Hold every byte of a file against its record."""
+    target = Path(task["target"])
+    if sum_of(target) != {key: task[key] for key in SUM}:
+        raise Wrong(f"{target.name}: its size or checksum is not the recorded one")
+    return {}
+
+
+def answer(message: dict[str, Any]) -> None:
+    """One JSON line to the parent."""
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The parent was killed; what is still in the buffer must not fail once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
