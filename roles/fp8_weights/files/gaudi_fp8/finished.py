@@ -43,30 +43,37 @@ def already_there(wish: Wish) -> dict[str, Any] | None:
             f"{wish.target} exists and is not a conversion of this program; it is not touched, name another target"
         )
     read_json(wish.record, RECORDED, move_away(wish))
-    wrong = made.get("wrong")
-    for name, written in {**made["shards"], **made.get("carried", {})}.items():
-        path = wish.target / name
-        if wrong and name in wrong["files"]:
-            continue
-        if not path.is_file() or path.stat().st_size != written["bytes"]:
-            raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
+    check_sizes(wish, made)
     if {key: made.get(key) for key in wish.request()} != wish.request():
         raise Refusal(f"{wish.target} was converted with other options; name another target or remove it")
-    if wrong:
-        if not all((wish.source / name).exists() for name in made["shards"]):
-            raise Refusal(
-                f"{wish.target} was found wrong at {wrong['seen']} ({', '.join(wrong['files'])}), and {wish.source}, "
-                "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made anew"
-            )
-    elif source_given_up(wish, made):
-        return made
+    if "wrong" in made or not source_given_up(wish, made):
+        check_same_source(wish, made)
+    return made
+
+
+def check_sizes(wish: Wish, made: dict[str, Any]) -> None:
+    """Refuse a target that lacks a file, or has one of another size; files known to be wrong are left out."""
+    known = made["wrong"]["files"] if "wrong" in made else []
+    for name, written in {**made["shards"], **made.get("carried", {})}.items():
+        path = wish.target / name
+        if name not in known and (not path.is_file() or path.stat().st_size != written["bytes"]):
+            raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
+
+
+def check_same_source(wish: Wish, made: dict[str, Any]) -> None:
+    """Refuse a source that is not the one the target was made from, or is gone though wrong files need it."""
+    wrong = made.get("wrong")
+    if wrong and not all((wish.source / name).exists() for name in made["shards"]):
+        raise Refusal(
+            f"{wish.target} was found wrong at {wrong['seen']} ({', '.join(wrong['files'])}), and {wish.source}, "
+            "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made anew"
+        )
     manifest = manifest_hash(wish.source)
     other_content = manifest is not None and made.get("source_manifest_sha256") not in (None, manifest)
     if wish.examine().fingerprint != made["source_fingerprint"] or other_content:
         raise Refusal(
             f"{wish.target} was converted from another input than {wish.source}; name another target or remove it"
         )
-    return made
 
 
 def move_away(wish: Wish) -> str:

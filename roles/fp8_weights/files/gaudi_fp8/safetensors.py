@@ -88,6 +88,23 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
     Raises Refusal when it is truncated, too large, no JSON, or describes tensors that overlap, leave holes or
     reach beyond the end of the file.
     """
+    raw = _raw_header(stream, file_size)
+    content = _json_object(raw)
+    metadata = content.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise Refusal("the header's __metadata__ is not a mapping of texts")
+    try:
+        "".join((*content, *metadata, *metadata.values())).encode()
+    except UnicodeEncodeError as error:
+        raise Refusal(f"a name in the header is no text ({error.object[error.start : error.end]!a})") from error
+    tensors = sorted((_tensor(n, e) for n, e in content.items()), key=lambda t: (t.begin, t.end))
+    data_start = 8 + len(raw)
+    _check_ends(data_start + _end_of(tensors), file_size)
+    return Header(tuple(tensors), metadata, data_start)
+
+
+def _raw_header(stream: BinaryIO, file_size: int) -> bytes:
+    """Bytes of the header, without the eight that give its length."""
     prefix = stream.read(8)
     if len(prefix) < 8:
         raise Refusal(f"the file has {file_size} bytes, too few for a safetensors header")
@@ -97,6 +114,10 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
     raw = stream.read(length)
     if len(raw) < length:
         raise Refusal(f"the header should have {length} bytes, the file ends after {len(raw)}")
+    return raw
+
+
+def _json_object(raw: bytes) -> dict[str, Any]:
     try:
         content = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
@@ -105,14 +126,11 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
         raise Refusal(f"the header is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise Refusal("the header is not a JSON object")
-    metadata = content.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise Refusal("the header's __metadata__ is not a mapping of texts")
-    try:
-        "".join((*content, *metadata, *metadata.values())).encode()
-    except UnicodeEncodeError as error:
-        raise Refusal(f"a name in the header is no text ({error.object[error.start : error.end]!a})") from error
-    tensors = sorted((_tensor(n, e) for n, e in content.items()), key=lambda t: (t.begin, t.end))
+    return content
+
+
+def _end_of(tensors: list[Tensor]) -> int:
+    """Bytes of the data of tensors in file order. Refuses overlaps and holes."""
     position = 0
     for tensor in tensors:
         if tensor.begin < position:
@@ -120,13 +138,15 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
         if tensor.begin > position:
             raise Refusal(f"{tensor.begin - position} bytes before tensor {tensor.name!r} belong to no tensor")
         position = tensor.end
-    data_start = 8 + length
-    if data_start + position != file_size:
+    return position
+
+
+def _check_ends(described: int, file_size: int) -> None:
+    if described != file_size:
         raise Refusal(
-            f"the header describes {data_start + position} bytes, the file has {file_size}: "
-            f"{'it is cut short' if data_start + position > file_size else 'something was appended'}"
+            f"the header describes {described} bytes, the file has {file_size}: "
+            f"{'it is cut short' if described > file_size else 'something was appended'}"
         )
-    return Header(tuple(tensors), metadata, data_start)
 
 
 def header_of(stream: BinaryIO) -> Header:

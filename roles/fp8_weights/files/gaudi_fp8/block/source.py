@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..checkpoint import Identity, Source, carried_files, check_names, read_headers, shards_of
 from ..e4m3 import CODE_OF_240, MAGNITUDE, NAN_CODE
 from ..files import PROVENANCE, STATE_FOLDER
 from ..refusals import Refusal
-from ..safetensors import MARKER_KEY, Header
+from ..safetensors import MARKER_KEY, Header, Tensor
 from ..shards import chunks
 from .shard import layout
 from .tables import Factor
@@ -34,7 +36,7 @@ def examine(folder: Path, vendor_compatible: bool, assume_unconverted: bool, fac
 
 
 def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str, str], assume: bool) -> None:
-    """An input converted before would lose a second 240/448 without any error: refuse it."""
+    """Refuse an input that was converted before: it would lose a second 240/448 without any error."""
     if (folder / STATE_FOLDER / PROVENANCE).exists():
         raise Refusal(
             f"{folder} was converted before (see {STATE_FOLDER}/{PROVENANCE} in it); converting twice ruins the weights"
@@ -47,22 +49,29 @@ def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str
             )
     if assume:
         return
-    # A block-quantised checkpoint reaches 448 in nearly every block, because that is how its scales were
-    # chosen. Sixteen tensors without one value above 240 were converted by some other program.
-    looked = 0
-    for name, header in headers.items():
-        weights = [t for t in header.tensors if actions.get(t.name) == "weight" and t.size >= 128 * 128]
-        with (folder / name).open("rb") as stream:
-            for tensor in weights[: 16 - looked]:
-                stream.seek(header.data_start + tensor.begin)
-                for piece in chunks(stream, tensor.size, tensor.name):
-                    if any(CODE_OF_240 < (code & MAGNITUDE) < NAN_CODE for code in set(piece)):
-                        return
-                looked += 1
-        if looked >= 16:
-            break
-    if looked:
+    # Block scales are chosen so that nearly every block reaches 448. Where 16 tensors have no value above 240, another
+    # program converted them.
+    weights = list(itertools.islice(large_weights(headers, actions), 16))
+    if weights and not any(reaches_448(folder / name, headers[name], tensor) for name, tensor in weights):
         raise Refusal(
-            f"no value in the first {looked} FP8 tensors of {folder} is above 240, so it looks converted already; "
-            "converting twice ruins the weights (--assume-unconverted if you know better)"
+            f"no value in the first {len(weights)} FP8 tensors of {folder} is above 240, so it looks converted "
+            "already; converting twice ruins the weights (--assume-unconverted if you know better)"
         )
+
+
+def large_weights(headers: dict[str, Header], actions: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
+    """FP8 weights of at least one block, each with its shard's name."""
+    for name, header in headers.items():
+        for tensor in header.tensors:
+            if actions.get(tensor.name) == "weight" and tensor.size >= 128 * 128:
+                yield name, tensor
+
+
+def reaches_448(path: Path, header: Header, tensor: Tensor) -> bool:
+    """Whether a tensor holds a value above 240, the end of Gaudi2's range."""
+    with path.open("rb") as stream:
+        stream.seek(header.data_start + tensor.begin)
+        for piece in chunks(stream, tensor.size, tensor.name):
+            if any(CODE_OF_240 < (code & MAGNITUDE) < NAN_CODE for code in set(piece)):
+                return True
+    return False

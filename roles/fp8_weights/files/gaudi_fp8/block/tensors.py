@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..refusals import Refusal
@@ -61,28 +61,9 @@ def decide(tensors: list[Tensor], vendor_compatible: bool) -> dict[str, str]:
     by_name = {tensor.name: tensor for tensor in tensors}
     actions: dict[str, str] = {}
     for tensor in tensors:
-        if tensor.dtype != FP8:
-            continue
-        partners = [by_name[name] for name in weight_scales(tensor.name) if name in by_name]
-        if not partners:
-            raise Refusal(
-                f"the FP8 tensor {tensor.name!r} has no scale ({' or '.join(weight_scales(tensor.name))}); "
-                "without one its values would change their meaning"
-            )
-        actions[tensor.name] = "weight"
-        for scale in partners:
-            if not can_scale(scale.shape, tensor.shape):
-                raise Refusal(
-                    f"the scale {scale.name!r} has the shape {list(scale.shape)}, which does not divide its weight's "
-                    f"{list(tensor.shape)} into blocks, rows or columns"
-                )
-        partners += [by_name[name] for name in input_scales(tensor.name) if name in by_name]
-        for scale in partners:
-            if scale.dtype not in SCALE_DTYPES:
-                raise Refusal(
-                    f"the scale {scale.name!r} has the dtype {scale.dtype}; {' or '.join(SCALE_DTYPES)} is needed"
-                )
-            actions[scale.name] = "scale"
+        if tensor.dtype == FP8:
+            actions[tensor.name] = "weight"
+            actions.update((scale.name, "scale") for scale in scales_of(tensor, by_name))
     if not actions:
         raise Refusal("there is no FP8 tensor (float8_e4m3fn) in this checkpoint, so there is nothing to convert")
     if vendor_compatible:
@@ -90,3 +71,26 @@ def decide(tensors: list[Tensor], vendor_compatible: bool) -> dict[str, str]:
             if tensor.dtype == "BF16" and tensor.name.endswith("proj.weight"):
                 actions[tensor.name] = "bf16"
     return actions
+
+
+def scales_of(weight: Tensor, by_name: Mapping[str, Tensor]) -> list[Tensor]:
+    """All scales of an FP8 weight, also those of its activations; Refusal when it has none or one does not fit."""
+    own = [by_name[name] for name in weight_scales(weight.name) if name in by_name]
+    if not own:
+        raise Refusal(
+            f"the FP8 tensor {weight.name!r} has no scale ({' or '.join(weight_scales(weight.name))}); "
+            "without one its values would change their meaning"
+        )
+    for scale in own:
+        if not can_scale(scale.shape, weight.shape):
+            raise Refusal(
+                f"the scale {scale.name!r} has the shape {list(scale.shape)}, which does not divide its weight's "
+                f"{list(weight.shape)} into blocks, rows or columns"
+            )
+    scales = own + [by_name[name] for name in input_scales(weight.name) if name in by_name]
+    for scale in scales:
+        if scale.dtype not in SCALE_DTYPES:
+            raise Refusal(
+                f"the scale {scale.name!r} has the dtype {scale.dtype}; {' or '.join(SCALE_DTYPES)} is needed"
+            )
+    return scales

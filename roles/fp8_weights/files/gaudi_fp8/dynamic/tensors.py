@@ -67,24 +67,32 @@ def decide(tensors: list[Tensor], keep: tuple[str, ...]) -> dict[str, str]:
         if not is_projection(tensor):
             continue
         if kept(tensor.name, keep):
-            if len(tensor.shape) == 3:
-                raise Refusal(f"the fused experts {tensor.name!r} cannot be kept: the server reads all experts as FP8")
-            continue
-        if tensor.dtype != "BF16":
-            raise Refusal(f"the tensor {tensor.name!r} has the dtype {tensor.dtype}; BF16 is needed")
-        if 0 in tensor.shape:
-            raise Refusal(f"the tensor {tensor.name!r} of shape {list(tensor.shape)} holds nothing")
-        if tensor.name + SCALE in names:
-            raise Refusal(f"the tensor {tensor.name!r} has a scale already ({tensor.name + SCALE!r})")
-        if 2 * tensor.shape[-1] > LARGEST_ROW:
-            raise Refusal(f"a row of {tensor.name!r} has {2 * tensor.shape[-1]} bytes, more than this program holds")
-        actions[tensor.name] = "rows" if len(tensor.shape) == 2 else "columns"
+            _refuse_kept_experts(tensor)
+        else:
+            _refuse_unfit(tensor, names)
+            actions[tensor.name] = "rows" if len(tensor.shape) == 2 else "columns"
     if not actions:
         raise Refusal(
             "there is no bfloat16 '*proj' layer of a language model in this checkpoint, so there is nothing to convert"
         )
     _refuse_mixtures(names, actions)
     return actions
+
+
+def _refuse_kept_experts(tensor: Tensor) -> None:
+    if len(tensor.shape) == 3:
+        raise Refusal(f"the fused experts {tensor.name!r} cannot be kept: the server reads all experts as FP8")
+
+
+def _refuse_unfit(tensor: Tensor, names: set[str]) -> None:
+    if tensor.dtype != "BF16":
+        raise Refusal(f"the tensor {tensor.name!r} has the dtype {tensor.dtype}; BF16 is needed")
+    if 0 in tensor.shape:
+        raise Refusal(f"the tensor {tensor.name!r} of shape {list(tensor.shape)} holds nothing")
+    if tensor.name + SCALE in names:
+        raise Refusal(f"the tensor {tensor.name!r} has a scale already ({tensor.name + SCALE!r})")
+    if 2 * tensor.shape[-1] > LARGEST_ROW:
+        raise Refusal(f"a row of {tensor.name!r} has {2 * tensor.shape[-1]} bytes, more than this program holds")
 
 
 def _refuse_mixtures(names: set[str], actions: Mapping[str, str]) -> None:
