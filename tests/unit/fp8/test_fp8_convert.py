@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_fp8.block.conversion import convert
 from gaudi_fp8.block.journal import Journal
 from gaudi_fp8.block.program import main, parse_arguments, worker_main
 from gaudi_fp8.block.shard import convert_shard
 from gaudi_fp8.block.source import examine
 from gaudi_fp8.block.tables import EXACT_HALF, GAUDI2, bf16_weight_table, scaled, weight_table
+from gaudi_fp8.block.work import convert
 from gaudi_fp8.e4m3 import CODE_OF_240, e4m3_value
 from gaudi_fp8.refusals import Refusal
 from gaudi_fp8.safetensors import parse_header
 from gaudi_fp8.staging import only_one
 from gaudi_fp8.tasks import tasks_for
-from gaudi_fp8.workers import Crew
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -438,15 +437,15 @@ def test_a_users_own_folder_is_never_touched(tmp_path: Path) -> None:
 
 def test_a_source_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = checkpoints.write(tmp_path / "in")
-    wish = parse_arguments([str(source), str(tmp_path / "out")])
+    conversion = parse_arguments([str(source), str(tmp_path / "out")])
     shard = source / "model-00003-of-00003.safetensors"
 
     def touch_then_carry(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gaudi_fp8.block.conversion.work", touch_then_carry)
+    monkeypatch.setattr("gaudi_fp8.block.work.convert_missing", touch_then_carry)
     with contextlib.suppress(KeyboardInterrupt):
-        convert(wish)
+        convert(conversion)
     os.utime(shard, ns=(1, 1))
     assert "changed since the conversion began" in refused(source, tmp_path / "out")
 
@@ -469,10 +468,10 @@ def work_of(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, after: 
         after(source, target)
         return result
 
-    wish = parse_arguments([str(source), str(target), "--in-place-space"])
+    conversion = parse_arguments([str(source), str(target), "--in-place-space"])
     examined = examine(source, False, False, GAUDI2)
     target.mkdir()
-    task = tasks_for(wish, examined, ["model-00001-of-00003.safetensors"], target, convert=True)[0]
+    task = tasks_for(conversion, examined, ["model-00001-of-00003.safetensors"], target, convert=True)[0]
     monkeypatch.setattr("gaudi_fp8.block.program.convert_shard", convert_then)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(task)))
@@ -510,7 +509,7 @@ def test_other_options_do_not_continue_begun_work(tmp_path: Path, monkeypatch: p
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gaudi_fp8.block.conversion.work", stop)
+    monkeypatch.setattr("gaudi_fp8.block.work.convert_missing", stop)
     with contextlib.suppress(KeyboardInterrupt):
         convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert "begun with other options" in refused(source, tmp_path / "out", "--exact-half")
@@ -519,8 +518,8 @@ def test_other_options_do_not_continue_begun_work(tmp_path: Path, monkeypatch: p
 
 def test_two_conversions_into_one_target_exclude_each_other(tmp_path: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
-    wish = parse_arguments([str(source), str(tmp_path / "out")])
-    with only_one(wish):
+    conversion = parse_arguments([str(source), str(tmp_path / "out")])
+    with only_one(conversion):
         assert "is running" in refused(source, tmp_path / "out")
 
 
@@ -543,9 +542,9 @@ def test_the_workers_of_a_killed_run_are_waited_for(tmp_path: Path) -> None:
 
 
 def test_workers_hold_the_lock_they_are_waited_for_with(tmp_path: Path) -> None:
-    wish = parse_arguments([str(tmp_path / "in"), str(tmp_path / "out")])
-    with only_one(wish):
-        crew = Crew(1)
+    conversion = parse_arguments([str(tmp_path / "in"), str(tmp_path / "out")])
+    with only_one(conversion):
+        crew = conversion.crew(1)
     with (tmp_path / "out.partial" / ".gaudi-serving" / "workers").open("a") as lock:
         with pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,29 @@ def test_one_task_installs_them_with_one_mode() -> None:
 def test_the_list_names_every_file() -> None:
     there = {str(path.relative_to(FILES)) for path in FILES.rglob("*.py")}
     assert sorted(VARIABLES["__fp8_weights_files"]) == sorted(there)
+
+
+def imported(path: Path) -> Iterator[Path]:
+    """Modules of the package that a module of it imports; every import is relative and at the top of the module."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("gaudi_fp8")):
+            assert node.level, f"{path}: import of {node.module} is not relative"
+            assert node in tree.body, f"{path}: import of {node.module} is not at the top"
+            yield path.parents[node.level - 1] / f"{(node.module or '').replace('.', '/')}.py"
+
+
+def test_imports_are_relative_and_without_cycles() -> None:
+    modules = {path: set(imported(path)) for path in (FILES / "gaudi_fp8").rglob("*.py")}
+    assert sum(map(len, modules.values())) > 50
+    list(graphlib.TopologicalSorter(modules).static_order())
+    folders = Counter(path.parent for path in modules)
+    assert max(folders.values()) <= 16
+
+
+def test_what_both_programs_share_imports_nothing_of_one_of_them() -> None:
+    for path in (FILES / "gaudi_fp8").glob("*.py"):
+        assert {module.parent for module in imported(path)} <= {FILES / "gaudi_fp8"}, path
 
 
 @pytest.fixture

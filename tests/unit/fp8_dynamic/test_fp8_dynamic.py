@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_fp8.dynamic import work
+from gaudi_fp8.dynamic.conversion import DynamicConversion
 from gaudi_fp8.dynamic.journal import open_journal
 from gaudi_fp8.dynamic.program import explain, parse_arguments
 from gaudi_fp8.dynamic.shard import PIECE, layout, pieces, rows_of
@@ -508,9 +508,9 @@ def test_verification_finds_a_changed_scale(tmp_path: Path) -> None:
 
 def test_a_changed_source_is_refused_by_a_continued_run(tmp_path: Path) -> None:
     source = write(tmp_path / "in")
-    wish = parse_arguments([str(source), str(tmp_path / "out")])
+    conversion = parse_arguments([str(source), str(tmp_path / "out")])
     (tmp_path / "out.partial" / ".gaudi-serving").mkdir(parents=True)
-    open_journal(wish)
+    open_journal(conversion)
     shard = source / "model-00001-of-00003.safetensors"
     shard.write_bytes(shard.read_bytes())
     assert "changed since the conversion began" in refused(source, tmp_path / "out")
@@ -522,7 +522,7 @@ def test_a_source_whose_shards_are_done_and_changed_is_refused(tmp_path: Path, m
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gaudi_fp8.dynamic.work.carry", interrupted)
+    monkeypatch.setattr(DynamicConversion, "carry", interrupted)
     with pytest.raises(KeyboardInterrupt):
         convert(parse_arguments([str(source), str(tmp_path / "out")]))
     journal = json.loads((tmp_path / "out.partial" / ".gaudi-serving" / "journal.json").read_text())
@@ -553,14 +553,11 @@ def test_killed_with_any_number_of_shards_done_it_continues_to_the_same_bytes(tm
     expected = served(tmp_path / "whole")
     journal = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
     wanted = (source, tmp_path / "out", "--jobs", 1)
-    module = Path(work.__file__)
-    for line, times, done in (
-        ("        journal.done[name] = result", 1, 0),
-        ("        journal.done[name] = result", 2, 1),
-        ("        journal.done[name] = result", 6, 5),
-        ("    progress.end()", 1, 6),
-    ):
-        killed = at_line(PROGRAM, times, signal.SIGKILL, tmp_path / "lines", *wanted, line=(module, line))
+    package = PROGRAM.parent / "gaudi_fp8"
+    record = (package / "dynamic" / "journal.py", "        self.done[name] = result")
+    ended = (package / "tasks.py", "    return compared")
+    for line, times, done in ((record, 1, 0), (record, 2, 1), (record, 6, 5), (ended, 1, 6)):
+        killed = at_line(PROGRAM, times, signal.SIGKILL, tmp_path / "lines", *wanted, line=line)
         assert killed.returncode == -signal.SIGKILL
         assert len(json.loads(journal.read_text())["done"]) == done
         assert not (tmp_path / "out").exists()

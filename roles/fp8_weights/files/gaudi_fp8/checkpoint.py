@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .files import STATE_FOLDER, fits, read_json, refuse_special
+from .files import STATE_FOLDER, copy_file, fits, read_json, refuse_special, write_json
 from .refusals import Refusal
 from .safetensors import Header, header_of
+from .shards import sum_of
 
-# Not part of what is served: version control and hub caches (a git-lfs checkout holds every weight a second
-# time), and the same weights in another format.
+INDEX = "model.safetensors.index.json"
+
+# Not served: version control and hub caches (a git-lfs checkout holds every weight twice), and the same weights in
+# another format.
 SKIPPED_FOLDERS = frozenset({".git", ".cache", ".huggingface", "__pycache__", STATE_FOLDER})
 SKIPPED_SUFFIXES = (".bin", ".pth", ".pt", ".ckpt", ".msgpack", ".h5", ".gguf", ".incomplete", ".lock")
 SKIPPED_NAMES = frozenset({".gitattributes", ".gitignore", ".gitmodules"})
@@ -61,7 +65,7 @@ class Source:
 
 def read_index(folder: Path) -> dict[str, Any]:
     """The index of a checkpoint."""
-    path = folder / "model.safetensors.index.json"
+    path = folder / INDEX
     content = read_json(path, {"metadata?": dict})
     if not fits(content.get("weight_map"), {str: str}):
         raise Refusal(f"{path} has no weight_map of file names; fetch the model again")
@@ -69,9 +73,9 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def shards_of(folder: Path) -> list[str]:
-    """Names of the shards: the index's when there is one, each of which must be there, else all files."""
+    """Names of the shards: those in the index, which must all be there; without an index all that are there."""
     present = sorted(path.name for path in folder.glob("*.safetensors"))
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX
     if not index.exists():
         if not present:
             raise Refusal(f"{folder} holds no .safetensors file")
@@ -117,14 +121,14 @@ def read_headers(folder: Path, shards: list[str]) -> dict[str, Header]:
 
 
 def check_names(folder: Path, headers: dict[str, Header]) -> None:
-    """Every tensor stands once, and where the index says."""
+    """Refuse a tensor that is in two shards, or not where the index says."""
     home: dict[str, str] = {}
     for shard, header in headers.items():
         for tensor in header.tensors:
             if tensor.name in home:
                 raise Refusal(f"the tensor {tensor.name!r} stands in {home[tensor.name]} and again in {shard}")
             home[tensor.name] = shard
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX
     if index.exists():
         for name, shard in read_index(folder)["weight_map"].items():
             if home.get(name) != shard:
@@ -137,8 +141,49 @@ def total_size(folder: Path, shards: list[str]) -> int:
 
 
 def manifest_hash(folder: Path) -> str | None:
-    """SHA-256 over the files the downloader recorded: names, sizes, checksums, not when they came; None without."""
+    """SHA-256 over names, sizes and checksums in the downloader's record, not over dates; None without a record."""
     path = folder / STATE_FOLDER / "manifest.json"
     if not path.exists():
         return None
     return hashlib.sha256(json.dumps(read_json(path).get("files"), sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def headers_of(folder: Path) -> tuple[dict[str, Identity], dict[str, Header]]:
+    """Identity and header of every shard of a checkpoint; Refusal when the shards do not belong together."""
+    shards = shards_of(folder)
+    identities = {name: Identity.of(folder / name) for name in shards}
+    headers = read_headers(folder, shards)
+    check_names(folder, headers)
+    return identities, headers
+
+
+def decided(
+    folder: Path,
+    identities: dict[str, Identity],
+    headers: dict[str, Header],
+    actions: dict[str, str],
+    size: Callable[[Header, dict[str, str]], int],
+) -> Source:
+    """The checkpoint with an action for each tensor that changes; size gives the bytes of a converted shard."""
+    by_shard = {
+        name: {t.name: actions[t.name] for t in header.tensors if t.name in actions} for name, header in headers.items()
+    }
+    result_bytes = {name: size(header, by_shard[name]) for name, header in headers.items()}
+    return Source(folder, identities, by_shard, result_bytes, carried_files(folder, list(identities)))
+
+
+def carry(source: Source, folder: Path, rewritten: dict[str, Callable[[], dict[str, Any]]]) -> dict[str, Any]:
+    """Copy the other files of a model into folder, but write some anew; returns size and CRC-32 of each."""
+    for name in source.carried:
+        if name in rewritten:
+            write_json(folder / name, rewritten[name]())
+        else:
+            copy_file(source.folder / name, folder / name)
+    return {name: sum_of(folder / name) for name in source.carried}
+
+
+def index_for(source: Source, folder: Path) -> dict[str, Any]:
+    """The source's index with the size of all tensors of the result in folder."""
+    content = read_index(source.folder)
+    content.setdefault("metadata", {})["total_size"] = total_size(folder, list(source.shards))
+    return content

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .conversion import WishT
+from .conversion import ConversionT
+from .finished import is_done
 from .refusals import Refusal
 
 
@@ -23,7 +24,7 @@ def positive(text: str) -> int:
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
-    """What everything that runs as long work of a node takes."""
+    """Add the options of every program that runs as long work of a node."""
     parser.add_argument("--check", action="store_true",
                         help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
     follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
@@ -35,23 +36,18 @@ def _interrupted(signum: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt(signum)
 
 
-def carry_out(
-    name: str,
-    wish: WishT,
-    done: Callable[[WishT], bool],
-    work: Callable[[WishT], str],
-    explain: Callable[[OSError], str],
-) -> int:
-    """Do what was asked, or only look whether it is done, and say how it ended; returns the exit status."""
+def carry_out(conversion: ConversionT, convert: Callable[[ConversionT], str], explain: Callable[[OSError], str]) -> int:
+    """Convert, or with --check only look whether that is done, and say how it ended; returns the exit status."""
+    name = conversion.tool
     try:
         signal.signal(signal.SIGTERM, _interrupted)
         if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
             signal.signal(signal.SIGINT, _interrupted)
-        if wish.check:
-            finished = done(wish)
+        if conversion.check:
+            finished = is_done(conversion)
             print("converted" if finished else "not converted yet")
             return 0 if finished else 3
-        print(work(wish))
+        print(convert(conversion))
     except Refusal as refusal:
         print(f"{name}: {refusal}", file=sys.stderr)
         return 1

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ def write_json(path: Path, content: Any, durable: bool = True) -> None:
     temporary.replace(path)
     if durable:
         fsync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def in_one_step(target: Path) -> Iterator[Path]:
+    """Name of a temporary file, which becomes target when the block ends, and is removed when the block fails."""
+    temporary = target.with_name(target.name + ".writing")
+    try:
+        yield temporary
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    fsync_folder(target.parent)
 
 
 def fits(value: Any, form: Any) -> bool:
@@ -85,20 +100,20 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def refuse_special(folder: Path, names: list[str]) -> None:
-    """Opening a pipe would wait for ever."""
+    """Refuse pipes and other special files: opening a pipe would wait for ever."""
     for name in names:
         if not (folder / name).is_file():
             raise Refusal(f"{folder / name} is not a regular file; remove it, or fetch the model again")
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove shards that nobody is writing any more."""
+    """Remove half-written shards of a run that ended."""
     for left_over in folder.glob("*.writing"):
         left_over.unlink()
 
 
 def ask_anew(*folders: Path) -> None:
-    """Have a network file system ask its server for what is in folders; those that are not there are left out.
+    """Make a network file system ask its server what is in folders; folders that are not there are left out.
 
     NFS believes for 30 to 60 s what it saw of a folder last, also that a name is not there (acdirmin and acdirmax in
     nfs(5)). To open the folder makes it ask. gaudi_weights/record.py has the same; this program stands alone.

@@ -8,13 +8,12 @@ from datetime import datetime, timezone
 from typing import Any
 
 from .checkpoint import Source, manifest_hash
-from .conversion import Wish, start_over
-from .files import STATE_FOLDER, read_json, remove_unfinished, write_json
-from .progress import Progress
+from .conversion import Conversion
+from .files import PROVENANCE, STATE_FOLDER, fsync_folder, read_json, remove_unfinished, write_json
 from .refusals import Refusal
 from .shards import SUM
-from .staging import LOCKS, check_places, check_room, nothing_half, only_one
-from .tasks import found_wrong, sums_for, tasks_for
+from .staging import LOCKS, check_places, check_room, only_one
+from .tasks import convert_shards, found_wrong, sums_for, tasks_for
 
 EVERY_BYTE = "every byte"  # the provenance's word for a whole verification
 FOUND_WRONG = "found wrong"  # and for one that failed; its key "wrong" says which files, and when
@@ -28,161 +27,192 @@ RECORDED = {
 }
 
 
-def already_there(wish: Wish) -> dict[str, Any] | None:
+def already_there(conversion: Conversion) -> dict[str, Any] | None:
     """Provenance of the target when it is the finished conversion of this source, None when there is no target.
 
-    Raises Refusal for anything else in its place, and for a source that is not the one it was made from; without a
-    source, the record is what there is. Files that a verification found wrong are named under "wrong": they can be made
-    anew from the source, which has to be there.
+    Raises Refusal for anything else at the target, and for another source than the one it was made from. Without a
+    source the record is all there is to compare with. "wrong" in the record names files that a verification found
+    wrong: they can be made anew, as long as the source is there.
     """
-    if not wish.target.exists():
+    target = conversion.target
+    if not target.exists():
         return None
-    made = read_json(wish.record, dict, move_away(wish)) if wish.record.exists() else {}
-    if made.get("tool") != wish.tool:
+    made = read_json(conversion.record, dict, move_away(conversion)) if conversion.record.exists() else {}
+    if made.get("tool") != conversion.tool:
         raise Refusal(
-            f"{wish.target} exists and is not a conversion of this program; it is not touched, name another target"
+            f"{target} exists and is not a conversion of this program; it is not touched, name another target"
         )
-    read_json(wish.record, RECORDED, move_away(wish))
-    check_sizes(wish, made)
-    if {key: made.get(key) for key in wish.request()} != wish.request():
-        raise Refusal(f"{wish.target} was converted with other options; name another target or remove it")
-    if "wrong" in made or not source_given_up(wish, made):
-        check_same_source(wish, made)
+    read_json(conversion.record, RECORDED, move_away(conversion))
+    check_sizes(conversion, made)
+    options = conversion.options()
+    if {key: made.get(key) for key in options} != options:
+        raise Refusal(f"{target} was converted with other options; name another target or remove it")
+    if "wrong" in made or not source_given_up(conversion, made):
+        check_same_source(conversion, made)
     return made
 
 
-def check_sizes(wish: Wish, made: dict[str, Any]) -> None:
-    """Refuse a target that lacks a file, or has one of another size; files known to be wrong are left out."""
+def check_sizes(conversion: Conversion, made: dict[str, Any]) -> None:
+    """Refuse a target that lacks a file, or has one of another size. Files that are known to be wrong are left out."""
     known = made["wrong"]["files"] if "wrong" in made else []
     for name, written in {**made["shards"], **made.get("carried", {})}.items():
-        path = wish.target / name
+        path = conversion.target / name
         if name not in known and (not path.is_file() or path.stat().st_size != written["bytes"]):
-            raise Refusal(f"{path} is not as it was written; remove {wish.target} and convert again")
+            raise Refusal(f"{path} is not as it was written; remove {conversion.target} and convert again")
 
 
-def check_same_source(wish: Wish, made: dict[str, Any]) -> None:
-    """Refuse a source that is not the one the target was made from, or is gone though wrong files need it."""
-    wrong = made.get("wrong")
-    if wrong and not all((wish.source / name).exists() for name in made["shards"]):
+def check_same_source(conversion: Conversion, made: dict[str, Any]) -> None:
+    """Refuse another source than the one the target was made from, and wrong files whose source is gone."""
+    source, target, wrong = conversion.source, conversion.target, made.get("wrong")
+    if wrong and not all((source / name).exists() for name in made["shards"]):
         raise Refusal(
-            f"{wish.target} was found wrong at {wrong['seen']} ({', '.join(wrong['files'])}), and {wish.source}, "
+            f"{target} was found wrong at {wrong['seen']} ({', '.join(wrong['files'])}), and {source}, "
             "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made anew"
         )
-    manifest = manifest_hash(wish.source)
+    manifest = manifest_hash(source)
     other_content = manifest is not None and made.get("source_manifest_sha256") not in (None, manifest)
-    if wish.examine().fingerprint != made["source_fingerprint"] or other_content:
-        raise Refusal(
-            f"{wish.target} was converted from another input than {wish.source}; name another target or remove it"
-        )
+    if conversion.examine().fingerprint != made["source_fingerprint"] or other_content:
+        raise Refusal(f"{target} was converted from another input than {source}; name another target or remove it")
 
 
-def move_away(wish: Wish) -> str:
+def move_away(conversion: Conversion) -> str:
     """Advice about a record that is damaged."""
-    return f"move {wish.target} away and run this again"
+    return f"move {conversion.target} away and run this again"
 
 
-def source_given_up(wish: Wish, made: dict[str, Any]) -> bool:
-    """Whether only the result is there: its shards were deleted one by one, or the folder since."""
-    return bool(made.get("in_place_space")) or not wish.source.is_dir()
+def source_given_up(conversion: Conversion, made: dict[str, Any]) -> bool:
+    """Whether only the result is left: --in-place-space deleted the shards, or somebody the folder."""
+    return bool(made.get("in_place_space")) or not conversion.source.is_dir()
 
 
-def touched(wish: Wish, made: dict[str, Any]) -> bool:
-    """Whether shards that no downloader keeps a record of were written since: only reading them tells what became."""
-    if source_given_up(wish, made) or manifest_hash(wish.source) is not None:
+def touched(conversion: Conversion, made: dict[str, Any]) -> bool:
+    """Whether source shards without a downloader's record were written since: only reading tells if they changed."""
+    if source_given_up(conversion, made) or manifest_hash(conversion.source) is not None:
         return False
     times = made.get("source_times", {})
-    return any((wish.source / name).stat().st_mtime_ns != written for name, written in times.items())
+    return any((conversion.source / name).stat().st_mtime_ns != written for name, written in times.items())
 
 
-def is_done(wish: Wish) -> bool:
-    """Whether converting would do nothing. Refuses where converting would, as far as that can be seen by looking."""
-    check_places(wish)
-    made = already_there(wish)
-    if made is None or "wrong" in made or touched(wish, made):
+def is_done(conversion: Conversion) -> bool:
+    """Whether converting would do nothing. Refuses what converting would refuse, as far as looking can tell."""
+    check_places(conversion)
+    made = already_there(conversion)
+    if made is None or "wrong" in made or touched(conversion, made):
         return False
-    return not wish.verify or made["verified"] == EVERY_BYTE
+    return not conversion.verify or made["verified"] == EVERY_BYTE
 
 
-def look_after(wish: Wish, made: dict[str, Any]) -> str:
-    """Mend or verify a finished conversion, where that is needed or asked for; returns the closing sentence."""
+def look_after(conversion: Conversion, made: dict[str, Any]) -> str:
+    """Mend or verify a finished conversion where needed or asked for; returns the closing sentence."""
     wrong = made.get("wrong")
     if wrong:
-        made = mend(wish, made)
-    if wish.verify or touched(wish, made):
-        return check_result(wish, made)
+        made = mend(conversion, made)
+    if conversion.verify or touched(conversion, made):
+        return check_result(conversion, made)
     if wrong:
-        return f"{wish.target}: converted anew what was found wrong ({', '.join(wrong['files'])})."
-    return f"{wish.target} is already the conversion of {wish.source}; nothing to do."
+        return f"{conversion.target}: converted anew what was found wrong ({', '.join(wrong['files'])})."
+    return f"{conversion.target} is already the conversion of {conversion.source}; nothing to do."
 
 
-def check_result(wish: Wish, made: dict[str, Any]) -> str:
+def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
     """Re-read every byte of a finished conversion and note in its provenance what was found.
 
-    Shards are held against their source, or against the record where the source is gone; other files always against it.
+    Shards are compared with their source, or with their recorded checksum where the source is gone. The other files
+    are always compared with their recorded checksum.
     """
-    alone = source_given_up(wish, made)
+    target = conversion.target
+    alone = source_given_up(conversion, made)
     carried = made.get("carried", {})
     if alone:
-        tasks = sums_for(wish.target, {**made["shards"], **carried})
+        tasks = sums_for(target, {**made["shards"], **carried})
     else:
-        source = wish.examine()
-        tasks = tasks_for(replace(wish, verify=True), source, list(source.shards), wish.target, convert=False)
-        tasks += sums_for(wish.target, carried)
-    wrong = found_wrong(wish, tasks)
+        source = conversion.examine()
+        tasks = tasks_for(replace(conversion, verify=True), source, list(source.shards), target, convert=False)
+        tasks += sums_for(target, carried)
+    wrong = found_wrong(conversion, tasks)
     if wrong:
         seen = datetime.now(timezone.utc).isoformat(timespec="seconds")
         others = made["verified"] if alone else EVERY_BYTE
         note = {"files": sorted(wrong), "seen": seen, "others": others}
-        write_json(wish.record, {**made, "verified": FOUND_WRONG, "wrong": note})
-        also = f" ({len(wrong)} of {len(tasks)} files are wrong, see {wish.record})" if len(wrong) > 1 else ""
+        write_json(conversion.record, {**made, "verified": FOUND_WRONG, "wrong": note})
+        also = f" ({len(wrong)} of {len(tasks)} files are wrong, see {conversion.record})" if len(wrong) > 1 else ""
+        first = f"Fetch {conversion.source} again, then run" if alone else "Run"
         raise Refusal(
-            f"{wrong[min(wrong)]}{also}. {f'Fetch {wish.source} again, then run' if alone else 'Run'} the same command "
-            f"again: what is wrong in {wish.target} is converted anew"
+            f"{wrong[min(wrong)]}{also}. {first} the same command again: what is wrong in {target} is converted anew"
         )
     if alone:
         return (
-            f"{wish.target}: {len(tasks)} files are to the byte what was written (held against the checksums in its "
-            f"record; {wish.source}, which it was made from, was given up)."
+            f"{target}: {len(tasks)} files are to the byte what was written (held against the checksums in its record; "
+            f"{conversion.source}, which it was made from, was given up)."
         )
-    write_json(wish.record, {**made, "verified": EVERY_BYTE, "source_times": source.times})
-    return f"{wish.target} is the conversion of {wish.source}, every byte of it."
+    write_json(conversion.record, {**made, "verified": EVERY_BYTE, "source_times": source.times})
+    return f"{target} is the conversion of {conversion.source}, every byte of it."
 
 
-def mend(wish: Wish, made: dict[str, Any]) -> dict[str, Any]:
+def mend(conversion: Conversion, made: dict[str, Any]) -> dict[str, Any]:
     """Convert anew, in place, what a verification found wrong; returns the provenance, good again."""
     note = made["wrong"]
-    with only_one(wish, wish.target):
-        source = wish.examine()
-        remove_unfinished(wish.target)
+    with only_one(conversion, conversion.target):
+        source = conversion.examine()
+        remove_unfinished(conversion.target)
         done: dict[str, Any] = {}
         names = [name for name in source.shards if name in note["files"]]
-        check_room(wish, source, names, replaced=True)
-        progress = Progress(wish.progress)
-        progress.begin("convert", sum(source.shards[name].size for name in names))
-        tasks = tasks_for(replace(wish, verify=True), source, names, wish.target, convert=True)
-        with nothing_half(wish.target), wish.crew(max(1, min(wish.jobs, len(names)))) as crew:
-            crew.run(tasks, progress.advance, done.__setitem__)
-        progress.end()
+        check_room(conversion, source, names, replaced=True)
+        total = sum(source.shards[name].size for name in names)
+        whole = replace(conversion, verify=True)
+        convert_shards(whole, source, names, conversion.target, total, done.__setitem__)
         shards = {name: {key: result[key] for key in SUM} for name, result in done.items()}
-        carried = wish.carry(source, wish.target)
+        carried = conversion.carry(source, conversion.target)
         made = {key: value for key, value in made.items() if key != "wrong"}
         times = {**made.get("source_times", {}), **{name: source.times[name] for name in names}}
         made.update(verified=note["others"], source_times=times, shards={**made["shards"], **shards}, carried=carried)
-        write_json(wish.record, made)
+        write_json(conversion.record, made)
         for name in LOCKS:
-            (wish.target / STATE_FOLDER / name).unlink()
+            (conversion.target / STATE_FOLDER / name).unlink()
     return made
 
 
-def recheck(wish: Wish, source: Source, done: dict[str, dict[str, Any]]) -> None:
-    """Compare what earlier runs finished with its source; what is wrong is forgotten, and so converted anew."""
-    here = [name for name in done if (wish.source / name).exists()]
+def recheck(conversion: Conversion, source: Source, done: dict[str, dict[str, Any]]) -> None:
+    """Compare what earlier runs finished with its source. What is wrong leaves done, and so is converted anew."""
+    staging = conversion.staging
+    here = [name for name in done if (conversion.source / name).exists()]
     given_up = {name: done[name] for name in done if name not in here}
-    tasks = tasks_for(wish, source, here, wish.staging, convert=False) + sums_for(wish.staging, given_up)
-    for name, why in found_wrong(wish, tasks).items() if tasks else ():
+    tasks = tasks_for(conversion, source, here, staging, convert=False) + sums_for(staging, given_up)
+    for name, why in found_wrong(conversion, tasks).items() if tasks else ():
         if name in given_up:
-            raise Refusal(f"{why}, and its source was given up. Fetch {wish.source} again; {start_over(wish)}")
+            raise Refusal(
+                f"{why}, and its source was given up. Fetch {conversion.source} again; {conversion.start_over}"
+            )
         print(f"{why}; it is converted anew", file=sys.stderr)
         del done[name]
     for result in done.values():
         result["whole"] = True
+
+
+def provenance(
+    conversion: Conversion, source: Source, done: dict[str, dict[str, Any]], carried: dict[str, Any]
+) -> dict[str, Any]:
+    """What was made, from what, by what; written last, so that its presence means the result is whole."""
+    return {
+        "schema": 1,
+        "tool": conversion.tool,
+        **conversion.options(),
+        "validated_on_hardware": False,
+        "source": str(conversion.source),
+        "source_fingerprint": source.fingerprint,
+        "source_manifest_sha256": manifest_hash(conversion.source),
+        "source_times": source.times,
+        "verified": EVERY_BYTE if all(result.get("whole") for result in done.values()) else "a sample",
+        "shards": {name: {key: result[key] for key in SUM} for name, result in sorted(done.items())},
+        "carried": carried,
+    }
+
+
+def publish(conversion: Conversion, made: dict[str, Any]) -> None:
+    """Write the provenance, and give the result its name.
+
+    The journal stays until after the rename: killed before it, the next run continues; killed after it, all is done.
+    """
+    write_json(conversion.staging / STATE_FOLDER / PROVENANCE, made)
+    conversion.staging.rename(conversion.target)
+    fsync_folder(conversion.target.parent)

@@ -11,7 +11,7 @@ from .files import human, write_json
 
 
 class Progress:
-    """Tells how far the work is: to a file for a follower, and in words to standard error."""
+    """Reports how far the work is: in a file for a follower, and in words on standard error."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class Progress:
         )
 
     def end(self) -> None:
-        """Leave the phase with its last figures said and written."""
+        """End the phase: write and print its last figures."""
         now = time.monotonic()
         if self.path is not None:
             write_json(self.path, self.state(now), durable=False)

@@ -43,7 +43,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a shard says of itself: tensors in file order, free-form metadata, where the data starts."""
+    """What the header of a shard says: tensors in file order, free-form metadata, and where the data starts."""
 
     tensors: tuple[Tensor, ...]
     metadata: dict[str, str]
@@ -130,7 +130,7 @@ def _json_object(raw: bytes) -> dict[str, Any]:
 
 
 def _end_of(tensors: list[Tensor]) -> int:
-    """Bytes of the data of tensors in file order. Refuses overlaps and holes."""
+    """End of the data of tensors in file order, in bytes; Refusal when tensors overlap or leave holes."""
     position = 0
     for tensor in tensors:
         if tensor.begin < position:
@@ -158,7 +158,7 @@ def header_of(stream: BinaryIO) -> Header:
 
 
 def written_header(stream: BinaryIO, head: bytes) -> Header:
-    """Header of an open shard of the result, whose first bytes have to be head."""
+    """Header of an open shard of the result; Wrong when the shard does not begin with the bytes head."""
     name = Path(stream.name).name
     if stream.read(len(head)) != head:
         raise Wrong(f"{name}: the header is not the one this conversion writes")

@@ -10,29 +10,34 @@ from typing import Any, BinaryIO
 
 from .refusals import Refusal
 
-# Bytes of one step: source and result stay in a core's second-level cache, and the result is below the 128 KiB from
-# which the C library asks the system for memory every time.
+# Bytes of one step. Source and result stay in a core's second-level cache, and the result is smaller than 128 KiB, from
+# which on the C library asks the system for memory every time.
 CHUNK = 96 * 1024
 REPORT_EVERY = 256 * CHUNK
-WRITE_BEHIND = 40 * CHUNK  # bytes after which the disk is told to begin writing them; with 12 times as many it waits
+WRITE_BEHIND = 40 * CHUNK  # bytes after which the disk is told to begin writing; 12 times as many make it wait
 SUM = {"bytes": int, "crc32": str}
 
 
 def _exactly(stream: BinaryIO, buffer: memoryview, name: str) -> None:
-    """Fill the buffer or refuse: a file that shrinks under us must not become zeros."""
+    """Fill the buffer, or raise Refusal: what a shrinking file lacks must not become zeros."""
     filled = 0
     while filled < len(buffer):
         count = stream.readinto(buffer[filled:])  # type: ignore[attr-defined]
         if not count:
-            raise Refusal(
-                f"the source changed while it was read: {name!r} ends too early in {getattr(stream, 'name', 'it')}; "
-                "fetch the model again and start over"
-            )
+            raise ended_too_early(stream, name)
         filled += count
 
 
+def ended_too_early(stream: BinaryIO, name: str) -> Refusal:
+    """Why the rest of a tensor cannot be read."""
+    return Refusal(
+        f"the source changed while it was read: {name!r} ends too early in {getattr(stream, 'name', 'it')}; "
+        "fetch the model again and start over"
+    )
+
+
 def chunks(stream: BinaryIO, size: int, name: str) -> Iterator[bytearray]:
-    """The next size bytes in pieces; the piece is only valid until the next one."""
+    """The next size bytes in pieces. All pieces share one buffer: use a piece before asking for the next."""
     buffer = bytearray(CHUNK)
     left = size
     while left:
@@ -82,7 +87,7 @@ class Output:
         """Append all of data."""
         self.checksum = crc32(data, self.checksum)
         done = self.stream.write(data)
-        while done < len(data):  # a disk that is nearly full takes a part
+        while done < len(data):  # a disk that is nearly full may take less than it is given
             done += self.stream.write(memoryview(data)[done:])
         self.written += done
         if self.written - self.sent >= WRITE_BEHIND:
@@ -92,7 +97,7 @@ class Output:
             self.sent = self.written
 
     def close(self) -> dict[str, Any]:
-        """Everything on the disk; returns size and checksum."""
+        """Wait until everything is on the disk; returns size and checksum."""
         os.fsync(self.stream.fileno())
         return {"bytes": self.written, "crc32": f"{self.checksum:08x}"}
 

@@ -11,69 +11,73 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .checkpoint import Source
-from .conversion import Wish
+from .conversion import Conversion
 from .files import PROVENANCE, STATE_FOLDER, ask_anew, human, remove_unfinished
+from .journal import JOURNAL
 from .refusals import Refusal
 
-LOCKS = ("lock", "workers")  # in the state folder while work is done: of the program, of its worker processes
-
-# What else can be done where there is no room.
-ELSEWHERE = (
-    ", choose another target, or use --in-place-space, which gives up each source shard once its twin is verified"
-)
+LOCKS = ("lock", "workers")  # in the state folder during the work: the program's, and that of its workers
 
 
-def check_places(wish: Wish) -> None:
-    """Source and target must be two folders, neither inside the other, and the staging folder ours."""
-    for folder in (wish.source, wish.target):  # a node that shares them may have been at work
+def check_places(conversion: Conversion) -> None:
+    """Refuse a source and a target inside one another, and a staging folder that is not ours."""
+    staging = conversion.staging
+    for folder in (conversion.source, conversion.target):  # another node that shares them may have changed them
         ask_anew(folder.parent, folder, folder / STATE_FOLDER)
-    if not wish.source.is_dir() and not (wish.target / STATE_FOLDER / PROVENANCE).exists():
-        raise Refusal(f"{wish.source} is not a folder; name the folder that holds the checkpoint")
-    source, target = wish.source.resolve(), wish.target.resolve()
+    if not conversion.source.is_dir() and not (conversion.target / STATE_FOLDER / PROVENANCE).exists():
+        raise Refusal(f"{conversion.source} is not a folder; name the folder that holds the checkpoint")
+    source, target = conversion.source.resolve(), conversion.target.resolve()
     if source == target or source in target.parents or target in source.parents:
-        raise Refusal(f"{wish.target} and {wish.source} are one inside the other; name a target beside the source")
-    if wish.target.is_symlink() and not wish.target.exists():
-        raise Refusal(f"{wish.target} is a link to {wish.target.readlink()}, which is not there; remove the link")
-    ours = wish.staging / STATE_FOLDER / "journal.json"
-    if wish.staging.exists() and not ours.exists() and any(e.name != STATE_FOLDER for e in wish.staging.iterdir()):
-        raise Refusal(f"{wish.staging} exists and was not made by this program; remove it or name another target")
+        raise Refusal(
+            f"{conversion.target} and {conversion.source} are one inside the other; name a target beside the source"
+        )
+    if conversion.target.is_symlink() and not conversion.target.exists():
+        there = conversion.target.readlink()
+        raise Refusal(f"{conversion.target} is a link to {there}, which is not there; remove the link")
+    ours = (staging / STATE_FOLDER / JOURNAL).exists()
+    if staging.exists() and not ours and any(entry.name != STATE_FOLDER for entry in staging.iterdir()):
+        raise Refusal(f"{staging} exists and was not made by this program; remove it or name another target")
 
 
-def check_room(wish: Wish, source: Source, missing: list[str], replaced: bool = False) -> None:
-    """Refuse before the first byte when the result does not fit; three numbers, all in bytes.
+def check_room(conversion: Conversion, source: Source, missing: list[str], replaced: bool = False) -> None:
+    """Refuse before the first byte when the result does not fit.
 
-    replaced: every shard takes the place of another one, so that only those under work are there twice.
+    replaced: every shard takes the place of an older one, so that only those under work are there twice.
     """
     sizes = [source.result_bytes[name] for name in missing]
-    needed = sum(sorted(sizes)[-wish.jobs :]) if replaced or wish.in_place_space else sum(sizes)
+    needed = sum(sorted(sizes)[-conversion.jobs :]) if replaced or conversion.in_place_space else sum(sizes)
     needed += sum((source.folder / name).stat().st_size for name in source.carried)
-    folder = wish.target.parent
+    folder = conversion.target.parent
     while not folder.exists():
         folder = folder.parent
     room = os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
     if needed > free:
+        advice = "" if replaced else conversion.elsewhere
         raise Refusal(
-            f"converting {len(missing)} shards needs {human(needed)} on the file system of {wish.target}, "
-            f"{human(free)} are free: {human(needed - free)} are missing. Free some room{'' if replaced else ELSEWHERE}"
+            f"converting {len(missing)} shards needs {human(needed)} on the file system of {conversion.target}, "
+            f"{human(free)} are free: {human(needed - free)} are missing. Free some room{advice}"
         )
 
 
 @contextlib.contextmanager
-def only_one(wish: Wish, place: Path | None = None) -> Iterator[None]:
-    """Hold the locks of this target, in place (else where the work is); a second conversion into it is refused.
+def only_one(conversion: Conversion, place: Path | None = None) -> Iterator[None]:
+    """Hold the locks of this target, in place (else in the staging folder). Refuses a second conversion into it.
 
-    The second lock is inherited by the workers and free only when all have ended. Who holds the first can wait for
-    it: only workers of a killed run can have it, and they would rename what they were writing into our result.
+    The program holds the first lock. The workers inherit the second, which is free only when all of them have ended.
+    If it is not free, it is workers of a killed run that hold it: this waits for them, because they would still
+    rename their shards into the result.
     """
-    folder = (place or wish.staging) / STATE_FOLDER
+    folder = (place or conversion.staging) / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     own, shared = (folder / name for name in LOCKS)
     with no_empty_folder(folder), own.open("a") as lock, shared.open("a") as workers:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Refusal(f"another conversion into {wish.target} is running; wait for it or stop it first") from error
+            raise Refusal(
+                f"another conversion into {conversion.target} is running; wait for it or stop it first"
+            ) from error
         try:
             fcntl.flock(workers, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -85,7 +89,7 @@ def only_one(wish: Wish, place: Path | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_empty_folder(state: Path) -> Iterator[None]:
-    """Remove in the end what untouched could not: NFS keeps a removed file that is open, under another name."""
+    """Remove at the end the folders that untouched could not: NFS keeps an open file that was removed, renamed."""
     try:
         yield
     finally:
@@ -95,21 +99,21 @@ def no_empty_folder(state: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def untouched(wish: Wish) -> Iterator[None]:
-    """Leave no trace of an attempt that fails before anything was begun."""
+def untouched(conversion: Conversion) -> Iterator[None]:
+    """Remove the staging folder when the work fails before there is a journal."""
     try:
         yield
     except BaseException:
-        if wish.staging.exists() and not (wish.staging / STATE_FOLDER / "journal.json").exists():
-            shutil.rmtree(wish.staging, ignore_errors=True)
+        if conversion.staging.exists() and not (conversion.staging / STATE_FOLDER / JOURNAL).exists():
+            shutil.rmtree(conversion.staging, ignore_errors=True)
         raise
 
 
 @contextlib.contextmanager
 def nothing_half(folder: Path, save: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Whatever ends the work early: half shards do not stay, and what is finished is on record.
+    """When the work ends early, remove unfinished shards, then record what is finished.
 
-    On a full disk there was no room for that record, as long as others wrote on.
+    In this order: on a full disk there is room for the record only when the unfinished shards are gone.
     """
     try:
         yield

@@ -16,15 +16,15 @@ from typing import Any
 from .refusals import Refusal, Wrong
 from .shards import SUM, sum_of
 
-PROGRAM = Path(__file__).absolute().parents[1] / "fp8_convert.py"
+PROGRAMS = Path(__file__).absolute().parents[1]  # the folder of fp8_convert.py and fp8_dynamic.py
 
 
 class Worker:
-    """One worker process, spoken to in JSON lines over its standard input and output."""
+    """One worker process. It takes tasks and answers in JSON lines, on its standard input and output."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        # Nothing is inheritable but what only_one holds for the workers.
-        # It inherits that Ctrl-C is blocked: the terminal's is the parent's to handle, from its first moment on.
+        # close_fds=False: the worker inherits the lock that only_one holds for it, and nothing else is inheritable.
+        # It also inherits that Ctrl-C is blocked, from its first moment on: only the parent handles it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process = subprocess.Popen(
@@ -39,11 +39,11 @@ class Worker:
 
     def give(self, task: dict[str, Any]) -> None:
         """Hand over a task."""
-        with contextlib.suppress(BrokenPipeError):  # it ended, which messages says
+        with contextlib.suppress(BrokenPipeError):  # the worker ended; messages reports it
             self.stdin.write(json.dumps(task).encode() + b"\n")
 
     def messages(self) -> list[dict[str, Any]]:
-        """What it said since the last call; called when its output is ready, raises Refusal when it ended.
+        """What it answered since the last call. Call it when the output is ready; raises Refusal when the worker ended.
 
         Read from the descriptor: a buffered reader could hold a second line that no selector announces.
         """
@@ -60,21 +60,21 @@ class Worker:
 class Crew:
     """Worker processes; each gets the next task when it has finished one.
 
-    A worker whose parent was killed ends when it has nobody to answer or to ask; only_one waits for that.
+    A worker whose parent was killed ends at its next answer or question; only_one waits for that.
     """
 
-    # -E, -S: nothing of the caller's environment, and no packages, which start slowly and are not needed.
-    command: Sequence[str] = (sys.executable, "-E", "-S", "-B", str(PROGRAM), "--worker")
-
-    def __init__(self, jobs: int) -> None:
-        self.workers = [Worker(self.command) for _ in range(jobs)]
+    def __init__(self, tool: str, jobs: int) -> None:
+        # -E, -S: nothing of the caller's environment, and no packages, which start slowly and are not needed.
+        # -B: only the parent writes bytecode.
+        command = (sys.executable, "-E", "-S", "-B", str(PROGRAMS / f"{tool}.py"), "--worker")
+        self.workers = [Worker(command) for _ in range(jobs)]
 
     def __enter__(self) -> Crew:
-        """Workers are there from the beginning."""
+        """The workers, which are running already."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End them, whatever they are doing."""
+        """Terminate the workers, whatever they are doing."""
         for worker in self.workers:
             worker.process.terminate()
         for worker in self.workers:
@@ -86,7 +86,7 @@ class Crew:
         advance: Callable[[int], None],
         finished: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """Do all tasks; raises Refusal with a worker's own sentence at its first failure."""
+        """Do all tasks. At the first failure raises Refusal with the worker's own sentence."""
         waiting = list(reversed(tasks))
         left = len(waiting)
         with selectors.DefaultSelector() as selector:
@@ -109,7 +109,7 @@ class Crew:
 
 
 def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Callable[[OSError], str]) -> int:
-    """Take tasks as JSON lines, answer with progress and results; ends with the input, or the first task that fails."""
+    """Take tasks as JSON lines, answer with progress and results; end with the input, or at the first failure."""
     for line in sys.stdin:
         task = json.loads(line)
         try:
@@ -130,7 +130,7 @@ def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Calla
 
 
 def check_sum(task: dict[str, Any]) -> dict[str, Any]:
-    """Hold every byte of a file against its record."""
+    """Compare every byte of a file with its recorded size and checksum."""
     target = Path(task["target"])
     if sum_of(target) != {key: task[key] for key in SUM}:
         raise Wrong(f"{target.name}: its size or checksum is not the recorded one")
@@ -143,6 +143,6 @@ def answer(message: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # The parent was killed; what is still in the buffer must not fail once more at the end.
+        # The parent was killed. What is left in the buffer would fail again when the interpreter ends: discard it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -7,18 +7,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Identity
 from ..command_line import add_job_arguments, carry_out, positive
-from ..conversion import Wish
-from ..finished import is_done
-from ..refusals import Refusal, explain_os_error
+from ..refusals import explain_os_error
+from ..tasks import do_task
 from ..workers import answer, serve_tasks
-from .conversion import convert
+from .conversion import BlockConversion
 from .shard import convert_shard, verify_shard
 from .tables import EXACT_HALF, GAUDI2, Factor
+from .work import convert
 
 
-def parse_arguments(arguments: list[str]) -> Wish:
+def parse_arguments(arguments: list[str]) -> BlockConversion:
     """The command line; argparse ends the program with status 2 when it is wrong."""
     parser = argparse.ArgumentParser(
         prog="fp8_convert.py",
@@ -42,39 +41,30 @@ def parse_arguments(arguments: list[str]) -> Wish:
                         help="skip the test that refuses weights without any value above 240")  # fmt: skip
     add_job_arguments(parser)
     given = parser.parse_args(arguments)
-    return Wish(
-        given.source.absolute(),
-        given.target.absolute(),
-        given.jobs,
-        given.verify,
-        EXACT_HALF if given.exact_half else GAUDI2,
-        given.vendor_compatible,
-        given.in_place_space,
-        given.assume_unconverted,
-        given.progress,
-        given.check,
+    return BlockConversion(
+        source=given.source.absolute(),
+        target=given.target.absolute(),
+        jobs=given.jobs,
+        verify=given.verify,
+        in_place_space=given.in_place_space,
+        progress=given.progress,
+        check=given.check,
+        factor=EXACT_HALF if given.exact_half else GAUDI2,
+        vendor_compatible=given.vendor_compatible,
+        assume_unconverted=given.assume_unconverted,
     )
 
 
 def work_on(task: dict[str, Any]) -> dict[str, Any]:
     """Convert one shard, unless it is done, and compare it."""
-    source, target = Path(task["source"]), Path(task["target"])
-    factor = Factor(*task["factor"])
-    result: dict[str, Any] = {}
-    if task["convert"]:
-        identity = Identity.of(source)
-        if identity != Identity(*task["identity"]):
-            raise Refusal(f"{source} changed since the conversion began; remove {target.parent} to start over")
-        result = convert_shard(source, target, task["actions"], factor, lambda n: answer({"advance": n}))
-        if Identity.of(source) != identity:
-            target.unlink()
-            raise Refusal(f"{source} changed while it was converted; remove {target.parent} to start over")
-    chosen = task["only"]
-    result["whole"] = chosen is None
-    result["compared"] = verify_shard(
-        source, target, task["actions"], factor, None if chosen is None else chosen.__contains__
+    actions, factor = task["actions"], Factor(*task["factor"])
+    only = None if task["only"] is None else task["only"].__contains__
+    return do_task(
+        task,
+        lambda source, target: convert_shard(source, target, actions, factor, lambda n: answer({"advance": n})),
+        lambda source, target: verify_shard(source, target, actions, factor, only),
+        meanwhile="while it was converted",
     )
-    return result
 
 
 def worker_main() -> int:
@@ -86,4 +76,4 @@ def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
     if arguments == ["--worker"]:
         return worker_main()
-    return carry_out("fp8_convert", parse_arguments(arguments), is_done, convert, explain_os_error)
+    return carry_out(parse_arguments(arguments), convert, explain_os_error)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import array
-import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..files import fsync_folder
+from ..files import in_one_step
 from ..refusals import Wrong
 from ..safetensors import MARKER_KEY, Header, Tensor, header_of, render_header, written_header
 from ..shards import CHUNK, REPORT_EVERY, Output, chunks
@@ -47,6 +46,12 @@ def layout(header: Header, actions: dict[str, str], factor: Factor) -> tuple[lis
     return steps, render_header(results, {**header.metadata, MARKER_KEY: factor.name})
 
 
+def result_size(header: Header, actions: dict[str, str], factor: Factor) -> int:
+    """Bytes of the converted shard."""
+    steps, head = layout(header, actions, factor)
+    return len(head) + sum(step.result[1] for step in steps)
+
+
 def convert_shard(
     source: Path, target: Path, actions: dict[str, str], factor: Factor, report: Callable[[int], None]
 ) -> dict[str, Any]:
@@ -56,32 +61,23 @@ def convert_shard(
     """
     table = weight_table(factor)
     bf16_table = bf16_weight_table(factor) if "bf16" in actions.values() else b""
-    temporary = target.with_name(target.name + ".writing")
-    try:
-        with source.open("rb", buffering=0) as stream, temporary.open("wb", buffering=0) as raw:
-            header = header_of(stream)
-            steps, head = layout(header, actions, factor)
-            out = Output(raw)
-            out.write(head)
-            unreported = header.data_start
-            for step in steps:
-                left = step.tensor.size
-                for piece in converted(stream, step, factor, table, bf16_table):
-                    out.write(piece)
-                    unreported += min(CHUNK, left)
-                    left -= CHUNK
-                    if unreported >= REPORT_EVERY:
-                        report(unreported)
-                        unreported = 0
-            report(unreported)
-            result = out.close()
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    fsync_folder(target.parent)
-    return result
+    with in_one_step(target) as half, source.open("rb", buffering=0) as stream, half.open("wb", buffering=0) as raw:
+        header = header_of(stream)
+        steps, head = layout(header, actions, factor)
+        out = Output(raw)
+        out.write(head)
+        unreported = header.data_start
+        for step in steps:
+            left = step.tensor.size
+            for piece in converted(stream, step, factor, table, bf16_table):
+                out.write(piece)
+                unreported += min(CHUNK, left)
+                left -= CHUNK
+                if unreported >= REPORT_EVERY:
+                    report(unreported)
+                    unreported = 0
+        report(unreported)
+        return out.close()
 
 
 def verify_shard(

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from ..checkpoint import Identity, Source, carried_files, check_names, read_headers, shards_of
+from ..checkpoint import Source, decided, headers_of
 from ..e4m3 import CODE_OF_240, MAGNITUDE, NAN_CODE
 from ..files import PROVENANCE, STATE_FOLDER
 from ..refusals import Refusal
 from ..safetensors import MARKER_KEY, Header, Tensor
 from ..shards import chunks
-from .shard import layout
+from .shard import result_size
 from .tables import Factor
 from .tensors import decide
 
 
 def examine(folder: Path, vendor_compatible: bool, assume_unconverted: bool, factor: Factor) -> Source:
     """Read every header, decide every tensor; nothing is written."""
-    shards = shards_of(folder)
-    identities = {name: Identity.of(folder / name) for name in shards}
-    headers = read_headers(folder, shards)
-    check_names(folder, headers)
+    identities, headers = headers_of(folder)
     everything = [tensor for header in headers.values() for tensor in header.tensors]
     actions = decide(everything, vendor_compatible)
     refuse_converted(folder, headers, actions, assume_unconverted)
-    by_shard: dict[str, dict[str, str]] = {}
-    result_bytes: dict[str, int] = {}
-    for name, header in headers.items():
-        by_shard[name] = {t.name: actions[t.name] for t in header.tensors if t.name in actions}
-        steps, head = layout(header, by_shard[name], factor)
-        result_bytes[name] = len(head) + sum(step.result[1] for step in steps)
-    return Source(folder, identities, by_shard, result_bytes, carried_files(folder, shards))
+    return decided(folder, identities, headers, actions, partial(result_size, factor=factor))
 
 
 def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str, str], assume: bool) -> None:
@@ -52,7 +44,7 @@ def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str
     # Block scales are chosen so that nearly every block reaches 448. Where 16 tensors have no value above 240, another
     # program converted them.
     weights = list(itertools.islice(large_weights(headers, actions), 16))
-    if weights and not any(reaches_448(folder / name, headers[name], tensor) for name, tensor in weights):
+    if weights and not any(exceeds_240(folder / name, headers[name], tensor) for name, tensor in weights):
         raise Refusal(
             f"no value in the first {len(weights)} FP8 tensors of {folder} is above 240, so it looks converted "
             "already; converting twice ruins the weights (--assume-unconverted if you know better)"
@@ -67,7 +59,7 @@ def large_weights(headers: dict[str, Header], actions: dict[str, str]) -> Iterat
                 yield name, tensor
 
 
-def reaches_448(path: Path, header: Header, tensor: Tensor) -> bool:
+def exceeds_240(path: Path, header: Header, tensor: Tensor) -> bool:
     """Whether a tensor holds a value above 240, the end of Gaudi2's range."""
     with path.open("rb") as stream:
         stream.seek(header.data_start + tensor.begin)

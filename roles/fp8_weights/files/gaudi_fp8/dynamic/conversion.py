@@ -2,80 +2,55 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..checkpoint import Source, read_headers, read_index, total_size
-from ..conversion import Wish as BlockWish
-from ..files import copy_file, read_json, write_json
-from ..shards import sum_of
-from ..workers import Crew as BlockCrew
+from ..checkpoint import INDEX, Source, carry, index_for, read_headers
+from ..conversion import Conversion
+from ..files import read_json
 from .shard import MARKER
 from .source import examine
 from .tables import table_hash
 from .tensors import ignored_layers, quantization_config
 
-PROGRAM = Path(__file__).absolute().parents[2] / "fp8_dynamic.py"
 VERSION = "1"
 
 
 @dataclass(frozen=True)
-class Wish(BlockWish):
-    """What the caller asked for; keep names layers that stay as they are."""
+class DynamicConversion(Conversion):
+    """Turns a bfloat16 checkpoint into FP8 with a scale for every channel; keep names layers that stay as they are."""
 
-    keep: tuple[str, ...] = ()
+    keep: tuple[str, ...]
 
     tool: ClassVar[str] = "fp8_dynamic"
+    elsewhere: ClassVar[str] = " or choose another target"
 
     def examine(self) -> Source:
         """The source as it is, every tensor decided."""
         return examine(self.source, self.keep)
 
-    def request(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The options that change the result; a continued run must ask for the same."""
-        return request_of(self)
-
-    def crew(self, jobs: int) -> BlockCrew:
-        """Worker processes."""
-        return Crew(jobs)
+        return {"version": VERSION, "scheme": MARKER, "table_sha256": table_hash(), "keep": list(self.keep)}
 
     def carry(self, source: Source, folder: Path) -> dict[str, Any]:
-        """Bring the other files of the model; returns size and CRC-32 of each."""
-        return carry(self, source, folder)
+        """Copy tokenizer and code into folder; write config.json and the index anew, for the scales."""
+        anew = {INDEX: lambda: index_with_scales(source, folder), "config.json": lambda: config_for(source)}
+        return carry(source, folder, anew)
 
 
-class Crew(BlockCrew):
-    """Workers of this program."""
-
-    command = (sys.executable, "-E", "-S", "-B", str(PROGRAM), "--worker")
-
-
-def request_of(wish: Wish) -> dict[str, Any]:
-    """The options that change the result; a continued run must ask for the same."""
-    return {"version": VERSION, "scheme": MARKER, "table_sha256": table_hash(), "keep": list(wish.keep)}
+def index_with_scales(source: Source, folder: Path) -> dict[str, Any]:
+    """The index of the result in folder."""
+    headers = read_headers(folder, list(source.shards))
+    homes = {tensor.name: shard for shard, header in headers.items() for tensor in header.tensors}
+    return {**index_for(source, folder), "weight_map": homes}
 
 
-def carry(wish: Wish, source: Source, folder: Path) -> dict[str, Any]:
-    """Copy tokenizer and code into folder; rewrite config.json and the index, which have to know of the scales."""
-    headers = read_headers(wish.source, list(source.shards))
-    everything = [tensor for header in headers.values() for tensor in header.tensors]
+def config_for(source: Source) -> dict[str, Any]:
+    """The source's config.json, with how the server has to read the result."""
+    headers = read_headers(source.folder, list(source.shards))
+    tensors = [tensor for header in headers.values() for tensor in header.tensors]
     actions = {name: action for found in source.actions.values() for name, action in found.items()}
-    for name in source.carried:
-        if name == "model.safetensors.index.json":
-            index = read_index(wish.source)
-            index.setdefault("metadata", {})["total_size"] = total_size(folder, list(source.shards))
-            index["weight_map"] = {
-                tensor.name: shard
-                for shard, header in read_headers(folder, list(source.shards)).items()
-                for tensor in header.tensors
-            }
-            write_json(folder / name, index)
-        elif name == "config.json":
-            document = read_json(wish.source / name)
-            document["quantization_config"] = quantization_config(ignored_layers(everything, actions))
-            write_json(folder / name, document)
-        else:
-            copy_file(wish.source / name, folder / name)
-    return {name: sum_of(folder / name) for name in source.carried}
+    quantised = quantization_config(ignored_layers(tensors, actions))
+    return {**read_json(source.folder / "config.json"), "quantization_config": quantised}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import array
-import contextlib
-import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..files import fsync_folder
+from ..files import in_one_step
 from ..refusals import Refusal, Wrong
 from ..safetensors import DTYPE_BITS, FP8, MARKER_KEY, Header, Tensor, header_of, render_header, written_header
-from ..shards import chunks
+from ..shards import Output, chunks, ended_too_early
 from .tables import INFINITY, codes_of, largest, scale_pattern
 from .tensors import SCALE
 
@@ -66,10 +63,7 @@ def rows_of(stream: BinaryIO, tensor: Tensor) -> Iterator[bytes]:
         while left:
             piece = stream.read(min(step, left))
             if len(piece) != min(step, left):
-                raise Refusal(
-                    f"the source changed while it was read: {tensor.name!r} ends too early in "
-                    f"{getattr(stream, 'name', 'it')}; fetch the model again and start over"
-                )
+                raise ended_too_early(stream, tensor.name)
             left -= len(piece)
             yield piece
 
@@ -85,7 +79,7 @@ def scales_of(stream: BinaryIO, tensor: Tensor, report: Callable[[int], None]) -
             for at in range(0, len(piece), 2 * columns):
                 found.extend(largest(piece[at : at + 2 * columns], 1, columns))
         else:
-            if done % rows:  # an expert's maxima so far are one more row of it
+            if done % rows:  # the maxima of this expert's rows so far count as one more row
                 piece_and_maxima = piece + found[-columns:].tobytes()
                 del found[-columns:]
                 found.extend(largest(piece_and_maxima, columns, height + 1))
@@ -145,30 +139,24 @@ def pieces(
                 report(size)
 
 
+def result_size(header: Header, actions: Mapping[str, str]) -> int:
+    """Bytes of the converted shard."""
+    parts, head = layout(header, actions)
+    return len(head) + sum(part.result.size for part in parts)
+
+
 def convert_shard(
     source: Path, target: Path, actions: Mapping[str, str], report: Callable[[int], None]
 ) -> dict[str, Any]:
     """Convert one shard by way of a temporary name; returns size and CRC-32 of the result."""
-    temporary = target.with_name(target.name + ".writing")
-    try:
-        with source.open("rb") as stream, temporary.open("wb") as out:
-            header = header_of(stream)
-            parts, head = layout(header, actions)
-            checksum, written = zlib.crc32(head), len(head)
-            out.write(head)
-            for _name, piece in pieces(stream, header, parts, report):
-                checksum = zlib.crc32(piece, checksum)
-                written += len(piece)
-                out.write(piece)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    fsync_folder(target.parent)
-    return {"bytes": written, "crc32": f"{checksum:08x}"}
+    with in_one_step(target) as half, source.open("rb") as stream, half.open("wb", buffering=0) as raw:
+        header = header_of(stream)
+        parts, head = layout(header, actions)
+        out = Output(raw)
+        out.write(head)
+        for _name, piece in pieces(stream, header, parts, report):
+            out.write(piece)
+        return out.close()
 
 
 def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: list[str] | None) -> int:
@@ -180,7 +168,7 @@ def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: l
         header = header_of(left)
         parts, head = layout(header, actions)
         written_header(right, head)
-        # A weight is not known without its scale, which counts as part of it.
+        # A weight can only be computed with its scale, so the scale is compared, too.
         chosen = [part for part in parts if only is None or part.source.name in only]
         at, seen = "", set()
         for name, piece in pieces(left, header, chosen, lambda _size: None):

@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..checkpoint import Identity, Source, carried_files, check_names, read_headers, shards_of
+from ..checkpoint import Source, decided, headers_of
 from ..files import PROVENANCE, STATE_FOLDER, read_json
 from ..refusals import Refusal
 from ..safetensors import MARKER_KEY, Header
-from .shard import layout
+from .shard import result_size
 from .tensors import decide, is_projection, kept
 
 
 def examine(folder: Path, keep: tuple[str, ...]) -> Source:
     """Read every header, decide every tensor; nothing is written."""
-    shards = shards_of(folder)
-    identities = {name: Identity.of(folder / name) for name in shards}
-    headers = read_headers(folder, shards)
-    check_names(folder, headers)
+    identities, headers = headers_of(folder)
     refuse_quantised(folder, headers)
     everything = [tensor for header in headers.values() for tensor in header.tensors]
     actions = decide(everything, keep)
     for pattern in keep:
         if not any(kept(tensor.name, (pattern,)) for tensor in everything if is_projection(tensor)):
             raise Refusal(f"--keep {pattern} names no projection of this checkpoint")
-    by_shard: dict[str, dict[str, str]] = {}
-    result_bytes: dict[str, int] = {}
-    for name, header in headers.items():
-        by_shard[name] = {t.name: actions[t.name] for t in header.tensors if t.name in actions}
-        parts, head = layout(header, by_shard[name])
-        result_bytes[name] = len(head) + sum(part.result.size for part in parts)
-    return Source(folder, identities, by_shard, result_bytes, carried_files(folder, shards))
+    return decided(folder, identities, headers, actions, result_size)
 
 
 def refuse_quantised(folder: Path, headers: Mapping[str, Header]) -> None:
