@@ -31,20 +31,19 @@ def tasks(path: Path) -> Iterator[dict[str, Any]]:
         waiting += [inner for part in ("block", "rescue", "always") for inner in task.get(part, [])]
 
 
-def installing() -> Iterator[tuple[str, str | None]]:
-    """File and mode of every task of a role that copies the converters."""
+def installing() -> Iterator[str]:
+    """Files of tasks, in all roles, that write the converters to a node."""
+    names = ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_files", "__fp8_weights_programs")
     for path in sorted(ROLES.glob("*/tasks/*.yml")):
         for task in tasks(path):
-            copy = task.get("ansible.builtin.copy")
-            if copy is None:
-                continue
-            copied = f"{copy.get('src')} {copy.get('dest')} {task.get('loop')}"
-            if any(name in copied for name in ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_")):
-                yield str(path.relative_to(ROLES)), copy.get("mode")
+            for module in ("ansible.builtin.copy", "ansible.builtin.template", "host_tuning_files"):
+                if any(name in f"{task.get(module, '')} {task.get('loop')}" for name in names) and module in task:
+                    yield str(path.relative_to(ROLES))
 
 
 def test_one_task_installs_them_with_one_mode() -> None:
-    assert list(installing()) == [("fp8_weights/tasks/install.yml", "0644")]
+    assert list(installing()) == ["fp8_weights/tasks/install.yml"]
+    assert VARIABLES["__fp8_weights_mode"] == "0644"
 
 
 def test_the_list_names_every_file() -> None:
