@@ -58,7 +58,8 @@ def imported(path: Path) -> Iterator[Path]:
         if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("gaudi_fp8")):
             assert node.level, f"{path}: import of {node.module} is not relative"
             assert node in tree.body, f"{path}: import of {node.module} is not at the top"
-            yield path.parents[node.level - 1] / f"{(node.module or '').replace('.', '/')}.py"
+            for name in [node.module] if node.module else [alias.name for alias in node.names]:
+                yield path.parents[node.level - 1] / f"{name.replace('.', '/')}.py"
 
 
 def test_imports_are_relative_and_without_cycles() -> None:
