@@ -149,3 +149,9 @@ def test_only_builtin_modules_and_our_own_are_used(path: Path) -> None:
         if key.count(".") > 1 and not key.startswith("ansible.builtin.")
     ]
     assert not foreign, f"{name_of(path)} uses {foreign}: add the collection to requirements.yml with its version"
+
+
+def test_weights_are_brought_as_the_option_says_and_as_no_other_role_found() -> None:
+    """weights_supply_bring was documented, and fetches read the result of the role preflight all the same."""
+    files = [*(ROOT / "roles/weights_supply/tasks").glob("*.yml"), ROOT / "roles/weights_supply/vars/main.yml"]
+    assert [path.name for path in files if "preflight_node" in path.read_text(encoding="utf-8")] == []
