@@ -485,6 +485,7 @@ def main() -> None:
     site, problems = inventory.read(params["inventory"])
     if site.release is not None:
         problems += preflight.check_release(site.release, params["known_releases"])
+    problems += [preflight.Problem("inventory", said) for said in pins.digest_refusals(params["image_digest"])]
     problems += preflight.check_requests(params["plans"], bool(topology.get("cards")), site.positions)
     problems += inventory.check_hugepages(site, read_text("/proc/meminfo"))
     problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
@@ -507,6 +508,11 @@ def main() -> None:
     findings = preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
     findings += bringing + ([] if site.require_pins else moving)
+    asked = {plan["instance"] for plan in params["plans"]}
+    findings += [
+        preflight.damaged_plan(str(file), file.parent.name, file.parent.name in asked)
+        for file in weights_folders.damaged_plans(weights_folders.PLANS)
+    ]
     for plan in plans:
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
         findings += preflight.room_findings(recipe_rooms(plan))

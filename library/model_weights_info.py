@@ -143,6 +143,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     root = Path(module.params["root"])
     folders = weights_folders.look(root, module.params["directories"])
+    for file in weights_folders.damaged_plans(weights_folders.PLANS):
+        module.warn(f"{file} is damaged: which folders {file.parent.name} uses is not known.")
     fstype, source = weights_folders.mounted(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), str(root))
     storage = {"fstype": fstype, "source": source}
     rsync = module.get_bin_path("rsync") is not None

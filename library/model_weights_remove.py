@@ -57,6 +57,7 @@ bytes:
 
 import fcntl
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,17 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def refusal(folder: Path, described: dict[str, Any]) -> str:
-    """Why a folder is not removed; empty if it may be."""
+def refusal(folder: Path, described: dict[str, Any], damaged: Sequence[Path]) -> str:
+    """Why a folder is not removed; empty if it may be. ``damaged`` are plans of the node nobody can read."""
     if described["used_by"]:
         names = ", ".join(described["used_by"])
         return (
             f"{folder} is used by {names}. Remove the instance first (playbooks/remove.yml), or serve something else."
+        )
+    if damaged:
+        return (
+            f"{damaged[0]} is damaged, so that nobody can tell whether {damaged[0].parent.name} uses {folder}. "
+            "Run site.yml, which writes it anew, or remove the instance (playbooks/remove.yml)."
         )
     if described["standing"] == "unknown":
         return f"{folder} has no record of this project, so it is somebody's own. Remove it by hand if it may go."
@@ -117,7 +123,7 @@ def main() -> None:
     if not found:
         module.exit_json(changed=False, bytes=0)
     folder = root / name
-    refused = refusal(folder, found[0])
+    refused = refusal(folder, found[0], weights_folders.damaged_plans(weights_folders.PLANS))
     if refused:
         module.fail_json(msg=refused)
     if not module.check_mode:

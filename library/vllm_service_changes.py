@@ -64,7 +64,7 @@ running:
   type: bool
   sample: true
 reasons:
-  description: What differs, a phrase each; empty for an instance that is not on the node yet.
+  description: What differs, is missing or is damaged, a phrase each; empty for an instance that does not run.
   returned: always
   type: list
   elements: str
@@ -75,8 +75,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node.state import read_json, systemctl
+from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.planning import difference as plan_diff
+from ansible.module_utils.gaudi.planning import written
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -91,17 +92,23 @@ STOPPED = ("inactive", "failed", "unknown")
 
 
 def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
-    """What differs between the files of an instance and what they are to be; nothing where there are none yet."""
-    try:
-        plan = read_json(folder / "plan.json")
-    except ValueError:
-        return [f"{folder / 'plan.json'} is damaged"]
-    if not plan or not unit.exists():
-        return []
-    written = folder / "environment"
-    environment = plan_diff.environment_of(written.read_text(encoding="utf-8")) if written.exists() else {}
-    found: list[str] = plan_diff.differences(plan, wanted["plan"], environment)
-    found += plan_diff.unit_differences(unit.read_text(encoding="utf-8"), wanted["unit"])
+    """What differs between the files of an instance and what they are to be; or which are missing, or damaged."""
+    files = (folder / "plan.json", folder / "environment", unit)
+    missing = [f"{file} is missing" for file in files if not file.exists()]
+    if missing:
+        return missing
+    read: list[Any] = []
+    damaged = []
+    for file, parse in zip(files, (written.parse, bytes.decode, bytes.decode)):
+        try:
+            read.append(parse(file.read_bytes()))
+        except (OSError, ValueError):
+            damaged.append(f"{file} is damaged")
+    if damaged:
+        return damaged
+    plan, environment, text = read
+    found: list[str] = plan_diff.differences(plan, wanted["plan"], plan_diff.environment_of(environment))
+    found += plan_diff.unit_differences(text, wanted["unit"])
     if (folder / "keys").exists() != wanted["guarded"]:
         found.append(f"API keys {'added' if wanted['guarded'] else 'removed'}")
     return found
@@ -112,8 +119,9 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     name = f"vllm-{module.params['instance']}.service"
     shown = systemctl(module, "show", name, "--property=ActiveState", "--value")
-    found = reasons(PLANS / module.params["instance"], UNITS / name, module.params)
-    module.exit_json(changed=False, running=shown.strip() not in STOPPED, reasons=found)
+    running = shown.strip() not in STOPPED
+    found = reasons(PLANS / module.params["instance"], UNITS / name, module.params) if running else []
+    module.exit_json(changed=False, running=running, reasons=found)
 
 
 if __name__ == "__main__":

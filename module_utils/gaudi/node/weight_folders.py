@@ -10,18 +10,34 @@ from pathlib import Path
 from typing import Any
 
 from ..model.headers import CONVERTED
+from ..planning import written
 from ..weights import record as weights
 
 PLANS = Path("/etc/gaudi-serving/instances")
 
 
+def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
+    """The plans on the node by instance, and the files of those that are damaged."""
+    read, damaged = {}, []
+    for file in sorted(plans.glob("*/plan.json")):
+        try:
+            read[file.parent.name] = written.parse(file.read_bytes())
+        except FileNotFoundError:
+            # Removed a moment ago.
+            continue
+        except (OSError, ValueError):
+            damaged.append(file)
+    return read, damaged
+
+
 def users(path: Path, plans: Path = PLANS) -> list[str]:
-    """Names of the instances whose plan mounts a folder, whether they run or not."""
-    return sorted(
-        file.parent.name
-        for file in plans.glob("*/plan.json")
-        if weights.used_by(json.loads(file.read_text(encoding="utf-8")), str(path))
-    )
+    """Names of the instances whose plan mounts a folder, whether they run or not; damaged plans do not say."""
+    return [name for name, plan in _plans(plans)[0].items() if weights.used_by(plan, str(path))]
+
+
+def damaged_plans(plans: Path) -> list[Path]:
+    """The plan.json of each instance whose plan nobody can read."""
+    return _plans(plans)[1]
 
 
 def bytes_below(folder: Path) -> int:

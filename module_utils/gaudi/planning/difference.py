@@ -5,11 +5,13 @@ Nothing here reads a node; a value whose name looks like a secret's is never rep
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..cards.users import printable
 from .arguments import SECRET, normal
 
 # Characters of a value that are shown; a list of buckets would fill the screen.
@@ -22,6 +24,10 @@ _WORDY = ("explain", "warnings")
 # What stands before the first option of a command.
 _PROGRAM = "program"
 _NUMBER = re.compile(r"-\d")
+# Who logs in, in an address; to the last @, since a password may hold any character.
+_LOGIN = re.compile(r"(?<=://)([^\s:@/?#]*)(:.*)?@", re.DOTALL)
+# The same of a proxy, whose address needs no scheme.
+_PROXY = re.compile(r"^([^\s:@/?#]*)(:.*)?@", re.DOTALL)
 
 
 def differences(
@@ -35,9 +41,9 @@ def differences(
     found = [
         *_changes({"image": str(before.get("image"))}, {"image": str(after.get("image"))}),
         *_cards(before.get("modules", []), after.get("modules", [])),
-        *_changes(_options(before.get("arguments", [])), _options(after.get("arguments", []))),
+        *_arguments(before.get("arguments", []), after.get("arguments", [])),
         *_changes(given, _variables(after)),
-        *_changes(_container(before), _container(after)),
+        *_containers(before, after),
         *_changes(_binding(before), _binding(after)),
     ]
     if found:
@@ -72,6 +78,13 @@ def _directives(text: str) -> Iterator[tuple[str, str]]:
             yield f"unit {name}{f' ({seen[name]})' if seen[name] > 1 else ''}", value
 
 
+def _arguments(before: Sequence[object], after: Sequence[object]) -> list[str]:
+    """Options that differ; where none does, whether they stand in another order."""
+    changes = _changes(_options(before), _options(after))
+    moved = list(map(str, before)) != list(map(str, after))
+    return changes or (["arguments in another order"] if moved else [])
+
+
 def _options(command: Sequence[object]) -> dict[str, str]:
     """The values of a command's options by name, and under ``program`` what stands before them."""
     found: dict[str, list[str]] = {}
@@ -103,15 +116,28 @@ def _cards(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any
     old, new = (
         {str(card["module_id"]): str(card.get("serial") or "unknown") for card in cards} for cards in (before, after)
     )
-    if old.keys() != new.keys():
+    if list(old) != list(new):
         return [f"cards {', '.join(old) or 'none'} -> {', '.join(new) or 'none'} (module ids)"]
     return [f"card {slot}: serial {old[slot]} -> {new[slot]}" for slot in old if old[slot] != new[slot]]
 
 
-def _container(plan: Mapping[str, Any]) -> dict[str, str]:
+def _containers(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What containers are made with; where nothing differs, which of their lists are in another order."""
+    changes = _changes(_container(before), _container(after))
+    old, new = (
+        {key: json.dumps(value, sort_keys=True) for key, value in _parts(plan).items()} for plan in (before, after)
+    )
+    return changes or [printable(f"container {key} in another order") for key in old if old[key] != new.get(key)]
+
+
+def _parts(plan: Mapping[str, Any]) -> dict[str, Any]:
     """What the container is made with, but for its variables."""
-    parts = {key: value for key, value in (plan.get("container") or {}).items() if key != "environment"}
-    return dict(_flat(parts, "container "))
+    return {key: value for key, value in (plan.get("container") or {}).items() if key != "environment"}
+
+
+def _container(plan: Mapping[str, Any]) -> dict[str, str]:
+    """The same by dotted names."""
+    return dict(_flat(_parts(plan), "container "))
 
 
 def _flat(value: object, name: str) -> Iterator[tuple[str, str]]:
@@ -152,7 +178,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
         if old == new:
             continue
         secret = SECRET.search(name.upper().replace("-", "_")) is not None
-        shown_old, shown_new = ("" if secret else _shown(value) for value in (old, new))
+        shown_old, shown_new = ("" if secret else _shown(name, value) for value in (old, new))
         if old is None:
             found.append(f"{name}{shown_new} added")
         elif new is None:
@@ -161,11 +187,19 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
             found.append(f"{name} changed")
         else:
             found.append(f"{name}{shown_old or ' nothing'} ->{shown_new or ' nothing'}")
-    return found
+    return [printable(phrase) for phrase in found]
 
 
-def _shown(value: str | None) -> str:
-    """A value behind a blank, cut; nothing for none."""
+def _shown(name: str, value: str | None) -> str:
+    """A value behind a blank, cut, without the password of an address; nothing for none."""
     if not value:
         return ""
+    value = _LOGIN.sub(_hidden, value)
+    if name.upper().endswith("_PROXY"):
+        value = _PROXY.sub(_hidden, value) if "://" not in value else value
     return f" {value}" if len(value) <= _LONGEST else f" {value[:_LONGEST]}..."
+
+
+def _hidden(login: re.Match[str]) -> str:
+    """Who logs in; a name without a password may be a token."""
+    return f"{login[1]}:***@" if login[2] else "***@"

@@ -98,6 +98,16 @@ def _is_version(seen: str, wanted: str) -> bool:
     return seen == wanted or seen.startswith(wanted + ".")
 
 
+def damaged_plan(file: str, instance: str, is_planned: bool) -> str:
+    """Say that the plan of an instance on the node cannot be read; it keeps nothing from being set up."""
+    then = (
+        "this run writes it anew, and starts the instance anew"
+        if is_planned
+        else "remove it (playbooks/remove.yml), or name it in gaudi_serving_instances, so that a run writes it anew"
+    )
+    return f"{instance}: {file} is damaged, so that nobody knows what the instance was made of; {then}."
+
+
 def check_system(os_release: Mapping[str, str]) -> list[Problem]:
     """Refuse a system the roles were not written for."""
     seen_id, seen_version = os_release.get("ID", ""), os_release.get("VERSION_ID", "")

@@ -9,7 +9,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..base.checks import shown
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+# A run that requires pins ends before the image is asked, whatever its tags.
+_PRINTS = "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it"
 _HUBS = {"huggingface": "Hugging Face", "modelscope": "ModelScope", "git": "the git host"}
 
 
@@ -19,9 +24,19 @@ def image_sentences(images: Iterable[str], digest: str) -> list[str]:
         return []
     return [
         f"The image {image} is not pinned: its tag can be moved, and then nodes serve with different images. Write its "
-        "digest into the inventory as serving_image_digest; a run without gaudi_require_pins prints it."
+        f"digest into the inventory as serving_image_digest; {_PRINTS}."
         for image in sorted(set(images))
         if "@" not in image
+    ]
+
+
+def digest_refusals(digest: str) -> list[str]:
+    """Why serving_image_digest of the site cannot be any image's; nothing for one that can, or for none."""
+    if not digest or _DIGEST.fullmatch(digest):
+        return []
+    return [
+        f"serving_image_digest is {shown(digest)}, but must be sha256: and 64 hexadecimal digits in lower case. "
+        f"{_PRINTS}."
     ]
 
 

@@ -139,3 +139,45 @@ def test_a_unit_is_compared_by_its_directives() -> None:
         "unit After (2) b -> c",
         "unit Restart removed (was no)",
     ]
+
+
+def test_another_order_is_a_reason() -> None:
+    moved = [*ARGUMENTS[:3], "--trust-remote-code", *ARGUMENTS[3:5], *ARGUMENTS[6:]]
+    assert differences(PLAN, changed("arguments", to=moved)) == ["arguments in another order"]
+    assert differences(PLAN, changed("modules", to=PLAN["modules"][::-1])) == ["cards 0, 1 -> 1, 0 (module ids)"]
+
+
+def test_another_order_of_mounts_is_a_reason() -> None:
+    second = {"source": "/data/b", "target": "/data/b", "read_only": False}
+    one, two = (changed("container", "mounts", to=PLAN["container"]["mounts"] + [second]) for _ in range(2))
+    two["container"]["mounts"].reverse()
+    assert differences(one, two) == ["container mounts in another order"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("SOME_DSN", "pg://u:hunter2@h/db", "pg://u:***@h/db"),
+        ("HTTPS_PROXY", "http://user:hunter2@proxy:3128", "http://user:***@proxy:3128"),
+        ("https_proxy", "user:hunter2@proxy", "user:***@proxy"),
+        ("SOME_DSN", "pg://u:hunter2@/ hunter2:@h", "pg://u:***@h"),
+        ("SOME_URL", "https://hunter2@h", "https://***@h"),
+        ("SOME_URL", "https://h:1/x", "https://h:1/x"),
+    ],
+)
+def test_a_password_in_a_value_is_not_shown(name: str, value: str, shown: str) -> None:
+    after = changed("environment", name, to=value)
+    assert differences(PLAN, after) == [f"{name} {shown} added"]
+    assert differences(after, PLAN) == [f"{name} removed (was {shown})"]
+    option = changed("arguments", to=[*ARGUMENTS, "--proxy", value])
+    if "://" in value:
+        assert differences(PLAN, option)[0].count("hunter2") == 0
+
+
+def test_another_password_is_a_change() -> None:
+    one, two = (changed("environment", "SOME_DSN", to=f"pg://u:{password}@h") for password in "ab")
+    assert differences(one, two) == ["SOME_DSN changed"]
+
+
+def test_nothing_moves_a_terminals_cursor() -> None:
+    assert differences(PLAN, changed("environment", "A\nB", to="\x1b[2J\ud800")) == ["A?B ?[2J? added"]

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.node import weight_folders
 from ansible.module_utils.gaudi.preflight import pins
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 from library import gaudi_preflight, serving_image
 from tests.unit.preflight.conftest import Run
@@ -108,3 +111,73 @@ def test_an_image_without_a_registry_has_none() -> None:
     (line,) = pins.digest_lines(IMAGE, None, "1.22")
     assert "has no digest of a registry" in line
     assert pins.digest_lines(f"{IMAGE}@{DIGEST}", DIGEST, "1.22") == []
+
+
+@pytest.mark.parametrize("digest", ["sha256:0000", "ab" * 32, f"{DIGEST}0", DIGEST.upper(), f"{DIGEST}\n"])
+@pytest.mark.parametrize("required", [True, False])
+def test_a_digest_that_is_none_is_a_problem(run: Run, digest: str, required: bool) -> None:
+    ran = run(gaudi_preflight, preflight(image_digest=digest, inventory=site(gaudi_require_pins=required)), HERE)
+    assert ids(ran) == ["inventory"]
+    assert "must be sha256: and 64 hexadecimal digits" in ran["report"]
+    assert pins.digest_refusals(DIGEST) == pins.digest_refusals("") == []
+
+
+def test_who_prints_the_digest_runs_where_pins_are_required() -> None:
+    """The look at the node is part of every run, so that the wish has to be put off for one."""
+    (said,) = pins.image_sentences([IMAGE], "")
+    assert "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it" in said
+    plays = yaml.safe_load((ROOT / "site.yml").read_text(encoding="utf-8"))
+    tags = {play["roles"][0]["role"]: play["tags"] for play in plays if "roles" in play}
+    assert tags["preflight"] == ["always"]
+    assert tags["serving_image"] == ["serving_image"]
+
+
+def test_the_lines_are_printed_once() -> None:
+    tasks = yaml.safe_load((ROOT / "roles/serving_image/tasks/verify.yml").read_text(encoding="utf-8"))
+    (label,) = [task["loop_control"]["label"] for task in tasks if "loop_control" in task]
+    lines = pins.digest_lines(IMAGE, DIGEST, "1.22")
+    templar = Templar(loader=DataLoader(), variables={"item": lines})
+    assert templar.template(trust_as_template(label)) == IMAGE
+
+
+@pytest.mark.parametrize("kinds", [["modelscope"], ["huggingface", "modelscope"]])
+def test_a_refused_fetch_says_where_the_commit_goes(kinds: list[str]) -> None:
+    variables = yaml.safe_load((ROOT / "roles/model_weights/vars/main.yml").read_text(encoding="utf-8"))
+    known = {
+        "__model_weights_moving": kinds,
+        "model_weights_repository": "o/Big",
+        "model_weights_directory": "Big",
+    }
+    said = Templar(loader=DataLoader(), variables=known).template(
+        trust_as_template(variables["__model_weights_unpinned"])
+    )
+    for kind in kinds:
+        assert f"repositories.{kind}.revision" in said
+    assert ("-e revision=COMMIT" in said) == ("huggingface" in kinds)
+    assert "in catalog/models" in said
+
+
+DAMAGED_PLANS = ['{"container": 5}', "[1]", "{", "null"]
+
+
+@pytest.mark.parametrize("content", DAMAGED_PLANS)
+def test_a_damaged_plan_is_named_and_the_run_goes_on(
+    run: Run, tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole weights make the preflight ask who uses them."""
+    folder = tmp_path / "instances"
+    for name in ("one", "other"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "plan.json").write_text(content, encoding="utf-8")
+    for function in (weight_folders.users, weight_folders.describe):
+        monkeypatch.setattr(function, "__defaults__", (folder,))
+    monkeypatch.setattr(weight_folders, "PLANS", folder)
+    (tmp_path / "Big").mkdir()
+    (tmp_path / "Big/config.json").write_text("{}", encoding="utf-8")
+    ran = run(gaudi_preflight, {**bringing(tmp_path), "image_digest": DIGEST}, HERE)
+    assert ids(ran) == []
+    one, other = [line for line in ran["findings"] if "is damaged" in line]
+    assert one.startswith(f"one: {folder}/one/plan.json is damaged")
+    assert "this run writes it anew" in one
+    assert other.startswith(f"other: {folder}/other/plan.json is damaged")
+    assert "remove" in other

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.planning import written
 from ansible.module_utils.testing import patch_module_args
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from library import vllm_service_changes
 from tests.unit.vllm_service.test_rendered import PLAN, render, render_file
@@ -79,7 +82,7 @@ def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
 
 def test_rights_alone_are_said_as_such(instance: Path) -> None:
     said = render(LINE, PLAN, __vllm_service_changes=ask(DOCUMENT), ansible_check_mode=True)
-    assert said == "tiny would restart: the rights of its files were changed"
+    assert said == "tiny would restart: only the rights, comments or layout of its files differ"
 
 
 def test_an_instance_that_is_not_there_yet_has_no_reasons(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +95,77 @@ def test_an_instance_that_is_not_there_yet_has_no_reasons(instance: Path, monkey
 def test_a_damaged_plan_is_named(instance: Path) -> None:
     (instance / "plan.json").write_text("{")
     assert ask(DOCUMENT)["reasons"] == [f"{instance / 'plan.json'} is damaged"]
+
+
+def test_a_reordered_command_is_no_matter_of_rights(instance: Path) -> None:
+    words = [*DOCUMENT["arguments"], "--seed", "1"]
+    (instance / "plan.json").write_text(json.dumps(other(arguments=words)))
+    moved = [*words[:3], *words[-2:], *words[3:-2]]
+    assert ask(other(arguments=moved))["reasons"] == ["arguments in another order"]
+
+
+def test_a_file_that_is_gone_under_a_running_instance_is_named(instance: Path) -> None:
+    (instance / "plan.json").unlink()
+    assert ask(DOCUMENT)["reasons"] == [f"{instance / 'plan.json'} is missing"]
+    (instance / "environment").unlink()
+    assert len(ask(DOCUMENT)["reasons"]) == 2
+
+
+DAMAGED = [b"[]", b"[1]", b"null", b"{}", b'{"container": 5}', b'{"arguments": 5}', b'{"modules": [3]}', b"\xff"]
+
+
+@pytest.mark.parametrize("content", [*DAMAGED, b"[" * 100000, b'{"a":' * 500 + b"1" + b"}" * 500])
+def test_whatever_is_no_plan_is_damaged(instance: Path, content: bytes) -> None:
+    (instance / "plan.json").write_bytes(content)
+    assert ask(DOCUMENT)["reasons"] == [f"{instance / 'plan.json'} is damaged"]
+
+
+@pytest.mark.parametrize("name", ["plan.json", "environment"])
+def test_a_directory_in_a_files_place_is_damage(instance: Path, name: str) -> None:
+    (instance / name).unlink()
+    (instance / name).mkdir()
+    assert ask(DOCUMENT)["reasons"] == [f"{instance / name} is damaged"]
+
+
+def test_an_environment_that_is_no_text_is_damaged(instance: Path) -> None:
+    (instance / "environment").write_bytes(b"A=\xff\n")
+    assert ask(DOCUMENT)["reasons"] == [f"{instance / 'environment'} is damaged"]
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+parts = st.sampled_from(sorted(DOCUMENT))
+insides = st.sampled_from(["mounts", "environment", "tmpfs", "ulimits"])
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Any:
+    """Any JSON value; or the plan with any JSON value in some of its places."""
+    if draw(st.booleans()):
+        return draw(junk)
+    plan = other(**draw(st.dictionaries(parts, junk, max_size=3)))
+    if isinstance(plan["container"], dict):
+        plan["container"].update(draw(st.dictionaries(insides, junk | st.lists(junk), max_size=2)))
+    return plan
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(plans(), st.binary(max_size=60) | st.just(b"A=1\n"))
+def test_any_plan_and_any_environment_end_in_sentences(instance: Path, plan: Any, environment: bytes) -> None:
+    """A sentence, never an exception; without a character that moves the terminal's cursor."""
+    content = json.dumps(plan).encode()
+    (instance / "plan.json").write_bytes(content)
+    (instance / "environment").write_bytes(environment)
+    unit = instance.parents[1] / "units/vllm-tiny.service"
+    wanted = {"plan": DOCUMENT, "unit": unit.read_text(), "guarded": False}
+    reasons = vllm_service_changes.reasons(instance, unit, wanted)
+    assert all(reason and reason.isprintable() for reason in reasons)
+    try:
+        read = written.parse(content) == DOCUMENT
+    except ValueError:
+        assert f"{instance / 'plan.json'} is damaged" in reasons
+    else:
+        assert reasons or read

@@ -38,6 +38,7 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for function in (weights_folders.users, weights_folders.describe, weights_folders.look):
         defaults = function.__defaults__ or ()
         monkeypatch.setattr(function, "__defaults__", (*defaults[:-1], folder))
+    monkeypatch.setattr(weights_folders, "PLANS", folder)
     return folder
 
 
@@ -331,3 +332,63 @@ class TestRole:
 
         assert self.template("{{ __model_weights_key }}", model_weights_directory=directory) == key
         assert jobs.check_key(f"verify.{key}")
+
+
+@pytest.mark.parametrize("content", ['{"container": 5}', "[1]", "{"])
+def test_a_damaged_plan_keeps_every_folder(
+    root: Path, plans: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (plans / "chat").mkdir(parents=True)
+    (plans / "chat/plan.json").write_text(content)
+    answer = run_main("model_weights_remove", {"root": str(root), "directory": "Whole-7B"})
+    assert answer["failed"]
+    assert answer["msg"].startswith(f"{plans}/chat/plan.json is damaged, so that nobody can tell whether chat uses")
+    assert (root / "Whole-7B/config.json").exists()
+    assert look(root)["Whole-7B"]["used_by"] == []
+    assert f"{plans}/chat/plan.json is damaged: which folders chat uses is not known" in capsys.readouterr().err
+
+
+def tasks_in(file: Path) -> list[dict[str, Any]]:
+    """The tasks of a file, those in its blocks and plays among them."""
+    found: list[dict[str, Any]] = []
+    pending = list(yaml.safe_load(file.read_text()) or [])
+    while pending:
+        task = pending.pop()
+        found.append(task)
+        for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks"):
+            pending += task.get(part) or []
+    return found
+
+
+def loops_below(file: Path) -> bool:
+    """Whether a file of tasks, or one that it brings in, loops over item."""
+    for task in tasks_in(file):
+        if "loop" in task and (task.get("loop_control") or {}).get("loop_var", "item") == "item":
+            return True
+        if any(loops_below(inner) for inner in brought_in(task, file)):
+            return True
+    return False
+
+
+def brought_in(task: Mapping[str, Any], file: Path) -> list[Path]:
+    """The files of tasks that a task brings in, as far as its text names them."""
+    found = []
+    for kind in ("include", "import"):
+        said = task.get(f"ansible.builtin.{kind}_tasks")
+        if said is not None:
+            found.append(file.parent / (said if isinstance(said, str) else said["file"]))
+        role = task.get(f"ansible.builtin.{kind}_role")
+        if role is not None:
+            found.append(ROOT / "roles" / role["name"] / "tasks" / role.get("tasks_from", "main.yml"))
+    return [path for path in found if path.is_file()]
+
+
+def test_no_loop_over_tasks_takes_the_name_of_the_loops_in_them() -> None:
+    """Ansible warns of a name that is in use already, on every run."""
+    found = []
+    for file in [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/**/*.yml"), ROOT / "site.yml"]:
+        for task in tasks_in(file):
+            named_item = (task.get("loop_control") or {}).get("loop_var", "item") == "item"
+            if "loop" in task and named_item and any(loops_below(path) for path in brought_in(task, file)):
+                found.append(f"{file.relative_to(ROOT)}: {task['name']}")
+    assert found == []
