@@ -34,7 +34,7 @@ class Weights:
     # published measurement files were made with.
     converted: bool = False
     fits_published: bool = True
-    # What config.json says of code beside the weights; None where it asks for none, or is not there.
+    # What config.json says of code beside the weights; None where it is not there.
     code: Code | None = None
 
 

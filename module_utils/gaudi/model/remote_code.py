@@ -21,22 +21,20 @@ CONFIG_LIMIT = 1 << 20
 
 @dataclass(frozen=True)
 class Code:
-    """What a config.json with ``auto_map`` says: the files it would have run, and what it is known by."""
+    """What a config.json says: the files it would have run (none without ``auto_map``), and what it is known by."""
 
     files: tuple[str, ...]
     model_type: str | None
     architectures: tuple[str, ...]
 
 
-def code_of(config: Mapping[str, object]) -> Code | None:
-    """The code that a config.json asks for; None where it asks for none.
+def code_of(config: Mapping[str, object]) -> Code:
+    """The code that a config.json asks for.
 
     An entry of auto_map is ``file.Class``, or ``repository--file.Class`` for code of another repository.
     """
     named = config.get("auto_map")
     places = [place for place in named.values() if isinstance(place, str)] if isinstance(named, Mapping) else []
-    if not places:
-        return None
     model_type, architectures = config.get("model_type"), config.get("architectures")
     return Code(
         files=tuple(sorted({f"{place.rpartition('.')[0] or place}.py" for place in places})),
@@ -47,7 +45,7 @@ def code_of(config: Mapping[str, object]) -> Code | None:
     )
 
 
-def code_in(config: bytes) -> Code | None:
+def code_in(config: bytes) -> Code:
     """The same of a file's content. Raises :class:`Refusal` for one that is no config.json."""
     try:
         return code_of(json.loads(config))
@@ -74,10 +72,19 @@ def _some(names: Sequence[str]) -> str:
 def check_code(
     request: Request, entry: ModelEntry | None, code: Code | None, release: ReleaseEntry, label: str, draft: Draft
 ) -> None:
-    """Weights whose code the server needs are served only when somebody said whether it may run.
+    """Weights whose code the server needs are served only when somebody said that it may run.
 
-    Raises :class:`Refusal` with the option's name where nobody did; a false that was asked for is a warning.
+    Raises :class:`Refusal` with the option's name where nobody did, or said that it may not. Weights of an unknown
+    class without code are a warning.
     """
+    if code is not None and not code.files:
+        if code.architectures and not release.architectures.intersection(code.architectures):
+            draft.warn(
+                f"config.json of the weights names the architecture {_some(code.architectures)}, which release "
+                f"{release.name} has no class of its own for, and no code (auto_map): the server may not start. Use a "
+                f"release that knows the model."
+            )
+        return
     missing = lacking(code, release) if code is not None else None
     if code is None or missing is None:
         return
@@ -86,8 +93,12 @@ def check_code(
         f"has no class of its own for {missing}"
     )
     if request.trust_remote_code is False:
-        draft.warn(f"The server will not start: {seen}, but trust_remote_code is false.")
-    elif request.trust_remote_code is None and not (entry is not None and entry.trust_remote_code):
+        raise Refusal(
+            f"{label}: {seen}, but trust_remote_code is false: the server would not start. Read the code, which runs "
+            f"with the server's rights, then set trust_remote_code to true; or serve other weights, or use a release "
+            f"that knows the model."
+        )
+    if request.trust_remote_code is None and not (entry is not None and entry.trust_remote_code):
         raise Refusal(
             f"{label}: {seen}. The server starts only with that code, which runs with its rights. Read it, then set "
             f"trust_remote_code to true; or serve other weights, or use a release that knows the model."

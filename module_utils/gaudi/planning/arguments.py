@@ -146,6 +146,16 @@ def is_option(token: str) -> bool:
     return token.startswith("--") or bool(_SHORT.fullmatch(token.partition("=")[0]))
 
 
+def value_in(arguments: Sequence[str], option: str) -> str | None:
+    """The value of an option of a command line, the last one as the server reads it; None where it is not there."""
+    found = None
+    for token, following in zip(arguments, [*arguments[1:], ""]):
+        _, equals, value = token.partition("=")
+        if normal(token) == option:
+            found = value if equals else following
+    return found
+
+
 def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
     """A request whose ``extra_args`` that are options in disguise became these options.
 
@@ -169,7 +179,13 @@ def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
             if not value and not queue:
                 raise Refusal(f"extra_args ends with {name}, which needs a value. Use the option {option}.")
             found = value or queue.pop(0)
-        if result.get(option) is not None and str(result[option]) != str(found):
+        said = result.get(option)
+        if normal(name) in FLAGS and isinstance(said, str) and said.lower() in ("true", "yes"):
+            raise Refusal(
+                f"extra_args has {name}, and {option} is {shown(said)}: both say the same. Keep the option, and take "
+                f"{name} out of extra_args."
+            )
+        if said is not None and str(said) != str(found):
             raise Refusal(f"extra_args has {name} {shown(found)}, but {option} is {shown(result[option])}. Keep one.")
         result[option] = found
     result["extra_args"] = rest

@@ -122,7 +122,7 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         # Writable: the server keeps the scales it computes beside the measurements.
         target = f"{release.fork_directory}/{release.constants['measurements']}"
         mount(setting.measurements, target, writable=True)
-    check_leading(said, setting.working_directory, places(list(mounts.values())))
+    check_leading(said, request.extra_args, setting.working_directory, places(list(mounts.values())))
     return {
         "name": f"vllm-{request.instance}" if request.instance else None,
         "runtime": "habana",

@@ -140,12 +140,22 @@ def _summary(plan: Mapping[str, Any]) -> str:
     binding = shlex.join(plan["cpu_binding"]) if plan["cpu_binding"] else "none"
     facts = [
         ("model", plan["model"] or "not in the catalogue"),
-        ("served as", plan["served_model_name"]),
+        ("served as", " or ".join(_names(plan))),
         ("release", plan["release"]),
         ("cards", f"{len(plan['modules'])}: {_cards(plan)}" if plan["modules"] else _cards(plan)),
         ("CPU binding", binding),
     ]
     return _indented(_aligned(facts))
+
+
+def _names(plan: Mapping[str, Any]) -> list[str]:
+    """Return every name that clients may ask for: the one that answers show, then the path of the weights."""
+    words = plan["arguments"]
+    if "--served-model-name" not in words:
+        return [str(plan["served_model_name"])]
+    start = words.index("--served-model-name") + 1
+    end = next((at for at in range(start, len(words)) if words[at].startswith("-")), len(words))
+    return [str(word) for word in words[start:end]]
 
 
 def _requirements(requires: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -34,6 +34,7 @@ from .refusals import (
     check_card_type,
     check_fp8,
     check_heads,
+    check_hub,
     check_kv_cache,
     check_lengths,
     check_missing,
@@ -89,7 +90,7 @@ def plan(
     weights = read_weights(weights_path) if read_weights is not None and weights_path.startswith("/") else None
     model = facts(weights_path, entry, wanted.model_config, overrides_in(wanted.extra_args))
     label = wanted.instance or wanted.model or model.name
-    check_supported(wanted, asked, release, entry, model, draft)
+    check_supported(wanted, asked, release, entry, model, draft, weights)
     # What lies on the node counts before what a request says of it.
     said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
     check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
@@ -114,6 +115,7 @@ def plan(
     )
     check_quantization(wish)
     check_missing(weights, weights_path, label)
+    check_hub(weights_path, wanted, draft)
     check_fp8(wish, entry, weights, card_type, label)
     check_block_size(wish, draft)
 

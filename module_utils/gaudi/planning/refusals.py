@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,13 @@ from ..model.headers import Weights
 from ..request.options import Request
 from ..request.resolved import KNOBS, Lengths, Wish
 from ..rules.rules import Draft, given
-from .arguments import Surface
+from .arguments import Surface, value_in
 
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
 LARGE_FP8_PARAMETERS = 300 * 10**9
+
+# A commit's full name; all else can be moved.
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 # What the fork asks for (README_GAUDI.md, requirements: 1.16 Gaudi 2, later ones Gaudi 2 and 3).
 GENERATIONS = ("gaudi2", "gaudi3")
@@ -37,6 +41,7 @@ def check_supported(
     entry: ModelEntry | None,
     model: ModelFacts,
     draft: Draft,
+    weights: Weights | None = None,
 ) -> None:
     """Refuse what the release cannot do; warn about what nobody is known to have tried."""
 
@@ -81,13 +86,32 @@ def check_supported(
             refuse("quantization", f"extra_args has {option}")
         if "beam" in option:
             refuse("beam_search", f"extra_args has {shown(option)}")
-    if model.known_from == "name":
+    if model.known_from == "name" and weights is not None and weights.code is not None:
+        draft.warn(
+            f"Of config.json beside {shown(model.name)} only the classes it names are read: rules that look into a "
+            f"model fall back to its name. Give the content as model_config, or add a catalogue file."
+        )
+    elif model.known_from == "name":
         draft.warn(
             f"Nothing is known of {shown(model.name)} but its name: rules that look into a model fall back to it. "
             f"Give model_config (the content of its config.json) or add a catalogue file."
         )
     for gap in model.gaps:
         draft.warn(gap)
+
+
+def check_hub(weights_path: str, request: Request, draft: Draft) -> None:
+    """Weights that the server itself fetches are what a branch holds on the day, unless a commit is named: a warning.
+
+    A directory of the node has its own record.
+    """
+    revision = value_in(request.extra_args, "--revision")
+    if not weights_path.startswith("/") and not COMMIT.fullmatch(revision or ""):
+        draft.warn(
+            f"{weights_path} is not pinned: the server fetches by itself what "
+            f"{f'the revision {shown(revision)}' if revision else 'the main branch'} holds on the day. Add --revision "
+            f"and a commit to extra_args, or serve a directory of the node."
+        )
 
 
 def check_quantization(wish: Wish) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 from ..base.checks import Refusal, shown
 from ..base.places import is_below
+from .arguments import value_in
 
 # Where a server starts; Ray, sockets, and all that Python's tempfile makes.
 SCRATCH = "/tmp"  # noqa: S108 - a tmpfs of the container's own
@@ -57,14 +58,18 @@ VARIABLES = {
 # Every variable that says where something is written, set here or not.
 LEADING = (
     *VARIABLES,
+    "HF_ASSETS_CACHE",
     "HF_DATASETS_CACHE",
     "HF_HUB_CACHE",
     "HF_MODULES_CACHE",
+    "HF_XET_CACHE",
     "HUGGINGFACE_HUB_CACHE",
     "MODELSCOPE_CACHE",
     "MPLCONFIGDIR",
     "OUTLINES_CACHE_DIR",
+    "PROMETHEUS_MULTIPROC_DIR",
     "TMPDIR",
+    "TORCH_EXTENSIONS_DIR",
     "TORCH_HOME",
     "TRANSFORMERS_CACHE",
     "TRITON_HOME",
@@ -74,6 +79,10 @@ LEADING = (
     "VLLM_RPC_BASE_PATH",
     "VLLM_TORCH_PROFILER_DIR",
 )
+# Its first field is a directory, which an option of a request stands for.
+RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
+# The node's own, not the container's: what is left there nobody removes, and it has no size of an instance's.
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - refused
 
 
 def tmpfs() -> list[dict[str, object]]:
@@ -86,15 +95,36 @@ def places(mounts: Sequence[Mapping[str, object]]) -> list[str]:
     return [place.path for place in TMPFS] + [str(mount["target"]) for mount in mounts if not mount["read_only"]]
 
 
-def check_leading(environment: Mapping[str, str], working_directory: str, below: Sequence[str]) -> None:
-    """Refuse a variable that leads a library to where it cannot write; a relative value is below the directory."""
+def check_leading(
+    environment: Mapping[str, str], arguments: Sequence[str], working_directory: str, below: Sequence[str]
+) -> None:
+    """Refuse what leads the server to where it cannot write; a relative value is below the working directory.
+
+    ``arguments`` are the request's ``extra_args``.
+    """
     for name in LEADING:
-        value = environment.get(name)
-        if value is None or value.startswith("~"):
-            continue
-        path = posixpath.normpath(posixpath.join(working_directory, value))
-        if not any(is_below(path, place) for place in below):
-            raise Refusal(
-                f"extra_environment sets {name} to {shown(value)}, where the server cannot write: its root is read "
-                f"only. Choose a directory below {', '.join(below[:-1])} or {below[-1]}, or leave {name} out."
-            )
+        if name in environment:
+            _check(f"extra_environment sets {name} to", environment[name], name, working_directory, below)
+    recipes = environment.get(RECIPES, "").partition(",")[0]
+    if recipes:
+        said = f"extra_environment sets {RECIPES}, whose directory is"
+        _check(said, recipes, f"{RECIPES} out and use the option recipe_cache", working_directory, below)
+    directory = value_in(arguments, "--download-dir")
+    if directory is not None:
+        _check("extra_args sets --download-dir to", directory, "--download-dir", working_directory, below)
+
+
+def _check(said: str, value: str, left_out: str, working_directory: str, below: Sequence[str]) -> None:
+    """Refuse one place, in a sentence that begins with who named it."""
+    seen = f"{said} {shown(value)}"
+    advice = f"Choose a directory below {', '.join(below[:-1])} or {below[-1]}, or leave {left_out}"
+    advice += "." if left_out.endswith("recipe_cache") else " out."
+    if not value:
+        raise Refusal(f"{seen}, which names no place. {advice}")
+    if value.startswith("~"):
+        raise Refusal(f"{seen}, and not everything that reads it knows what ~ is. Write the absolute path. {advice}")
+    path = posixpath.normpath(posixpath.join(working_directory, value))
+    if is_below(path, SHARED_MEMORY):
+        raise Refusal(f"{seen}. That is the node's own, so that what is left there outlives the container. {advice}")
+    if not any(is_below(path, place) for place in below):
+        raise Refusal(f"{seen}, where the server cannot write: its root is read only. {advice}")

@@ -46,8 +46,8 @@ def lying(config: dict[str, Any]) -> Weights:
 def test_what_a_config_json_asks_for() -> None:
     files = ("configuration_deepseek.py", "modeling_deepseek.py")
     assert code_of(DEEPSEEK) == Code(files, "deepseek_v3", ("DeepseekV3ForCausalLM",))
-    assert code_of({**DEEPSEEK, "auto_map": {}}) is None
-    assert code_of({"model_type": "qwen3"}) is None
+    assert code_of({**DEEPSEEK, "auto_map": {}}).files == ()
+    assert code_of({"model_type": "qwen3"}) == Code((), "qwen3", ())
     other = {"auto_map": {"AutoConfig": "somebody/else--configuration_x.X"}}
     assert code_of(other) == Code(("somebody/else--configuration_x.py",), None, ())
 
@@ -62,9 +62,32 @@ def test_what_a_request_says_counts() -> None:
     yes = plan(files=lying(STRANGE), trust_remote_code=True)
     assert FLAG in yes["arguments"]
     assert not warned(yes, "auto_map")
-    no = plan(files=lying(STRANGE), trust_remote_code=False)
-    assert FLAG not in no["arguments"]
-    assert warned(no, "will not start", "configuration_strange.py", "trust_remote_code is false")
+    no = {"files": lying(STRANGE), "trust_remote_code": False}
+    sentence("configuration_strange.py", "trust_remote_code is false", "set trust_remote_code to true", **no)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_unknown_class_without_code_is_a_warning(release: str) -> None:
+    plain = {key: value for key, value in STRANGE.items() if key != "auto_map"}
+    words = ("the architecture 'StrangeForCausalLM'", f"release {release} has no class", "may not start")
+    assert warned(plan(release, files=lying(plain)), *words)
+    assert warned(plan(release, model_config=plain), *words)
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    assert not warned(plan(release, files=lying(llama)), "has no class")
+    assert not warned(plan(release, files=lying({})), "has no class")
+
+
+def test_a_config_json_that_lies_there_is_not_called_unknown() -> None:
+    there = plan(files=lying({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}))
+    assert not warned(there, "Nothing is known")
+    assert warned(there, "Of config.json beside 'something' only the classes it names are read", "model_config")
+    assert warned(plan(files=Weights(bytes=1 << 30)), "Nothing is known of 'something' but its name")
+
+
+@pytest.mark.parametrize("value", ["yes", "true", "True"])
+def test_a_flag_said_twice_is_told_so(value: str) -> None:
+    sentence(f"trust_remote_code is '{value}': both say the same", extra_args=[FLAG], trust_remote_code=value)
+    sentence("trust_remote_code is false. Keep one", extra_args=[FLAG], trust_remote_code=False)
 
 
 @pytest.mark.parametrize(

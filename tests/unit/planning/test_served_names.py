@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.planning.page import page
 
 from . import vendor
 from .test_releases import RELEASES
@@ -48,3 +49,39 @@ def test_the_name_comes_first_and_each_once(request_: dict[str, Any], expected: 
     plan = vendor.plan_request("1.22", request_)
     assert names(plan) == expected
     assert plan["served_model_name"] == (expected or [PATH])[0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [
+        ({"weights": PATH, "served_model_name": "deepseek"}, f"deepseek or {PATH}"),
+        ({"weights": "Qwen/Qwen3-8B", "served_model_name": "Qwen/Qwen3-8B"}, "Qwen/Qwen3-8B"),
+        ({"weights": PATH}, PATH),
+    ],
+)
+def test_the_page_says_every_name(request_: dict[str, Any], line: str) -> None:
+    plan = vendor.plan_request("1.22", request_)
+    assert f"served as    {line}" in page([plan], vendor.topology("oam8"))
+
+
+COMMIT = "ab" * 20
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the main branch"),
+        (["--revision", "main"], "the revision 'main'"),
+        ([f"--revision={COMMIT}", "--revision=v1"], "the revision 'v1'"),
+        (["--revision", COMMIT], None),
+        ([f"--revision={COMMIT}"], None),
+    ],
+)
+def test_weights_of_a_hub_without_a_commit_are_said_to_be_unpinned(words: list[str], said: str | None) -> None:
+    warnings = vendor.plan_request("1.22", {"weights": "Qwen/Qwen3-8B", "extra_args": words})["warnings"]
+    found = [line for line in warnings if "not pinned" in line]
+    assert len(found) == (said is not None)
+    for line in found:
+        assert line.startswith("Qwen/Qwen3-8B is not pinned")
+        assert f"{said} holds on the day" in line
+    assert not [line for line in vendor.plan_request("1.22", {"weights": PATH})["warnings"] if "pinned" in line]

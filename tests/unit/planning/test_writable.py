@@ -62,7 +62,7 @@ def test_a_variable_that_leads_elsewhere_is_refused(name: str) -> None:
     assert f"leave {name} out" in said["refused"]
 
 
-@pytest.mark.parametrize("value", [f"{SCRATCH}/x", "/data/recipe_cache/a/hf", "./x", "~/x", f"/data/..{SCRATCH}/x"])
+@pytest.mark.parametrize("value", [f"{SCRATCH}/x", "/data/recipe_cache/a/hf", "./x", f"/data/..{SCRATCH}/x"])
 def test_a_variable_that_leads_to_a_place_is_taken(value: str) -> None:
     plan = vendor.plan_request("1.22", {"instance": "a", "weights": "/m/x", "extra_environment": {"HF_HOME": value}})
     assert variables(plan)["HF_HOME"] == value
@@ -87,3 +87,45 @@ def test_the_page_shows_the_places() -> None:
         "HABANA_LOGS=/var/log/habana_logs",
     ):
         assert line in text
+
+
+def refused(**options: Any) -> str:
+    """The sentence a request is refused with."""
+    answer = vendor.plan_request("1.22", {"instance": "a", "weights": "/data/models/x", **options})
+    return str(answer.get("refused", ""))
+
+
+@pytest.mark.parametrize("name", ["HF_HOME", "HABANA_LOGS", "HOME"])
+def test_a_tilde_or_nothing_is_no_place(name: str) -> None:
+    for value in ("~/logs", "~root/x", "~"):
+        assert "Write the absolute path" in refused(extra_environment={name: value})
+    assert f"{name} to '', which names no place" in refused(extra_environment={name: ""})
+
+
+def test_the_nodes_shared_memory_is_refused_for_its_own_reason() -> None:
+    said = refused(extra_environment={"HF_HOME": "/dev/shm/x"})  # noqa: S108 - refused
+    assert "outlives the container" in said
+    assert "read only" not in said
+
+
+def test_the_recipes_directory_is_a_place() -> None:
+    said = refused(extra_environment={"PT_HPU_RECIPE_CACHE_CONFIG": "/data/models/x/r,True,8192"})
+    assert "PT_HPU_RECIPE_CACHE_CONFIG, whose directory is '/data/models/x/r', where the server cannot write" in said
+    assert said.endswith("use the option recipe_cache.")
+    assert not refused(extra_environment={"PT_HPU_RECIPE_CACHE_CONFIG": "/tmp/r,True,8192"})  # noqa: S108
+    assert not refused(recipe_cache={"directory": "/data/cache/b"})
+
+
+@pytest.mark.parametrize("words", ["--download-dir /data/x", "--download-dir=/data/x", "--download_dir ~/x"])
+def test_a_place_to_download_to_is_a_place(words: str) -> None:
+    assert "extra_args sets --download-dir to" in refused(extra_args=words.split())
+    assert not refused(extra_args=["--download-dir", f"{SCRATCH}/x", "--seed", "1"])
+
+
+@pytest.mark.parametrize(
+    "name", ["HF_ASSETS_CACHE", "HF_XET_CACHE", "PROMETHEUS_MULTIPROC_DIR", "TORCH_EXTENSIONS_DIR", "HF_TOKEN_PATH"]
+)
+def test_places_of_libraries_are_known(name: str) -> None:
+    said = refused(extra_environment={name: "/data/models/x/own"})
+    # The file of a token is refused before, as a secret.
+    assert ("secrets never go" if name == "HF_TOKEN_PATH" else "where the server cannot write") in said
