@@ -71,6 +71,7 @@ reasons:
   sample: ["--max-num-seqs 32 -> 64", "VLLM_GRAPH_RESERVED_MEM 0.1 added"]
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,8 @@ def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
         return missing
     read: list[Any] = []
     damaged = []
-    for file, parse in zip(files, (written.parse, bytes.decode, bytes.decode)):
+    parsers: tuple[Callable[[bytes], Any], ...] = (written.parse, bytes.decode, bytes.decode)
+    for file, parse in zip(files, parsers):
         try:
             read.append(parse(file.read_bytes()))
         except (OSError, ValueError):
