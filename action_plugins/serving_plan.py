@@ -30,6 +30,7 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.absent import absent
 from ansible.module_utils.gaudi.cards import given
+from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.planning.page import page as describe
 from ansible.module_utils.gaudi.request.options import name_of
 from ansible.module_utils.gaudi.weights import supply
@@ -189,6 +190,9 @@ def sentence(error: jsonschema.ValidationError) -> str:
 @functools.cache
 def _validator(kind: str) -> jsonschema.Draft202012Validator:
     schema = json.loads((CATALOG / "schemas" / f"{kind}.schema.json").read_text(encoding="utf-8"))
+    if kind == "release":
+        # The families that there are; the code has the only list of them.
+        schema["properties"]["rules"]["enum"] = list(FAMILIES)
     return jsonschema.Draft202012Validator(schema)
 
 

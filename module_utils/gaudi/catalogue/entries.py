@@ -298,7 +298,7 @@ class Pin:
 class ReleaseEntry:
     """One file of ``catalog/releases``.
 
-    ``rules`` names the family of rules in ``module_utils/gaudi`` (vllm-defaults, 1.21, 1.22, deepseek-r1);
+    ``rules`` names the family of rules (``families/registry.py`` lists them and refuses others);
     ``constants`` are the numbers those rules use; ``unsupported`` are features with the sentence to refuse them with;
     ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
@@ -340,7 +340,6 @@ class ReleaseEntry:
         "architectures",
         "model_types",
     )
-    RULES = ("vllm-defaults", "1.21", "1.22", "deepseek-r1")
 
     @classmethod
     def from_mapping(cls, value: object) -> ReleaseEntry:
@@ -354,7 +353,7 @@ class ReleaseEntry:
         return cls(
             name=reader.text("name", longest=32),
             title=reader.text("title", longest=128),
-            rules=reader.choice("rules", cls.RULES),
+            rules=reader.text("rules", longest=32),
             software=reader.mapping("software", required=True),
             image={
                 "registry": image.text("registry"),

@@ -3,22 +3,62 @@
 from __future__ import annotations
 
 from ..base.checks import Refusal
-from ..request.resolved import Lengths, Wish, bucket, environment_of_release, knobs, limits, recipe_cache, skip_warmup
-from ..rules import rules
-from ..rules.rules import Draft, Value
+from ..model.facts import ModelFacts
+from ..request.resolved import Wish
+from ..rules.draft import Draft, Value, borrowed, rule
+from . import formulas
+from .base import Family, Lengths
+from .shared import bucket, environment_of_release, knobs, limits, recipe_cache, skip_warmup
 
 # Minimum and step of lengths and blocks: numbers of the script, whatever the block size.
 STEP = 128
 # Prompts are batched up to this many tokens where the prefill batch is left to the planner (the 1.22 script's budget).
 PREFERRED_TOKENS = 2048
+# Names of models that answer without thinking aloud first.
+NOT_THINKING = ("coder", "instruct", "deepseek-v3")
+
+# ---- formulas
 
 
-def plan_deepseek(draft: Draft, wish: Wish) -> Lengths:
+@rule("batched-tokens-equal-length", "script:max_num_batched_tokens")
+def batched_tokens_equal_length(max_model_len: int) -> int:
+    """One longest request at a time."""
+    return max_model_len
+
+
+@rule("prompt-bs-capped", "script:bucketing")
+def prompt_bs_capped(max_num_seqs: int, most: int) -> int:
+    """Step and maximum of the prompt batch where the release has no prefill option."""
+    return min(max_num_seqs, most)
+
+
+@rule("decode-bs-step-by-card", "script:check platform")
+def decode_bs_step_by_card(max_num_seqs: int, card_step: int) -> int:
+    """8 on HL-225, 2 on HL-288: the PCIe cards talk more slowly, so finer steps pay."""
+    return min(max_num_seqs, card_step)
+
+
+@rule("decode-block-max-deepseek", "script:bucketing")
+def decode_block_max(max_num_seqs: int, max_model_len: int, block_size: int) -> int:
+    """Blocks of a full batch of longest requests, not rounded."""
+    return max(max_num_seqs * max_model_len // block_size, 128)
+
+
+@rule("memory-by-length", "script:memory footprint")
+def memory_by_length(max_model_len: int, threshold: int, up_to: float, above: float) -> float:
+    """Long contexts leave more room outside the KV cache."""
+    return up_to if max_model_len <= threshold else above
+
+
+# ---- the script
+
+
+def _fill(draft: Draft, wish: Wish) -> Lengths:
     """Fill the draft in the order of the branch's script."""
     length = wish.pick("max_model_len").result
     tokens = wish.said("max_num_batched_tokens")
     if tokens.result is None:
-        tokens = rules.batched_tokens_equal_length(max_model_len=length)
+        tokens = batched_tokens_equal_length(max_model_len=length)
     memory, prefill = _memory(wish, length), _prefill(draft, wish)
     _environment(draft, wish, memory)
     _buckets(draft, wish, tokens, prefill)
@@ -34,7 +74,7 @@ def _memory(wish: Wish, length: int) -> Value:
     if said.result is not None:
         return said
     table = wish.constant("memory_threshold")
-    return rules.memory_by_length(
+    return memory_by_length(
         max_model_len=length, threshold=table["max_model_len"], up_to=table["up_to"], above=table["above"]
     )
 
@@ -45,10 +85,10 @@ def _prefill(draft: Draft, wish: Wish) -> Value | None:
     if asked is None and wish.release.constants.get("max_num_prefill_seqs") is None:
         return None
     if asked == 0:
-        auto = rules.prefill_seqs_auto(
+        auto = formulas.prefill_seqs_auto(
             preferred=PREFERRED_TOKENS, input_min=1, block_size=wish.block_size, max_num_seqs=seqs
         )
-        return rules.borrowed(auto, "gaudi-serving: the rule of release 1.22, as this one's script has none")
+        return borrowed(auto, "gaudi-serving: the rule of release 1.22, as this one's script has none")
     if asked is not None and asked > seqs:
         draft.warn(
             f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: prompt batches that never occur are warmed "
@@ -71,7 +111,7 @@ def card_step(wish: Wish) -> int:
 
 def _environment(draft: Draft, wish: Wish, memory: Value) -> None:
     environment_of_release(draft, wish)
-    draft.variable("VLLM_EP_SIZE", rules.expert_parallel_size(tensor_parallel_size=wish.cards))
+    draft.variable("VLLM_EP_SIZE", formulas.expert_parallel_size(tensor_parallel_size=wish.cards))
     draft.variable("VLLM_GPU_MEMORY_UTILIZATION", memory)
     recipe_cache(draft, wish)
     skip_warmup(draft, wish, "True")
@@ -83,7 +123,7 @@ def _environment(draft: Draft, wish: Wish, memory: Value) -> None:
     fp8 = wish.dtype == "fp8"
     if fp8:
         draft.variable("INC_MEASUREMENT_DUMP_PATH_PREFIX", wish.script(wish.release.fork_directory))
-        draft.variable("QUANT_CONFIG", rules.quantization_config(file=wish.quantization_config))
+        draft.variable("QUANT_CONFIG", formulas.quantization_config(file=wish.quantization_config))
     for name, value in wish.constant("fp8_environment" if fp8 else "bfloat16_environment").items():
         draft.variable(name, wish.script(value))
 
@@ -93,12 +133,12 @@ def _buckets(draft: Draft, wish: Wish, tokens: Value, prefill: Value | None) -> 
     one, step = wish.script(1), wish.script(STEP)
     if prefill is None:
         most_step, most = wish.constant("prompt_bs_step_at_most"), wish.constant("prompt_bs_max_at_most")
-        prompt_step = rules.prompt_bs_capped(max_num_seqs=seqs.result, most=most_step)
-        bucket(draft, "PROMPT_BS", one, prompt_step, rules.prompt_bs_capped(max_num_seqs=seqs.result, most=most))
+        prompt_step = prompt_bs_capped(max_num_seqs=seqs.result, most=most_step)
+        bucket(draft, "PROMPT_BS", one, prompt_step, prompt_bs_capped(max_num_seqs=seqs.result, most=most))
     else:
-        bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=prefill.result))
-    decode_step = rules.decode_bs_step_by_card(max_num_seqs=seqs.result, card_step=card_step(wish))
-    blocks = rules.decode_block_max_deepseek(max_num_seqs=seqs.result, max_model_len=length, block_size=wish.block_size)
+        bucket(draft, "PROMPT_BS", one, one, formulas.prompt_bs_max(max_num_prefill_seqs=prefill.result))
+    decode_step = decode_bs_step_by_card(max_num_seqs=seqs.result, card_step=card_step(wish))
+    blocks = decode_block_max(max_num_seqs=seqs.result, max_model_len=length, block_size=wish.block_size)
     bucket(draft, "PROMPT_SEQ", step, step, tokens)
     bucket(draft, "DECODE_BS", one, decode_step, seqs)
     bucket(draft, "DECODE_BLOCK", step, step, blocks)
@@ -122,3 +162,32 @@ def _arguments(draft: Draft, wish: Wish, tokens: Value, prefill: Value | None, m
     draft.option("--distributed_executor_backend", wish.script("ray"))
     draft.option("--gpu_memory_utilization", memory)
     draft.option("--disable-log-requests", wish.script(value=True))
+
+
+def _reasoning_parser(model: ModelFacts) -> str | None:
+    """The script names one for every model; here only for those that think aloud."""
+    lowered = model.name.lower()
+    if model.shape.model_type is not None and not model.shape.model_type.startswith("deepseek"):
+        return None
+    return None if any(part in lowered for part in NOT_THINKING) else "deepseek_r1"
+
+
+DEEPSEEK = Family(
+    name="deepseek-r1",
+    fill=_fill,
+    without_effect=(
+        "input_range",
+        "output_range",
+        "max_seq_len_to_capture",
+        "scheduler_steps",
+        "partial_warmup",
+        "exponential_bucketing",
+    ),
+    options_in_environment={
+        "VLLM_GPU_MEMORY_UTILIZATION": "gpu_memory_utilization",
+        "BUCKET_PADDING_RATIO": "padding_limit",
+    },
+    reasoning_parser=_reasoning_parser,
+    serves_stored_fp8=True,
+    bucket_code="bucketing.py",
+)

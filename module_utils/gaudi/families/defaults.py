@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ..request.resolved import (
-    Lengths,
-    Wish,
+from collections.abc import Mapping
+
+from ..request.resolved import Wish
+from ..rules import buckets
+from ..rules.draft import Draft
+from .base import Family, Lengths
+from .shared import (
     dtype,
     environment_of_release,
     knobs,
@@ -13,10 +17,9 @@ from ..request.resolved import (
     recipe_cache,
     skip_warmup,
 )
-from ..rules.rules import Draft
 
 
-def plan_defaults(draft: Draft, wish: Wish) -> Lengths:
+def _fill(draft: Draft, wish: Wish) -> Lengths:
     """Fill the draft; buckets are left to the server's own defaults."""
     environment_of_release(draft, wish)
     lazy_collectives(draft, wish)
@@ -46,3 +49,27 @@ def plan_defaults(draft: Draft, wish: Wish) -> Lengths:
     if tokens is None and length is not None:
         tokens = max(length, int(wish.constant("preferred_batched_tokens")))
     return Lengths(length, tokens, wish.pick("max_num_seqs").result)
+
+
+def _bucket_defaults(lengths: Lengths, block_size: int) -> Mapping[str, str]:
+    """Nobody sets the variables: the server's own defaults hold. The length is known where this is asked."""
+    return buckets.defaults(lengths.max_num_seqs, int(lengths.max_model_len or 0), block_size)
+
+
+DEFAULTS = Family(
+    name="vllm-defaults",
+    fill=_fill,
+    without_effect=(
+        "input_range",
+        "output_range",
+        "max_num_prefill_seqs",
+        "padding_limit",
+        "scheduler_steps",
+        "partial_warmup",
+        "zero_padding",
+        "fp32_softmax",
+        "exponential_bucketing",
+    ),
+    worker="habana_worker",
+    bucket_defaults=_bucket_defaults,
+)

@@ -1,11 +1,17 @@
-"""Release 1.21: lengths as they are given, ranges that shape the buckets with one block of margin."""
+"""Release 1.21: lengths as they are given, ranges that shape the buckets with one block of margin.
+
+Formulas that 1.22 shares are in ``formulas.py``.
+"""
 
 from __future__ import annotations
 
 from ..base.checks import Refusal
-from ..request.resolved import (
-    Lengths,
-    Wish,
+from ..request.resolved import Wish
+from ..rules.buckets import ceil_div, ceil_to, doublings
+from ..rules.draft import Draft, Value, borrowed, rule
+from . import formulas
+from .base import Family, Lengths
+from .shared import (
     bucket,
     dtype,
     environment_of_release,
@@ -17,16 +23,100 @@ from ..request.resolved import (
     recipe_cache,
     skip_warmup,
 )
-from ..rules import rules
-from ..rules.buckets import ceil_to
-from ..rules.rules import Draft
+
+# ---- formulas
 
 
-def plan_121(draft: Draft, wish: Wish) -> Lengths:
+@rule("prompt-bs-max-1.21", "script:set_bucketing")
+def prompt_bs_max(max_num_batched_tokens: int, input_min: int, max_num_seqs: int) -> int:
+    """As many shortest inputs as one batch holds."""
+    return min(max_num_batched_tokens // input_min, max_num_seqs)
+
+
+@rule("prompt-seq-max-1.21", "script:set_bucketing")
+def prompt_seq_max(input_max: int, block_size: int) -> int:
+    """Longest input, to whole blocks, and one block more."""
+    return ceil_to(input_max, block_size) + block_size
+
+
+@rule("decode-block-min-1.21", "script:set_bucketing")
+def decode_block_min(input_min: int, block_size: int) -> int:
+    """Blocks of the shortest input, to a multiple of the step."""
+    return ceil_to(ceil_div(input_min, block_size), block_size)
+
+
+@rule("decode-block-max-1.21", "script:set_bucketing")
+def decode_block_max(input_max: int, output_max: int, decode_bs_max: int, block_size: int) -> int:
+    """Blocks of the longest request and one more, for the whole batch."""
+    return ceil_to((ceil_div(input_max + output_max, block_size) + 1) * decode_bs_max, block_size)
+
+
+@rule("partial-warmup", "script:set_partial_warmup")
+def partial_warmup_value(value: int) -> int:
+    """What the hot requests need, over anything else that was set."""
+    return value
+
+
+@rule("partial-warmup-seq", "script:set_partial_warmup; not below the shortest bucket")
+def partial_warmup_seq(max_seq_len: int, prompt_seq_min: int) -> int:
+    """The hot length as it was given; inside the block of the shortest input it is that whole block."""
+    return max(max_seq_len, prompt_seq_min)
+
+
+@rule("partial-warmup-blocks", "script:set_partial_warmup; not below the fewest blocks")
+def partial_warmup_blocks(
+    max_seq_len: int, output_max: int, max_num_seqs: int, block_size: int, decode_block_min: int
+) -> int:
+    """Blocks of the hot requests; the vendor rounds the division down before it rounds up."""
+    return max(ceil_to((max_seq_len + output_max) * max_num_seqs // block_size, block_size), decode_block_min)
+
+
+_EXACT_WITHOUT_FP32 = (
+    "qwen2-14b",
+    "qwen2-32b",
+    "llama-8b",
+    "llama-70b",
+    "qwen3-8b",
+    "qwen3-14b",
+    "qwen3-32b",
+    "qwen3-30b-a3b",
+    "qwen3-235b-a22b",
+)
+
+
+@rule("fp32-softmax-off", "script:set_perf_tuning")
+def fp32_softmax(requested: bool | None, kind: str | None) -> bool | None:
+    """The extension turns it on for qwen2; these are exact enough without."""
+    if requested is not None:
+        return requested
+    return False if kind in _EXACT_WITHOUT_FP32 else None
+
+
+@rule("kv-cache-dtype-1.21", "script:set_dtype")
+def kv_cache_dtype(requested: str | None, kind: str | None) -> str:
+    """FP8 keys and values, except for models whose attention stays in bfloat16."""
+    if requested is not None:
+        return requested
+    in_bfloat16 = kind in ("llama-8b", "qwen2-7b") or (
+        (kind or "").startswith("qwen3") and kind not in ("qwen3-32b", "qwen3-30b-a3b")
+    )
+    return "auto" if in_bfloat16 else "fp8_inc"
+
+
+@rule("weights-load-device", "script:set_dtype")
+def weights_load_device(kind: str | None) -> str | None:
+    """The largest model is quantised on the host, it does not fit beside its FP8 copy."""
+    return "cpu" if kind == "qwen3-235b-a22b" else None
+
+
+# ---- the script
+
+
+def _fill(draft: Draft, wish: Wish) -> Lengths:
     """Fill the draft in the order of the release's script."""
     inputs, outputs = wish.ranges
     length = wish.pick("max_model_len").result
-    rules.check_ranges(length, length, inputs, outputs, wish.ranged, draft)
+    formulas.check_ranges(length, length, inputs, outputs, wish.ranged, draft)
     _environment(draft, wish)
     _buckets(draft, wish)
     knobs(draft, wish)
@@ -42,10 +132,10 @@ def _environment(draft: Draft, wish: Wish) -> None:
     lazy_collectives(draft, wish)
     draft.variable("VLLM_GPU_MEMORY_UTILIZATION", wish.pick("gpu_memory_utilization"))
     draft.variable("VLLM_MAX_SEQ_LEN_TO_CAPTURE", wish.pick("max_seq_len_to_capture"))
-    draft.variable("VLLM_EP_SIZE", rules.expert_parallel_size(tensor_parallel_size=wish.cards))
+    draft.variable("VLLM_EP_SIZE", formulas.expert_parallel_size(tensor_parallel_size=wish.cards))
     draft.variable("VLLM_PROFILER_ENABLED", wish.script("True" if request.profile else "false"))
     if request.profile:
-        name = rules.profile_file(
+        name = formulas.profile_file(
             name=wish.profile_name,
             lengths=f"in{shortest}-{longest}_out{shortest_out}-{longest_out}",
             max_num_seqs=wish.pick("max_num_seqs").result,
@@ -54,11 +144,11 @@ def _environment(draft: Draft, wish: Wish) -> None:
         )
         draft.variable("VLLM_PROFILE_FILE", name)
     skip_warmup(draft, wish, "True")
-    padding = rules.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
+    padding = formulas.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
     draft.variable("VLLM_ZERO_PADDING", padding)
     fused = wish.script(value=True) if request.fused_sdpa is None else wish.said("fused_sdpa")
     draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", fused)
-    softmax = rules.fp32_softmax_121(requested=request.fp32_softmax, kind=wish.model.kind)
+    softmax = fp32_softmax(requested=request.fp32_softmax, kind=wish.model.kind)
     draft.variable("VLLM_FP32_SOFTMAX", softmax)
     recipe_cache(draft, wish)
     quantization(draft, wish)
@@ -70,16 +160,16 @@ def _buckets(draft: Draft, wish: Wish) -> None:
     block, seqs = wish.block_size, wish.pick("max_num_seqs").result
     (shortest, longest), (_, longest_out) = wish.ranges
     tokens = wish.pick("max_num_batched_tokens").result
-    one, one_block = wish.script(1), rules.one_block(block_size=block)
-    most_prompts = rules.prompt_bs_max_121(max_num_batched_tokens=tokens, input_min=shortest, max_num_seqs=seqs)
-    step = rules.decode_bs_step(max_num_seqs=seqs)
-    most = rules.decode_bs_max(max_num_seqs=seqs, step=step.result)
-    most_blocks = rules.decode_block_max_121(
+    one, one_block = wish.script(1), formulas.one_block(block_size=block)
+    most_prompts = prompt_bs_max(max_num_batched_tokens=tokens, input_min=shortest, max_num_seqs=seqs)
+    step = formulas.decode_bs_step(max_num_seqs=seqs)
+    most = formulas.decode_bs_max(max_num_seqs=seqs, step=step.result)
+    most_blocks = decode_block_max(
         input_max=longest, output_max=longest_out, decode_bs_max=most.result, block_size=block
     )
-    shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block)
-    longest_prompt = rules.prompt_seq_max_121(input_max=longest, block_size=block)
-    fewest_blocks = rules.decode_block_min_121(input_min=shortest, block_size=block)
+    shortest_prompt = formulas.prompt_seq_min(input_min=shortest, block_size=block)
+    longest_prompt = prompt_seq_max(input_max=longest, block_size=block)
+    fewest_blocks = decode_block_min(input_min=shortest, block_size=block)
     bucket(draft, "PROMPT_BS", one, one, most_prompts)
     bucket(draft, "PROMPT_SEQ", shortest_prompt, one_block, longest_prompt)
     bucket(draft, "DECODE_BS", one, step, most)
@@ -92,10 +182,10 @@ def _arguments(draft: Draft, wish: Wish) -> None:
     dtype(draft, wish)
     if wish.dtype == "fp8":
         draft.option("--quantization", wish.script("inc"))
-        draft.option("--kv-cache-dtype", rules.kv_cache_dtype_121(requested=request.kv_cache_dtype, kind=kind))
-        draft.option("--weights-load-device", rules.weights_load_device_121(kind=kind))
+        draft.option("--kv-cache-dtype", kv_cache_dtype(requested=request.kv_cache_dtype, kind=kind))
+        draft.option("--weights-load-device", weights_load_device(kind=kind))
     else:
-        draft.option("--quantization", rules.hpu_quantization(dtype=wish.dtype))
+        draft.option("--quantization", formulas.hpu_quantization(dtype=wish.dtype))
         draft.option("--kv-cache-dtype", wish.said("kv_cache_dtype"))
     model_and_cards(draft, wish)
     expert_parallel(draft, wish)
@@ -110,32 +200,32 @@ def _arguments(draft: Draft, wish: Wish) -> None:
     for flag in ("--disable-log-requests", "--use-v2-block-manager", "--use-padding-aware-scheduling"):
         draft.option(flag, wish.script(value=True))
     draft.option("--num-scheduler-steps", wish.pick("scheduler_steps"))
-    draft.option("--distributed_executor_backend", rules.executor(tensor_parallel_size=wish.cards))
+    draft.option("--distributed_executor_backend", formulas.executor(tensor_parallel_size=wish.cards))
     draft.option("--gpu-memory-utilization", wish.pick("gpu_memory_utilization"))
 
 
-def _prefill(wish: Wish) -> rules.Value:
+def _prefill(wish: Wish) -> Value:
     """The script passes no prefill batch; one that is asked for is passed."""
     asked, seqs = wish.request.max_num_prefill_seqs, wish.pick("max_num_seqs").result
     if asked:
-        prefill = rules.prefill_seqs_within_seqs(max_num_prefill_seqs=asked, max_num_seqs=seqs)
+        prefill = formulas.prefill_seqs_within_seqs(max_num_prefill_seqs=asked, max_num_seqs=seqs)
     else:
         tokens, shortest = wish.pick("max_num_batched_tokens").result, wish.ranges[0][0]
-        prefill = rules.prefill_seqs_auto(
+        prefill = formulas.prefill_seqs_auto(
             preferred=tokens, input_min=shortest, block_size=wish.block_size, max_num_seqs=seqs
         )
-    return rules.borrowed(prefill, "gaudi-serving: the rule of release 1.22, as this one's script has none")
+    return borrowed(prefill, "gaudi-serving: the rule of release 1.22, as this one's script has none")
 
 
-def partial_warmup(draft: Draft, wish: Wish) -> None:
+def _partial_warmup(draft: Draft, wish: Wish) -> None:
     """The script's -r, applied last: it wins over the environment. Raises :class:`Refusal` beyond the service."""
     wanted = wish.request.partial_warmup
     if wanted is None:
         return
     (shortest, longest), (_, longest_out) = wish.ranges
     seqs, block = wish.pick("max_num_seqs").result, wish.block_size
-    shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block).result
-    fewest_blocks = rules.decode_block_min_121(input_min=shortest, block_size=block).result
+    shortest_prompt = formulas.prompt_seq_min(input_min=shortest, block_size=block).result
+    fewest_blocks = decode_block_min(input_min=shortest, block_size=block).result
     if wanted.max_num_seqs > seqs:
         raise Refusal(
             f"partial_warmup.max_num_seqs is {wanted.max_num_seqs}, above max_num_seqs {seqs}: no batch is that large. "
@@ -151,21 +241,42 @@ def partial_warmup(draft: Draft, wish: Wish) -> None:
             f"partial_warmup.max_seq_len is {wanted.max_seq_len}, below the shortest input {shortest} of input_range: "
             f"nothing would be warmed up. Raise it to {shortest_prompt}."
         )
-    hot = rules.partial_warmup_seq(max_seq_len=wanted.max_seq_len, prompt_seq_min=shortest_prompt)
+    hot = partial_warmup_seq(max_seq_len=wanted.max_seq_len, prompt_seq_min=shortest_prompt)
     if hot.result % block:
         below, above = wanted.max_seq_len // block * block, ceil_to(wanted.max_seq_len, block)
         draft.warn(
             f"partial_warmup.max_seq_len {wanted.max_seq_len} is no multiple of {block}: the last bucket is {below}, "
             f"and inputs of {below + 1} to {wanted.max_seq_len} tokens compile at run time. Use {above}."
         )
-    blocks = rules.partial_warmup_blocks(
+    blocks = partial_warmup_blocks(
         max_seq_len=wanted.max_seq_len,
         output_max=longest_out,
         max_num_seqs=wanted.max_num_seqs,
         block_size=block,
         decode_block_min=fewest_blocks,
     )
-    draft.variable("VLLM_SKIP_LAZY_WARMUP", rules.partial_warmup_value(value=True))
+    draft.variable("VLLM_SKIP_LAZY_WARMUP", partial_warmup_value(value=True))
     draft.variable("VLLM_PROMPT_SEQ_BUCKET_MAX", hot)
-    draft.variable("VLLM_DECODE_BS_BUCKET_MAX", rules.partial_warmup_value(value=wanted.max_num_seqs))
+    draft.variable("VLLM_DECODE_BS_BUCKET_MAX", partial_warmup_value(value=wanted.max_num_seqs))
     draft.variable("VLLM_DECODE_BLOCK_BUCKET_MAX", blocks)
+
+
+def _exponential_blocks(blocks: int, whole_batch: int, block_size: int) -> tuple[int, int]:
+    """Whole steps of the block dimension; as many buckets as a whole batch of longest requests doubles."""
+    return max(blocks // block_size * block_size, 1), doublings(whole_batch)
+
+
+R121 = Family(
+    name="1.21",
+    fill=_fill,
+    fill_last=_partial_warmup,
+    without_effect=("padding_limit",),
+    options_in_environment={
+        "VLLM_GPU_MEMORY_UTILIZATION": "gpu_memory_utilization",
+        "VLLM_MAX_SEQ_LEN_TO_CAPTURE": "max_seq_len_to_capture",
+    },
+    script_binds_cpus=True,
+    exponential_batch_step=1,
+    long_context_from=None,
+    exponential_blocks=_exponential_blocks,
+)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..request.resolved import (
-    Lengths,
-    Wish,
+from ..base.checks import integer
+from ..request.resolved import Wish
+from ..rules.buckets import ceil_div, ceil_to
+from ..rules.draft import Draft, Value, borrowed, rule
+from . import formulas
+from .base import Family, Lengths
+from .shared import (
     bucket,
     dtype,
     environment_of_release,
@@ -19,17 +24,94 @@ from ..request.resolved import (
     recipe_cache,
     skip_warmup,
 )
-from ..rules import rules
-from ..rules.rules import Draft, Value, borrowed
 
 # Whose rule it is where a release's own script has only the other.
 RANGE_RULE = "gaudi-serving: the range rule of release 1.22; this release's script takes one length"
 LENGTH_RULE = "gaudi-serving: the length rule of release 1.22-2025.11; this release's script takes ranges"
 
+# ---- formulas
+
+
+@rule("model-len-from-ranges", "script:set_length")
+def model_len_from_ranges(input_max: int, output_max: int, block_size: int) -> int:
+    """Longest input and longest output together, to whole blocks."""
+    return ceil_to(input_max + output_max, block_size)
+
+
+@rule("model-len-to-blocks", "script:set_length")
+def model_len_to_blocks(max_model_len: int, block_size: int) -> int:
+    """A length that was asked for, to whole blocks."""
+    return ceil_to(max_model_len, block_size)
+
+
+@rule("model-len-of-model", "gaudi-serving: above the model's own limit the server does not start")
+def model_len_of_model(whole_blocks: int, positions: int) -> int:
+    """Rounding alone does not go beyond what the model was made for."""
+    return min(whole_blocks, positions)
+
+
+@rule("batched-tokens-from-length", "script:set_length")
+def batched_tokens_from_length(max_model_len: int, preferred: int, block_size: int) -> int:
+    """One longest request, but no less than the preferred budget."""
+    return ceil_to(max(max_model_len, preferred), block_size)
+
+
+@rule("prompt-seq-max", "script:set_bucketing")
+def prompt_seq_max(input_max: int, block_size: int) -> int:
+    """Longest input, to whole blocks."""
+    return ceil_to(input_max, block_size)
+
+
+@rule("decode-block-min", "script:set_bucketing")
+def decode_block_min(input_min: int, block_size: int) -> int:
+    """Blocks of the shortest input, at least one step."""
+    return max(ceil_div(input_min, block_size), block_size)
+
+
+@rule("decode-block-max", "script:set_bucketing")
+def decode_block_max(input_max: int, output_max: int, decode_bs_max: int, block_size: int) -> int:
+    """Blocks of the longest request, for the whole batch."""
+    return ceil_to(ceil_div(input_max + output_max, block_size) * decode_bs_max, block_size)
+
+
+@rule("prompt-seq-max-length", "script:set_bucketing")
+def prompt_seq_max_length(max_model_len: int) -> int:
+    """Any input the model length allows."""
+    return max_model_len
+
+
+@rule("decode-bs-max-length", "script:set_bucketing")
+def decode_bs_max_length(max_num_seqs: int, step: int) -> int:
+    """The batch, to whole steps."""
+    return ceil_to(max_num_seqs, step)
+
+
+@rule("decode-block-max-length", "script:set_bucketing")
+def decode_block_max_length(max_model_len: int, decode_bs_max: int, block_size: int) -> int:
+    """Blocks of the longest request, for the whole batch."""
+    return ceil_to(ceil_div(max_model_len, block_size) * decode_bs_max, block_size)
+
+
+@rule("zero-padding-length", "script:set_perf_tuning")
+def zero_padding_length(requested: bool | None) -> bool:
+    """On unless switched off."""
+    return True if requested is None else requested
+
+
+@rule("fp32-softmax-on", "script:set_perf_tuning")
+def fp32_softmax(requested: bool | None, kind: str | None) -> bool | None:
+    """Off by default; the 7B models of the Qwen2 family need it."""
+    if requested is not None:
+        return requested
+    return True if kind == "qwen2-7b" else None
+
+
+# ---- the script
+
 
 @dataclass(frozen=True)
 class Sizes:
-    """Lengths and batch sizes of one plan, and by which of the two rules."""
+    """Lengths and batch sizes of one plan, and by which of the two formulas."""
 
     by_range: bool
     length: Value
@@ -50,7 +132,7 @@ class Sizes:
         return value if self.foreign is None else borrowed(value, self.foreign)
 
 
-def plan_122(draft: Draft, wish: Wish) -> Lengths:
+def _fill(draft: Draft, wish: Wish) -> Lengths:
     """Fill the draft in the order of the release's script."""
     sizes = _sizes(draft, wish)
     _environment(draft, wish, sizes)
@@ -75,28 +157,30 @@ def _sizes(draft: Draft, wish: Wish) -> Sizes:
         shortest = inputs[0]
         spoken = f"in{inputs[0]}-{inputs[1]}_out{outputs[0]}-{outputs[1]}"
         asked = request.max_model_len or inputs[1] + outputs[1]
-        length = rules.model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
+        length = model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
         if request.max_model_len is not None:
-            length = rules.model_len_to_blocks(max_model_len=asked, block_size=block)
-        rules.check_ranges(length.result, asked, inputs, outputs, wish.ranged, draft)
+            length = model_len_to_blocks(max_model_len=asked, block_size=block)
+        formulas.check_ranges(length.result, asked, inputs, outputs, wish.ranged, draft)
     else:
         shortest, asked = block, wish.pick("max_model_len").result
         spoken = f"len{asked}"
-        length = rules.model_len_to_blocks(max_model_len=asked, block_size=block)
+        length = model_len_to_blocks(max_model_len=asked, block_size=block)
     whole_blocks, positions = length.result, wish.model.positions.longest
     tokens = wish.said("max_num_batched_tokens")
     if tokens.result is None:
-        tokens = rules.batched_tokens_from_length(max_model_len=whole_blocks, preferred=preferred, block_size=block)
+        tokens = batched_tokens_from_length(max_model_len=whole_blocks, preferred=preferred, block_size=block)
     prefill_asked = wish.pick("max_num_prefill_seqs").result
     if prefill_asked:
-        prefill = rules.prefill_seqs_within_seqs(max_num_prefill_seqs=prefill_asked, max_num_seqs=seqs)
+        prefill = formulas.prefill_seqs_within_seqs(max_num_prefill_seqs=prefill_asked, max_num_seqs=seqs)
         if prefill.result < prefill_asked:
             draft.warn(f"max_num_prefill_seqs {prefill_asked} is above max_num_seqs {seqs}: {prefill.result} is used.")
     else:
-        prefill = rules.prefill_seqs_auto(preferred=preferred, input_min=shortest, block_size=block, max_num_seqs=seqs)
+        prefill = formulas.prefill_seqs_auto(
+            preferred=preferred, input_min=shortest, block_size=block, max_num_seqs=seqs
+        )
     length = length if foreign is None else borrowed(length, foreign)
     if positions is not None and asked <= positions < whole_blocks:
-        length = rules.model_len_of_model(whole_blocks=whole_blocks, positions=positions)
+        length = model_len_of_model(whole_blocks=whole_blocks, positions=positions)
     return Sizes(by_range, length, whole_blocks, asked, tokens, prefill, seqs, spoken, foreign)
 
 
@@ -104,10 +188,10 @@ def _environment(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     request = wish.request
     environment_of_release(draft, wish)
     lazy_collectives(draft, wish)
-    padding = rules.zero_padding_length(requested=request.zero_padding)
+    padding = zero_padding_length(requested=request.zero_padding)
     if sizes.by_range:
         shortest, longest = wish.ranges[0]
-        padding = rules.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
+        padding = formulas.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
     draft.variable("VLLM_ZERO_PADDING", padding)
     draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", wish.said("fused_sdpa"))
     draft.variable("VLLM_EXPONENTIAL_BUCKETING", wish.script("false"))
@@ -115,11 +199,11 @@ def _environment(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     skip_warmup(draft, wish, "true")
     if request.profile:
         draft.variable("VLLM_PROFILER_ENABLED", wish.said("profile"))
-        name = rules.profile_file(
+        name = formulas.profile_file(
             name=wish.profile_name, lengths=sizes.spoken, max_num_seqs=sizes.seqs, cards=wish.cards
         )
         draft.variable("VLLM_PROFILE_FILE", name)
-    softmax = rules.fp32_softmax_122(requested=request.fp32_softmax, kind=wish.model.kind)
+    softmax = fp32_softmax(requested=request.fp32_softmax, kind=wish.model.kind)
     draft.variable("VLLM_FP32_SOFTMAX", softmax)
     quantization(draft, wish)
 
@@ -128,17 +212,17 @@ def _buckets_by_range(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     """The manual's rule."""
     block = wish.block_size
     (shortest, longest), (_, longest_out) = wish.ranges
-    one, one_block = wish.script(1), rules.one_block(block_size=block)
-    step = rules.decode_bs_step(max_num_seqs=sizes.seqs)
-    most = rules.decode_bs_max(max_num_seqs=sizes.seqs, step=step.result)
-    most_blocks = rules.decode_block_max(
+    one, one_block = wish.script(1), formulas.one_block(block_size=block)
+    step = formulas.decode_bs_step(max_num_seqs=sizes.seqs)
+    most = formulas.decode_bs_max(max_num_seqs=sizes.seqs, step=step.result)
+    most_blocks = decode_block_max(
         input_max=longest, output_max=longest_out, decode_bs_max=most.result, block_size=block
     )
-    shortest_prompt = rules.prompt_seq_min(input_min=shortest, block_size=block)
-    longest_prompt = rules.prompt_seq_max(input_max=longest, block_size=block)
-    fewest_blocks = rules.decode_block_min(input_min=shortest, block_size=block)
+    shortest_prompt = formulas.prompt_seq_min(input_min=shortest, block_size=block)
+    longest_prompt = prompt_seq_max(input_max=longest, block_size=block)
+    fewest_blocks = decode_block_min(input_min=shortest, block_size=block)
     told = sizes.told
-    bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
+    bucket(draft, "PROMPT_BS", one, one, formulas.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
     bucket(draft, "PROMPT_SEQ", told(shortest_prompt), one_block, told(longest_prompt))
     bucket(draft, "DECODE_BS", one, told(step), told(most))
     bucket(draft, "DECODE_BLOCK", told(fewest_blocks), one_block, told(most_blocks))
@@ -147,13 +231,13 @@ def _buckets_by_range(draft: Draft, wish: Wish, sizes: Sizes) -> None:
 def _buckets_by_length(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     """The later branch's rule."""
     block, length = wish.block_size, sizes.whole_blocks
-    one, one_block = wish.script(1), rules.one_block(block_size=block)
+    one, one_block = wish.script(1), formulas.one_block(block_size=block)
     step = wish.script(wish.constant("decode_bs_step"))
-    most = rules.decode_bs_max_length(max_num_seqs=sizes.seqs, step=step.result)
-    most_blocks = rules.decode_block_max_length(max_model_len=length, decode_bs_max=most.result, block_size=block)
+    most = decode_bs_max_length(max_num_seqs=sizes.seqs, step=step.result)
+    most_blocks = decode_block_max_length(max_model_len=length, decode_bs_max=most.result, block_size=block)
     told = sizes.told
-    bucket(draft, "PROMPT_BS", one, one, rules.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
-    bucket(draft, "PROMPT_SEQ", told(one_block), one_block, told(rules.prompt_seq_max_length(max_model_len=length)))
+    bucket(draft, "PROMPT_BS", one, one, formulas.prompt_bs_max(max_num_prefill_seqs=sizes.prefill.result))
+    bucket(draft, "PROMPT_SEQ", told(one_block), one_block, told(prompt_seq_max_length(max_model_len=length)))
     bucket(draft, "DECODE_BS", one, told(step), told(most))
     bucket(draft, "DECODE_BLOCK", told(one_block), one_block, told(most_blocks))
 
@@ -169,9 +253,29 @@ def _arguments(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     draft.option("--gpu-memory-utilization", wish.pick("gpu_memory_utilization"))
     draft.option("--max-model-len", sizes.length)
     draft.option("--seed", wish.script(wish.constant("seed")))
-    draft.option("--distributed_executor_backend", rules.executor(tensor_parallel_size=wish.cards))
+    draft.option("--distributed_executor_backend", formulas.executor(tensor_parallel_size=wish.cards))
     draft.option("--num-scheduler-steps", wish.said("scheduler_steps"))
-    draft.option("--quantization", rules.hpu_quantization(dtype=wish.dtype))
+    draft.option("--quantization", formulas.hpu_quantization(dtype=wish.dtype))
     draft.option("--kv-cache-dtype", wish.said("kv_cache_dtype"))
     draft.option("--disable-log-requests", wish.script(not wish.request.profile))
     expert_parallel(draft, wish)
+
+
+def _without_slices(sizes: list[int], environment: Mapping[str, str]) -> list[int]:
+    """With sliced attention long buckets that are no whole slices are left out (bucketing/common.py)."""
+    if not R122.is_on(environment.get("PT_HPU_SDPA_QKV_SLICE_MODE_FWD")):
+        return sizes
+    slice_size = integer(environment.get("PT_HPU_SDPA_BC_FACTOR", 1024), "PT_HPU_SDPA_BC_FACTOR", 1, 1 << 20)
+    long = integer(environment.get("VLLM_FUSEDSDPA_SLIDE_THLD", 8192), "VLLM_FUSEDSDPA_SLIDE_THLD", 1, 1 << 30)
+    return [size for size in sizes if size < long or size % slice_size == 0]
+
+
+R122 = Family(
+    name="1.22",
+    fill=_fill,
+    without_effect=("partial_warmup",),
+    plans_by_length=True,
+    true_words=("true", "t", "1", "yes", "y", "on"),
+    script_binds_cpus=True,
+    prompt_lengths=_without_slices,
+)

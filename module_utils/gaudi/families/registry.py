@@ -1,45 +1,20 @@
-"""The families of releases: which rules plan for which, and which options each has no use for."""
+"""The families of releases, by the key ``rules`` of a release file. A new family is a file, an import and an entry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ..request.resolved import Lengths, Wish
-from ..rules.rules import Draft
-from .deepseek import plan_deepseek
-from .defaults import plan_defaults
-from .r121 import plan_121
-from .r122 import plan_122
+from ..base.checks import choice
+from ..catalogue.entries import ReleaseEntry
+from .base import Family
+from .deepseek import DEEPSEEK
+from .defaults import DEFAULTS
+from .r121 import R121
+from .r122 import R122
 
-# By the key ``rules`` of a release file. A family fills the draft and says the lengths it came to.
-FAMILIES: Mapping[str, Callable[[Draft, Wish], Lengths]] = {
-    "vllm-defaults": plan_defaults,
-    "1.21": plan_121,
-    "1.22": plan_122,
-    "deepseek-r1": plan_deepseek,
-}
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (DEFAULTS, R121, R122, DEEPSEEK)}
 
-# Options of a request that a family's server has no counterpart for: asked for, they would be without effect.
-WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
-    "vllm-defaults": (
-        "input_range",
-        "output_range",
-        "max_num_prefill_seqs",
-        "padding_limit",
-        "scheduler_steps",
-        "partial_warmup",
-        "zero_padding",
-        "fp32_softmax",
-        "exponential_bucketing",
-    ),
-    "1.21": ("padding_limit",),
-    "1.22": ("partial_warmup",),
-    "deepseek-r1": (
-        "input_range",
-        "output_range",
-        "max_seq_len_to_capture",
-        "scheduler_steps",
-        "partial_warmup",
-        "exponential_bucketing",
-    ),
-}
+
+def family_of(release: ReleaseEntry) -> Family:
+    """The family of a release; an unknown one is refused with the file, the key and those that there are."""
+    return FAMILIES[choice(release.rules, f"catalog/releases/{release.name}.yml: rules", FAMILIES)]

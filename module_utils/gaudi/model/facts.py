@@ -52,9 +52,6 @@ NAMES = (
     ("deepseek-v3", "deepseek-v3"),
 )
 
-# Names of models on the DeepSeek releases that answer without thinking aloud first.
-NOT_THINKING = ("coder", "instruct", "deepseek-v3")
-
 # model_type values whose attention uses linear biases (ALiBi) in every published checkpoint.
 ALIBI_TYPES = ("bloom", "mpt")
 # The same in names.
@@ -238,18 +235,3 @@ def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape
         kv_lora_rank=find("kv_lora_rank"),
         qk_rope_head_dim=find("qk_rope_head_dim"),
     )
-
-
-def thinking_parser(model: ModelFacts, entry: ModelEntry | None, rules: str) -> str | None:
-    """The reasoning parser of a model, None for one that does not think aloud.
-
-    Only the scripts of the DeepSeek releases name one by themselves; elsewhere the model's file has to.
-    """
-    if entry is not None:
-        return entry.reasoning_parser
-    if rules != "deepseek-r1":
-        return None
-    lowered = model.name.lower()
-    if model.shape.model_type is not None and not model.shape.model_type.startswith("deepseek"):
-        return None
-    return None if any(part in lowered for part in NOT_THINKING) else "deepseek_r1"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..base.checks import Refusal, shown
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..request.options import Request
-from ..rules.rules import Draft
+from ..rules.draft import Draft
 
 # More than any model's config.json has, in bytes.
 CONFIG_LIMIT = 1 << 20

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..base.absent import absent
 from ..base.checks import Refusal, shown
 from ..catalogue.entries import ReleaseEntry
-from ..rules.rules import Draft
+from ..rules.draft import Draft
 
 # Options of a request that decide more than one argument: set here, they would contradict the buckets or the cards.
 OWNED = {

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.checks import integer
-from ..request.resolved import Lengths, Wish
+from ..families.base import Lengths
+from ..families.registry import family_of
+from ..request.resolved import Wish
 from ..rules import buckets
-from ..rules.rules import Draft
+from ..rules.draft import Draft
 
 # The 72 graphs of an 8 B model took 29 seconds in the documentation of 1.18 (warm-up log): these take hours.
 MANY_GRAPHS = 20000
 # What is about graphs alone.
 GRAPH_OPTIONS = ("graph_reserved_mem", "graph_prompt_ratio", "graph_prompt_strategy", "graph_decode_strategy")
-# From this length on the exponential strategy of 1.22 spaces lengths in its other way.
-LONG_CONTEXT = 8192
 
 
 def buckets_part(
@@ -25,40 +24,35 @@ def buckets_part(
     ``memory`` is the plan's part of that name: the exponential strategy of 1.22 goes up to the KV cache's blocks.
     Raises :class:`Refusal` for a bucket variable that the server would stop at.
     """
-    release = wish.release
-    environment = dict(draft.environment)
+    release, family = wish.release, family_of(wish.release)
     has_buckets = bool(wish.constant("buckets"))
-    if release.rules == "vllm-defaults":
-        if lengths.max_model_len is None:
-            unknown = "the buckets and the warm-up" if has_buckets else "the warm-up"
-            draft.warn(
-                f"The longest request is not known, so that {unknown} of release {release.name} cannot be worked out. "
-                f"Set max_model_len, or give model_config (the content of the model's config.json)."
-            )
-            return None
-        if not has_buckets:
-            return _without_buckets(draft, wish, lengths, lengths.max_model_len)
-        environment = {
-            **buckets.defaults(lengths.max_num_seqs, lengths.max_model_len, wish.block_size),
-            **environment,
-        }
+    if lengths.max_model_len is None:
+        unknown = "the buckets and the warm-up" if has_buckets else "the warm-up"
+        draft.warn(
+            f"The longest request is not known, so that {unknown} of release {release.name} cannot be worked out. "
+            f"Set max_model_len, or give model_config (the content of the model's config.json)."
+        )
+        return None
+    if not has_buckets:
+        return _without_buckets(draft, wish, lengths, lengths.max_model_len)
+    environment = {**family.bucket_defaults(lengths, wish.block_size), **draft.environment}
     limits = bool(release.constants.get("reads_bucket_limits"))
     # Also where another strategy is chosen: a variable that is no number is a mistake in any case.
     ranges = buckets.from_environment(environment, limits=limits)
     inputs: dict[str, object] = {"max_num_batched_tokens": lengths.max_num_batched_tokens}
-    if _is_on(environment.get("VLLM_EXPONENTIAL_BUCKETING"), release.rules):
-        strategy, file = "exponential", "exponential.py"
+    if family.is_on(environment.get("VLLM_EXPONENTIAL_BUCKETING")):
+        strategy = code = "exponential"
         rule = "buckets-exponential"
         lists, used = _exponential(draft, wish, lengths, memory)
         inputs.update(used)
     else:
-        strategy, file = "linear with padding limit" if limits else "linear", "linear.py"
+        strategy, code = "linear with padding limit" if limits else "linear", "linear"
         rule = "buckets-with-limit" if limits else "buckets-linear"
         lists = {name: found.values(honour_limit=limits) for name, found in ranges.items()}
         for name, found in ranges.items():
             inputs[name] = [found.minimum, found.step, found.maximum, found.limit]
         _warn_about_batches(draft, lengths, lists["PROMPT_BS"])
-    lists["PROMPT_SEQ"] = _without_slices(lists["PROMPT_SEQ"], environment, release.rules)
+    lists["PROMPT_SEQ"] = family.prompt_lengths(lists["PROMPT_SEQ"], environment)
     _warn_about_long_inputs(draft, wish, lengths, lists["PROMPT_SEQ"][-1])
     without = _without_graphs(draft, wish)
     document = buckets.document(strategy, lists, lengths.max_num_batched_tokens, without)
@@ -69,7 +63,7 @@ def buckets_part(
             f"max_num_seqs, or raise padding_limit where the release knows it."
         )
     counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
-    draft.note("buckets", counts, rule, _source(wish, file), inputs)
+    draft.note("buckets", counts, rule, _source(wish, code), inputs)
     return document
 
 
@@ -103,31 +97,16 @@ def _without_graphs(draft: Draft, wish: Wish) -> str | None:
         if idle:
             draft.warn(f"{', '.join(idle)} has no effect with enforce_eager, which makes no graphs. Leave one out.")
         return "enforce_eager"
-    return "skip_warmup" if _is_on(draft.environment.get("VLLM_SKIP_WARMUP"), wish.release.rules) else None
+    return "skip_warmup" if family_of(wish.release).is_on(draft.environment.get("VLLM_SKIP_WARMUP")) else None
 
 
-def _source(wish: Wish, file: str) -> str:
+def _source(wish: Wish, strategy: str) -> str:
     """The code that makes the buckets; 1.18 has no extension, its documentation says the same."""
     pin = wish.release.pins.get("vllm_hpu_extension")
     if pin is None:
         return "vLLM documentation, Intel Gaudi, release 1.18.0, bucketing"
-    # The DeepSeek branch of the extension has one file for it.
-    place = "bucketing.py" if wish.release.rules == "deepseek-r1" else f"bucketing/{file}"
+    place = family_of(wish.release).bucket_code.format(strategy=strategy)
     return f"vllm-hpu-extension {pin.commit[:9]} vllm_hpu_extension/{place}"
-
-
-def _is_on(text: str | None, rules: str) -> bool:
-    """How a release reads a switch: 1.22 takes several words, the others one."""
-    return (text or "").lower() in (("true", "t", "1", "yes", "y", "on") if rules == "1.22" else ("true",))
-
-
-def _without_slices(sizes: list[int], environment: Mapping[str, str], rules: str) -> list[int]:
-    """With sliced attention 1.22 leaves out long buckets that are no whole slices (bucketing/common.py)."""
-    if rules != "1.22" or not _is_on(environment.get("PT_HPU_SDPA_QKV_SLICE_MODE_FWD"), rules):
-        return sizes
-    slice_size = integer(environment.get("PT_HPU_SDPA_BC_FACTOR", 1024), "PT_HPU_SDPA_BC_FACTOR", 1, 1 << 20)
-    long = integer(environment.get("VLLM_FUSEDSDPA_SLIDE_THLD", 8192), "VLLM_FUSEDSDPA_SLIDE_THLD", 1, 1 << 30)
-    return [size for size in sizes if size < long or size % slice_size == 0]
 
 
 def _warn_about_batches(draft: Draft, lengths: Lengths, sizes: list[int]) -> None:
@@ -170,14 +149,11 @@ def _exponential(
     whole_batch = max(block, seqs * length // block)
     known = (memory or {}).get("kv_cache_blocks")
     blocks = int(str(known)) if known else whole_batch
-    contiguous = _is_on(draft.environment.get("VLLM_CONTIGUOUS_PA", "true"), wish.release.rules)
-    if wish.release.rules == "1.21":
-        # It steps by one sequence, and counts block buckets by what a whole batch of longest requests takes.
-        batch_step, block_count, long_context = 1, buckets.doublings(whole_batch), False
-        # The worker takes whole steps of the block dimension.
-        blocks = max(blocks // block * block, 1)
-    else:
-        batch_step, block_count, long_context = 2, buckets.doublings(blocks), length >= LONG_CONTEXT
+    family = family_of(wish.release)
+    contiguous = family.is_on(draft.environment.get("VLLM_CONTIGUOUS_PA", "true"))
+    blocks, block_count = family.exponential_blocks(blocks, whole_batch, block)
+    batch_step = family.exponential_batch_step
+    long_context = family.long_context_from is not None and length >= family.long_context_from
     draft.warn(
         "Exponential bucketing reads none of the VLLM_*_BUCKET_* variables of this plan: its buckets follow from "
         "max_num_seqs, max_num_prefill_seqs, max_model_len and the KV cache."

@@ -11,6 +11,7 @@ from ..base.checks import Refusal
 from ..cards.placement import Reservations
 from ..cards.reservations import parse_reservations
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..families.registry import family_of
 from ..model.headers import Weights
 from ..request.options import Request, check_options, name_of
 from .planner import Node, plan
@@ -28,8 +29,10 @@ class Catalogue:
     @classmethod
     def from_mappings(cls, release: object, models: Mapping[str, object], cards: object) -> Catalogue:
         """Read the contents of catalogue files; raises :class:`Refusal` with file and key."""
+        read = ReleaseEntry.from_mapping(release)
+        family_of(read)
         return cls(
-            ReleaseEntry.from_mapping(release),
+            read,
             {name: ModelEntry.from_mapping(entry) for name, entry in models.items()},
             CardType.table(cards),
         )

@@ -8,10 +8,12 @@ from ..base.absent import TWO_NODES
 from ..base.checks import Refusal, shown
 from ..cards.placement import Card
 from ..catalogue.entries import POOLING_TASKS, CardType, ModelEntry
+from ..families.base import Lengths
+from ..families.registry import family_of
 from ..model.headers import WIDTHS, Weights
-from ..request.resolved import Lengths, Wish
+from ..request.resolved import Wish
 from ..rules import memory
-from ..rules.rules import Draft
+from ..rules.draft import Draft
 
 # A card of an idle node uses less than this, in MiB; more is the instance itself, still running.
 IDLE_AT_MOST_MIB = 4096
@@ -127,8 +129,7 @@ def memory_part(
                 f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
                 f"gpu_memory_utilization, or use more cards."
             )
-    worker = "habana_worker" if wish.release.rules == "vllm-defaults" else "hpu_worker"
-    source = f"{draft.origin.fork} vllm/worker/{worker}.py determine_num_available_blocks"
+    source = f"{draft.origin.fork} vllm/worker/{family_of(wish.release).worker}.py determine_num_available_blocks"
     draft.note("memory", result, "memory-split", source, inputs)
     return result
 
@@ -159,8 +160,8 @@ def growth(width: int | None, stored: Mapping[str, int]) -> float:
 def _width(wish: Wish, weights: Weights | None) -> int | None:
     """Bytes of a loaded weight; None where weights stay as they are stored."""
     if wish.dtype == "fp8":
-        # Calibrated FP8 keeps one byte of each bfloat16 weight; the DeepSeek releases load FP8 as it is stored.
-        as_stored = wish.release.rules == "deepseek-r1" or _stored_fp8(wish, weights)
+        # Calibrated FP8 keeps one byte of each bfloat16 weight.
+        as_stored = family_of(wish.release).serves_stored_fp8 or _stored_fp8(wish, weights)
         return None if as_stored else 1
     return WIDTHS_ASKED.get(wish.dtype)
 

@@ -14,15 +14,15 @@ from ..base.absent import TWO_NODES, absent
 from ..base.checks import Refusal, mapping, shown
 from ..cards.placement import Card, Reservations, choose, cpu_binding, read_cards
 from ..catalogue.entries import POOLING_TASKS, CardType, ModelEntry, ReleaseEntry
-from ..families.r121 import partial_warmup
-from ..families.registry import FAMILIES
-from ..model.facts import DTYPE_METHODS, ModelFacts, facts, thinking_parser
+from ..families.base import Family
+from ..families.registry import family_of
+from ..model.facts import DTYPE_METHODS, ModelFacts, facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
 from ..model.remote_code import check_code, code_of
 from ..request.options import ALL, RecipeCache, Request, check_options, path, registry
 from ..request.resolved import Wish
-from ..rules.rules import Draft, Origin, given, reasoning_parser, rule, served_names
+from ..rules.draft import Draft, Origin, given, rule
 from .arguments import Surface, check_environment, join_arguments, options_in_arguments
 from .buckets import buckets_part
 from .container import Setting, check_places, container, image, requires
@@ -78,12 +78,13 @@ def plan(
 
     ``read_weights`` tells what lies at a path of the node; None where the node is not there to be asked.
     """
+    family = family_of(release)
     draft = Draft(origin_of(release))
     card_type = cards.get(_card_name(node.topology))
     said = options_in_arguments(check_options(request))
     asked = frozenset(name for name, value in said.items() if value is not None)
     wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
-    wanted = _options_in_environment(wanted, release)
+    wanted = _options_in_environment(wanted, family)
     if wanted.modules == ALL:
         wanted = replace(wanted, modules=_all_modules(node.topology) or None)
     weights_path, name = _weights_path(wanted, entry, node, card_type)
@@ -108,7 +109,7 @@ def plan(
         weights=weights_path,
         dtype=dtype,
         quantization_config=quantization,
-        parser=thinking_parser(model, entry, release.rules),
+        parser=entry.reasoning_parser if entry is not None else family.reasoning_parser(model),
         card_name=chosen[0].name or "",
         cards=len(chosen),
         profile_name=f"serve_{model.name}_{dtype}_{chosen[0].name}",
@@ -122,15 +123,14 @@ def plan(
     listen = _listen(draft, wish, node, label)
     if name is not None:
         draft.option("--served-model-name", served_names(name=name, weights=weights_path))
-    lengths = FAMILIES[release.rules](draft, wish)
+    lengths = family.fill(draft, wish)
     surface = Surface(release)
     _model_options(draft, wish, entry, surface)
     _module_variables(draft, chosen, all_cards, release)
     _network(draft, wanted, release, listen["host"], node)
     scale_once(draft, weights, card_type, surface)
     _extra_environment(draft, wanted, release, surface)
-    if release.rules == "1.21":
-        partial_warmup(draft, wish)
+    family.fill_last(draft, wish)
     join_arguments(draft, wanted.extra_args, surface)
     check_lengths(lengths, wish, draft)
     check_environment(draft, surface)
@@ -204,9 +204,10 @@ def merged(
         defaults.update(_added(defaults, layer))
     ranges = {"input_range", "output_range"}
     dropped: set[str] = set()
+    by_length = family_of(release).plans_by_length
     if "max_model_len" in wanted and not ranges & set(wanted):
-        dropped = {"max_num_batched_tokens"} | (ranges if release.rules == "1.22" else set())
-    elif ranges & set(wanted) and release.rules == "1.22":
+        dropped = {"max_num_batched_tokens"} | (ranges if by_length else set())
+    elif ranges & set(wanted) and by_length:
         dropped = {"max_model_len", "max_num_batched_tokens"}
     kept = {name: value for name, value in defaults.items() if name not in dropped}
     return {**kept, **_added(kept, wanted)}
@@ -239,15 +240,9 @@ def _all_modules(topology: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(module_id for module_id in ids if isinstance(module_id, int)))
 
 
-def _options_in_environment(request: Request, release: ReleaseEntry) -> Request:
+def _options_in_environment(request: Request, family: Family) -> Request:
     """Variables of the caller that decide more than themselves become the options they stand for."""
-    stands_for = {"QUANT_CONFIG": "quantization_config"}
-    if release.rules in ("1.21", "deepseek-r1"):
-        stands_for["VLLM_GPU_MEMORY_UTILIZATION"] = "gpu_memory_utilization"
-    if release.rules == "1.21":
-        stands_for["VLLM_MAX_SEQ_LEN_TO_CAPTURE"] = "max_seq_len_to_capture"
-    if release.rules == "deepseek-r1":
-        stands_for["BUCKET_PADDING_RATIO"] = "padding_limit"
+    stands_for = {"QUANT_CONFIG": "quantization_config", **family.options_in_environment}
     environment = dict(request.extra_environment)
     changed: dict[str, Any] = {}
     for variable, option in stands_for.items():
@@ -486,6 +481,18 @@ def _module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card
         draft.variable("HABANA_VISIBLE_DEVICES", ALL_DEVICES(value=release.constants["visible_devices"]))
 
 
+@rule("served-names", "vLLM answers to every name and shows the first; the vendor's manuals ask by the path")
+def served_names(name: str, weights: str) -> list[str]:
+    """The name clients ask for, and the path as the server sees it, each once."""
+    return [name] if name == weights else [name, weights]
+
+
+@rule("reasoning-parser", "the model's file, or its type; only for models that think")
+def reasoning_parser(parser: str | bool) -> str | bool:
+    """The DeepSeek script names deepseek_r1 for every model; an answer of another model would come out empty."""
+    return parser
+
+
 @rule("module-ids", "script:set_module_ids")
 def module_ids(modules: Sequence[int]) -> str:
     """Module ids, in the order of the request."""
@@ -563,8 +570,7 @@ def _execution_mode(draft: Draft, request: Request, release: ReleaseEntry) -> st
 
 def _cpu_binding(draft: Draft, release: ReleaseEntry, cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
     binding = cpu_binding(cards, chosen)
-    # The DeepSeek script binds to no core: the function that would is never called.
-    by_script = release.rules in ("1.21", "1.22")
+    by_script = family_of(release).script_binds_cpus
     source = "script:set_numactl; ranked within the node" if by_script else "gaudi-serving: a share of the node's cores"
     draft.note("cpu_binding", binding, "cores-by-rank", source, {"cards": inputs_of(chosen)})
     if not binding:

@@ -10,12 +10,14 @@ from ..base.absent import TWO_NODES
 from ..base.checks import Refusal, shown
 from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
-from ..families.registry import WITHOUT_EFFECT
+from ..families.base import Lengths
+from ..families.registry import family_of
+from ..families.shared import KNOBS
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
 from ..request.options import Request
-from ..request.resolved import KNOBS, Lengths, Wish
-from ..rules.rules import Draft, given
+from ..request.resolved import Wish
+from ..rules.draft import Draft, given
 from .arguments import Surface, value_in
 
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
@@ -54,7 +56,7 @@ def check_supported(
         if release.name in entry.unsupported:
             raise Refusal(f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
         draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
-    for option in WITHOUT_EFFECT[release.rules]:
+    for option in family_of(release).without_effect:
         if option in asked:
             raise Refusal(
                 f"{option} is without effect on release {release.name}. Leave it out, or use another release."
@@ -240,7 +242,7 @@ def check_fp8(
     """Gaudi2's FP8 ends at 240 where published weights end at 448: unconverted, every large weight would be wrong."""
     if weights is None or weights.converted or card_type is None or card_type.fp8_max != 240:
         return
-    must = wish.release.rules == "deepseek-r1" or (entry is not None and entry.conversion is not None)
+    must = family_of(wish.release).serves_stored_fp8 or (entry is not None and entry.conversion is not None)
     if must and any(kind.startswith("F8") for kind in weights.parameters):
         raise Refusal(
             f"{label}: {wish.weights} holds FP8 weights without .gaudi-serving/fp8.json, so that nothing proves they "

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base.checks import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
-from ansible.module_utils.gaudi.families.registry import FAMILIES, WITHOUT_EFFECT
+from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.planning.arguments import CHECKED, normal
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.request.options import OPTIONS, READERS
@@ -188,8 +188,8 @@ def test_every_option_is_read_and_documented() -> None:
     assert found
     documented = yaml.safe_load(found.group(1))["options"]["requests"]["suboptions"]
     assert set(documented) == set(OPTIONS) == set(READERS)
-    for options in WITHOUT_EFFECT.values():
-        assert set(options) <= set(OPTIONS)
+    for family in FAMILIES.values():
+        assert set(family.without_effect) | set(family.options_in_environment.values()) <= set(OPTIONS)
 
 
 def test_cards() -> None:

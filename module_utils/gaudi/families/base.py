@@ -1,0 +1,113 @@
+"""What a family of releases is: one value for everything in which families differ.
+
+A family is the releases whose plans follow the same rules; the key ``rules`` of their files names it. Each family has a
+file of its own beside this one, with its formulas in it, and ``registry.py`` lists them. Nothing outside this folder
+asks which family a release is of: what the planner needs to know is a field here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..model.facts import ModelFacts
+from ..request.resolved import Wish
+from ..rules.buckets import doublings
+from ..rules.draft import Draft
+
+
+def spoken_length(asked: int | None, length: int | None) -> str:
+    """A model length for a sentence: as it was asked for, and what became of it."""
+    return str(length) if asked in (None, length) else f"{asked} ({length} in whole blocks)"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What limits, buckets and memory need to know of a finished draft. Tokens; None where the server decides."""
+
+    max_model_len: int | None
+    max_num_batched_tokens: int | None
+    max_num_seqs: int
+    # As it is passed to the server; None where it is not: the server then takes max_num_seqs.
+    max_num_prefill_seqs: int | None = None
+    # The model length as it was asked for, where the release rounds it.
+    asked_model_len: int | None = None
+
+    @property
+    def spoken(self) -> str:
+        """The model length for a sentence."""
+        return spoken_length(self.asked_model_len, self.max_model_len)
+
+
+def _nothing(draft: Draft, wish: Wish) -> None:
+    """Leave the draft as it is."""
+
+
+def _no_parser(model: ModelFacts) -> str | None:
+    """No parser: the script names none."""
+    return None
+
+
+def _no_variables(lengths: Lengths, block_size: int) -> Mapping[str, str]:
+    """No variables: the script sets all of them."""
+    return {}
+
+
+def _all_lengths(sizes: list[int], environment: Mapping[str, str]) -> list[int]:
+    """Every length stays."""
+    return sizes
+
+
+def _blocks_of_the_cache(blocks: int, whole_batch: int, block_size: int) -> tuple[int, int]:
+    """As many blocks as the KV cache has; a bucket each time they double."""
+    return blocks, doublings(blocks)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of releases. ``fill`` is its start script: it fills the draft and says the lengths it came to."""
+
+    # As release files name it.
+    name: str
+    fill: Callable[[Draft, Wish], Lengths]
+    # What wins over the caller's own variables; called when these stand in the draft.
+    fill_last: Callable[[Draft, Wish], None] = _nothing
+
+    # ---- the request
+    # Options that its server has no counterpart for: asked for, they would be without effect.
+    without_effect: tuple[str, ...] = ()
+    # Whether its script plans by ranges or by a length. A length that is asked for then replaces the default ranges,
+    # and ranges replace a default length.
+    plans_by_length: bool = False
+    # Variables of the caller that are read as the options they stand for.
+    options_in_environment: Mapping[str, str] = field(default_factory=dict)
+
+    # ---- the server
+    # The words that mean true in its switches, in lower case.
+    true_words: tuple[str, ...] = ("true",)
+    # The reasoning parser its script names for a model that has no file in the catalogue.
+    reasoning_parser: Callable[[ModelFacts], str | None] = _no_parser
+    # Whether its script binds the server to cores; if not, the rule is ours.
+    script_binds_cpus: bool = False
+    # The module below vllm/worker that divides the card's memory.
+    worker: str = "hpu_worker"
+    # Whether it serves the FP8 of published weights as it is stored: a byte a weight, and converted for Gaudi2 first.
+    serves_stored_fp8: bool = False
+
+    # ---- buckets
+    # Bucket variables that its server takes by default, where the script sets none.
+    bucket_defaults: Callable[[Lengths, int], Mapping[str, str]] = _no_variables
+    # Where its bucketing is written down, below vllm_hpu_extension; {strategy} is linear or exponential.
+    bucket_code: str = "bucketing/{strategy}.py"
+    # The prompt lengths that it warms up, of those that its bucketing makes.
+    prompt_lengths: Callable[[list[int], Mapping[str, str]], list[int]] = _all_lengths
+    # The exponential strategy: the grid of batch sizes, the length in tokens from which lengths are spaced in the other
+    # way (None: never), and the blocks it goes up to with the number of their buckets, from the blocks of the KV cache,
+    # those of a whole batch of longest requests, and the block size.
+    exponential_batch_step: int = 2
+    long_context_from: int | None = 8192
+    exponential_blocks: Callable[[int, int, int], tuple[int, int]] = _blocks_of_the_cache
+
+    def is_on(self, text: str | None) -> bool:
+        """How its server reads a switch."""
+        return (text or "").lower() in self.true_words

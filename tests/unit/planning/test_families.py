@@ -1,0 +1,65 @@
+"""A family of releases is one value: nothing outside its package asks which one a release is of."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.families.base import Family
+from ansible.module_utils.gaudi.families.registry import FAMILIES
+from ansible.module_utils.gaudi.planning.many import Catalogue
+
+from . import vendor
+
+BRAIN = vendor.ROOT / "module_utils" / "gaudi"
+# The key of a release file is read here, and looked up in the package.
+READS_THE_KEY = BRAIN / "catalogue" / "entries.py"
+
+
+def product() -> list[Path]:
+    """The product's Python outside the package of families."""
+    rooms = ("module_utils", "action_plugins", "filter_plugins", "library", "plugin_utils", "roles")
+    files = [file for room in rooms for file in (vendor.ROOT / room).rglob("*.py")]
+    return sorted(file for file in files if file.parent.name != "families" and file != READS_THE_KEY)
+
+
+def questions(tree: ast.AST) -> Iterator[str]:
+    """Where a program asks a release for its family, or compares something with a family's name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "rules":
+            yield f"line {node.lineno}: .rules"
+        elif isinstance(node, ast.Compare):
+            for word in ast.walk(node):
+                if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value in FAMILIES:
+                    yield f"line {node.lineno}: compared with {word.value}"
+
+
+def test_only_families_know_which_family_a_release_is_of() -> None:
+    files = product()
+    assert len(files) > 50
+    found = {str(file.relative_to(vendor.ROOT)): list(questions(ast.parse(file.read_text()))) for file in files}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("asks", ['release.rules == "x"', 'a in ("1.21", "b")', "f(wish.release.rules)"])
+def test_a_question_is_found(asks: str) -> None:
+    assert list(questions(ast.parse(asks)))
+
+
+def test_each_family_has_a_file_and_releases() -> None:
+    shared = {"__init__", "base", "registry", "formulas", "shared"}
+    files = {file.stem for file in (BRAIN / "families").glob("*.py")} - shared
+    assert len(files) == len(FAMILIES)
+    used = {vendor.content("releases", path.stem)["rules"] for path in (vendor.CATALOG / "releases").glob("*.yml")}
+    assert used == set(FAMILIES)
+    assert all(isinstance(family, Family) and family.name == name for name, family in FAMILIES.items())
+
+
+def test_an_unknown_family_is_refused_with_those_that_there_are() -> None:
+    content = {**vendor.content("releases", "1.22"), "rules": "1.23"}
+    known = "1.21, 1.22, deepseek-r1, vllm-defaults"
+    with pytest.raises(Refusal, match=f"^catalog/releases/1.22.yml: rules must be one of {known}, not '1.23'.$"):
+        Catalogue.from_mappings(content, {}, vendor.content("", "cards"))
