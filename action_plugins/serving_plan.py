@@ -40,6 +40,8 @@ CATALOG = ROOT / "catalog"
 
 # A plan is small; a file of this size is a mistake, and would only be read to be refused. Bytes.
 MAX_FILE = 1 << 20
+# Where a node's models are if nobody says.
+WEIGHTS_ROOT = "/data/models"
 # Findings shown of one file: enough to repair it, few enough to read.
 MAX_FINDINGS = 5
 
@@ -143,7 +145,9 @@ def _place(path: Iterable[str | int]) -> str:
     """``defaults.input_range[0]`` for a jsonschema path; empty for the whole file."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        # A key of several lines would break a sentence in two.
+        name = str(part) if str(part).isprintable() else _cut(part)
+        text += f"[{part}]" if isinstance(part, int) else f".{name}" if text else name
     return text
 
 
@@ -377,16 +381,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         requests, broken = self._configs(requests)
         models, refused = self._models(requests)
         refused.update(broken)
+        report = options["on_refusal"] == "report"
         try:
             release = load_checked("release", resolve("releases", "release", options["release"]))
             cards = load_checked("cards", CATALOG / "cards.yml")
         except CatalogueError as error:
-            if options["on_refusal"] == "fail" or not requests:
+            if not (report and requests):
                 raise
             # Nothing can be planned, so the node is not asked; whoever asked for a report gets it for every request.
             plans = [self._refusal(request, str(error)) for request in requests]
             return {"changed": False, "plans": plans, "topology": topology, "how_to_get": {}, "supplies": {}}, models
-        if refused and options["on_refusal"] == "fail":
+        if refused and not report:
             raise CatalogueError(" ".join(dict.fromkeys(refused.values())))
         arguments = {
             "requests": [request for position, request in enumerate(requests) if position not in refused],
@@ -404,19 +409,29 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 self._refusal(request, refused[position]) if position in refused else next(answers)
                 for position, request in enumerate(requests)
             ]
-            root = str(options["weights_root"] or "/data/models")
-            result.update(how_to_get={}, supplies={})
-            for request, plan in zip(requests, result["plans"], strict=True):
-                instance = plan["instance"]
-                if instance is None or "refused" in plan:
-                    continue
-                path = plan["requires"]["weights_path"]
-                if plan["model"]:
-                    result["how_to_get"][instance] = how_to_get(models[plan["model"]], path)
-                elif path is None:
-                    result["how_to_get"][instance] = how_to_get_hub_id(request["weights"], root)
-                result["supplies"][instance] = supply.supplies(plan, models.values(), root)
+            result.update(
+                self._supplies(requests, result["plans"], models, str(options["weights_root"] or WEIGHTS_ROOT))
+            )
         return result, models
+
+    @staticmethod
+    def _supplies(
+        requests: list[Any], plans: list[dict[str, Any]], models: dict[str, Any], root: str
+    ) -> dict[str, dict[str, Any]]:
+        """How to get the weights of each instance, and what can be brought for it before it is served."""
+        sentences: dict[str, Any] = {}
+        supplies: dict[str, Any] = {}
+        for request, plan in zip(requests, plans, strict=True):
+            instance = plan["instance"]
+            if instance is None or "refused" in plan:
+                continue
+            path = plan["requires"]["weights_path"]
+            if plan["model"]:
+                sentences[instance] = how_to_get(models[plan["model"]], path)
+            elif path is None:
+                sentences[instance] = how_to_get_hub_id(request["weights"], root)
+            supplies[instance] = supply.supplies(plan, models.values(), root)
+        return {"how_to_get": sentences, "supplies": supplies}
 
     @staticmethod
     def _configs(requests: list[Any]) -> tuple[list[Any], dict[int, str]]:

@@ -58,6 +58,11 @@ def positions_of(config: Mapping[str, object]) -> Positions:
     scaling = config.get("rope_scaling")
     if scaling is None or "gemma3" in str(config.get("model_type")):
         return Positions(longest, because)
+    return _scaled(scaling, longest, because)
+
+
+def _scaled(scaling: object, longest: int | None, because: str) -> Positions:
+    """What ``rope_scaling`` makes of the length beside it."""
     if not isinstance(scaling, Mapping):
         raise Refusal(f"rope_scaling of config.json must be a mapping of rope_type and factor, not {shown(scaling)}.")
     kind = scaling.get("rope_type") or scaling.get("type")

@@ -10,6 +10,8 @@ from ..base.checks import Refusal
 
 # Interfaces made by container engines and virtual machines: never what other nodes are reached by.
 BRIDGES = ("docker", "br-", "veth", "cni", "flannel", "cali", "virbr", "podman", "lxc", "lxd", "tunl", "kube")
+# What a node without another address has.
+LOOPBACK = ("lo", "127.0.0.1")
 
 
 @dataclass(frozen=True)
@@ -68,65 +70,75 @@ def network(
     listens on, ``listen`` (1.22) the listen address, ``listen-outside`` (1.22-2025.11) the listen address with the
     interface of the first outside address when that is loopback. A wildcard, a name or a bridge never decides.
     """
-    by_address = {address: name for name, address in addresses}
-    names = sorted({name for name, _ in addresses})
+    names = {name for name, _ in addresses}
     if interface is not None and names and interface not in names:
         raise Refusal(
             f"network_interface is {interface}, but this node has {_listed(addresses)}. Choose one of these interfaces."
         )
     if node_address is not None:
-        if addresses and node_address not in by_address and not _is_loopback(node_address):
-            raise Refusal(
-                f"node_address is {node_address}, but this node has {_listed(addresses)}. Choose one of these."
-            )
-        carrier = by_address.get(node_address) or ("lo" if _is_loopback(node_address) else None)
-        apart: tuple[str, ...] = ()
-        if interface is not None and carrier is not None and carrier != interface:
-            apart = (
-                f"node_address {node_address} is on {carrier}, but network_interface is {interface}: the server's "
-                f"processes announce one network and talk over the other. Leave network_interface out.",
-            )
-        return Network(node_address, interface or carrier, "node-address", "the request", apart)
-    reachable = outside(addresses)
-    first = reachable[0] if reachable else ("lo", "127.0.0.1")
+        return _of_request(node_address, interface, addresses)
     listen = listen_host(host)
-    warnings: tuple[str, ...] = ()
     if family == "first" or listen is None or ipaddress.ip_address(listen).is_unspecified:
-        others = sorted({name for name, _ in reachable if name != first[0]})
-        if others and interface is None:
-            warnings = (
-                f"This node has addresses on {first[0]} and {', '.join(others)}; {first[1]} on {first[0]} is used "
-                f"between the server's processes. Set node_address if another network is meant.",
-            )
-        return Network(
-            first[1],
-            interface or first[0],
-            "first-outside-address",
-            "script:set_common_env; container bridges left out"
-            if family == "first"
-            else "gaudi-serving: a wildcard or a name is no address to announce; container bridges left out",
-            warnings,
+        return _first_outside(family, interface, addresses)
+    if _is_loopback(listen):
+        return _on_loopback(family, listen, interface, addresses)
+    by_address = _by_address(addresses)
+    if addresses and listen not in by_address:
+        raise Refusal(f"host is {host}, but this node has {_listed(addresses)}. Listen on one of these or on 0.0.0.0.")
+    return Network(listen, interface or by_address.get(listen), "listen-address", "script:set_common_env")
+
+
+def _of_request(node_address: str, interface: str | None, addresses: Sequence[tuple[str, str]]) -> Network:
+    """The address that was asked for, which must be one of the node's."""
+    by_address = _by_address(addresses)
+    if addresses and node_address not in by_address and not _is_loopback(node_address):
+        raise Refusal(f"node_address is {node_address}, but this node has {_listed(addresses)}. Choose one of these.")
+    carrier = by_address.get(node_address) or ("lo" if _is_loopback(node_address) else None)
+    apart: tuple[str, ...] = ()
+    if interface is not None and carrier is not None and carrier != interface:
+        apart = (
+            f"node_address {node_address} is on {carrier}, but network_interface is {interface}: the server's "
+            f"processes announce one network and talk over the other. Leave network_interface out.",
         )
-    if not _is_loopback(listen):
-        if addresses and listen not in by_address:
-            raise Refusal(
-                f"host is {host}, but this node has {_listed(addresses)}. Listen on one of these or on 0.0.0.0."
-            )
-        return Network(listen, interface or by_address.get(listen), "listen-address", "script:set_common_env")
-    if family == "listen-outside":
-        if first[0] != "lo" and interface is None:
-            warnings = (
-                f"VLLM_HOST_IP is {listen} while GLOO and HCCL use {first[0]}, as this release's own script has "
-                f"it. One node works so; set node_address to have both the same.",
-            )
-        return Network(
-            listen,
-            interface or first[0],
-            "listen-address-outside-interface",
-            "script:set_common_env",
-            warnings,
+    return Network(node_address, interface or carrier, "node-address", "the request", apart)
+
+
+def _first_outside(family: str, interface: str | None, addresses: Sequence[tuple[str, str]]) -> Network:
+    """The first address that other nodes reach, where what the server listens on decides nothing."""
+    reachable = outside(addresses)
+    name, address = reachable[0] if reachable else LOOPBACK
+    others = sorted({other for other, _ in reachable if other != name})
+    warnings: tuple[str, ...] = ()
+    if others and interface is None:
+        warnings = (
+            f"This node has addresses on {name} and {', '.join(others)}; {address} on {name} is used "
+            f"between the server's processes. Set node_address if another network is meant.",
         )
-    return Network(listen, interface or "lo", "listen-address", "script:set_common_env")
+    source = "gaudi-serving: a wildcard or a name is no address to announce; container bridges left out"
+    if family == "first":
+        source = "script:set_common_env; container bridges left out"
+    return Network(address, interface or name, "first-outside-address", source, warnings)
+
+
+def _on_loopback(family: str, listen: str, interface: str | None, addresses: Sequence[tuple[str, str]]) -> Network:
+    """A server that only its own node reaches."""
+    if family != "listen-outside":
+        return Network(listen, interface or "lo", "listen-address", "script:set_common_env")
+    reachable = outside(addresses)
+    name = reachable[0][0] if reachable else "lo"
+    warnings: tuple[str, ...] = ()
+    if name != "lo" and interface is None:
+        warnings = (
+            f"VLLM_HOST_IP is {listen} while GLOO and HCCL use {name}, as this release's own script has "
+            f"it. One node works so; set node_address to have both the same.",
+        )
+    rule = "listen-address-outside-interface"
+    return Network(listen, interface or name, rule, "script:set_common_env", warnings)
+
+
+def _by_address(addresses: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Interfaces by the address they carry."""
+    return {address: name for name, address in addresses}
 
 
 def _listed(addresses: Sequence[tuple[str, str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.absent import TWO_NODES
@@ -46,48 +46,17 @@ def check_supported(
     weights: Weights | None = None,
 ) -> None:
     """Refuse what the release cannot do; warn about what nobody is known to have tried."""
-
-    def refuse(feature: str, seen: str) -> None:
+    if entry is not None:
+        _check_release(entry, release, draft)
+    _check_effect(asked, release)
+    for feature, seen in [*_features_of_weights(request, model), *_features_of_arguments(request.extra_args)]:
         if feature in release.unsupported:
             raise Refusal(f"{seen}: {release.unsupported[feature]}")
+    _warn_of_gaps(model, weights, draft)
 
-    if entry is not None and entry.releases and release.name not in entry.releases:
-        tried = f"{entry.name} is known to be served with release {', '.join(entry.releases)}"
-        if release.name in entry.unsupported:
-            raise Refusal(f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
-        draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
-    for option in family_of(release).without_effect:
-        if option in asked:
-            raise Refusal(
-                f"{option} is without effect on release {release.name}. Leave it out, or use another release."
-            )
-    surface = Surface(release)
-    for option, variable in KNOBS.items():
-        if option in asked and not surface.reads(variable):
-            raise Refusal(
-                f"{option} is without effect on release {release.name}: its server does not read {variable}. "
-                f"Leave it out, or use another release."
-            )
-    if request.dtype in ("fp8", "awq", "gptq"):
-        refuse("quantization", f"dtype is {request.dtype}")
-    if request.quantization_config is not None:
-        refuse("quantization", "quantization_config is set")
-    if request.kv_cache_dtype not in (None, "auto"):
-        refuse("quantization", f"kv_cache_dtype is {request.kv_cache_dtype}")
-    if model.quant_method is not None:
-        refuse("quantization", f"{model.name} is stored quantised ({model.quant_method})")
-    if model.alibi:
-        refuse("alibi", f"{model.name} uses attention with linear biases")
-    for argument in request.extra_args:
-        option = argument.split("=", 1)[0].replace("_", "-")
-        if option.startswith(("--enable-lora", "--lora-", "--max-lora", "--fully-sharded-lora")):
-            refuse("lora", f"extra_args has {option}")
-        if option == "--enable-chunked-prefill":
-            refuse("chunked_prefill", f"extra_args has {option}")
-        if option in ("--quantization", "-q", "--quantization-param-path"):
-            refuse("quantization", f"extra_args has {option}")
-        if "beam" in option:
-            refuse("beam_search", f"extra_args has {shown(option)}")
+
+def _warn_of_gaps(model: ModelFacts, weights: Weights | None, draft: Draft) -> None:
+    """Say what is not known of a model, and what the rules do without it."""
     if model.known_from == "name" and weights is not None and weights.code is not None:
         draft.warn(
             f"Of config.json beside {shown(model.name)} only the classes it names are read: rules that look into a "
@@ -100,6 +69,60 @@ def check_supported(
         )
     for gap in model.gaps:
         draft.warn(gap)
+
+
+def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> None:
+    """A model's file may name the releases it was served with, and those it cannot be served with."""
+    if not entry.releases or release.name in entry.releases:
+        return
+    tried = f"{entry.name} is known to be served with release {', '.join(entry.releases)}"
+    if release.name in entry.unsupported:
+        raise Refusal(f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
+    draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
+
+
+def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
+    """Options that were asked for, and that the release's server never sees."""
+    for option in family_of(release).without_effect:
+        if option in asked:
+            raise Refusal(
+                f"{option} is without effect on release {release.name}. Leave it out, or use another release."
+            )
+    surface = Surface(release)
+    for option, variable in KNOBS.items():
+        if option in asked and not surface.reads(variable):
+            raise Refusal(
+                f"{option} is without effect on release {release.name}: its server does not read {variable}. "
+                f"Leave it out, or use another release."
+            )
+
+
+def _features_of_weights(request: Request, model: ModelFacts) -> Iterator[tuple[str, str]]:
+    """The features that the weights and their data type need, each with the words that say where it was seen."""
+    if request.dtype in ("fp8", "awq", "gptq"):
+        yield "quantization", f"dtype is {request.dtype}"
+    if request.quantization_config is not None:
+        yield "quantization", "quantization_config is set"
+    if request.kv_cache_dtype not in (None, "auto"):
+        yield "quantization", f"kv_cache_dtype is {request.kv_cache_dtype}"
+    if model.quant_method is not None:
+        yield "quantization", f"{model.name} is stored quantised ({model.quant_method})"
+    if model.alibi:
+        yield "alibi", f"{model.name} uses attention with linear biases"
+
+
+def _features_of_arguments(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The features that further arguments of the server ask for."""
+    for argument in arguments:
+        option = argument.split("=", 1)[0].replace("_", "-")
+        if option.startswith(("--enable-lora", "--lora-", "--max-lora", "--fully-sharded-lora")):
+            yield "lora", f"extra_args has {option}"
+        if option == "--enable-chunked-prefill":
+            yield "chunked_prefill", f"extra_args has {option}"
+        if option in ("--quantization", "-q", "--quantization-param-path"):
+            yield "quantization", f"extra_args has {option}"
+        if "beam" in option:
+            yield "beam_search", f"extra_args has {shown(option)}"
 
 
 def check_hub(weights_path: str, request: Request, draft: Draft) -> None:

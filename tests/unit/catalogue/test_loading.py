@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from action_plugins import serving_plan
@@ -210,6 +210,7 @@ JSON = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(["model", "release", "cards"]), JSON, st.sampled_from(sorted(QWEN)))
+@example("model", {"\n": None}, "release_defaults")
 def test_whatever_stands_in_a_file_becomes_sentences(kind: str, value: Any, key: str) -> None:
     for document in (value, {**QWEN, key: value} if kind == "model" else value):
         for text in findings(kind, document):
