@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..cards.users import printable
-from .arguments import SECRET, normal
+from ..catalogue.surface import SECRET, normal
 
 # Characters of a value that are shown; a list of buckets would fill the screen.
 _LONGEST = 60

@@ -14,7 +14,8 @@ from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
 from ..model.headers import Weights
 from ..request.options import Request, check_options, name_of
-from .planner import Node, plan
+from .node import Node
+from .planner import plan
 from .shared_card import common, share
 
 

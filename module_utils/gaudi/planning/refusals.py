@@ -10,6 +10,7 @@ from ..base.absent import TWO_NODES
 from ..base.checks import Refusal, shown
 from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..catalogue.surface import Surface
 from ..families.base import Lengths
 from ..families.registry import family_of
 from ..families.shared import KNOBS
@@ -18,7 +19,7 @@ from ..model.headers import Weights
 from ..request.options import Request
 from ..request.resolved import Wish
 from ..rules.draft import Draft, given
-from .arguments import Surface, value_in
+from .arguments import value_in
 
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
 LARGE_FP8_PARAMETERS = 300 * 10**9

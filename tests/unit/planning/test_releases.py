@@ -10,8 +10,8 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base.checks import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ansible.module_utils.gaudi.catalogue.surface import CHECKED, normal
 from ansible.module_utils.gaudi.families.registry import FAMILIES
-from ansible.module_utils.gaudi.planning.arguments import CHECKED, normal
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.request.options import OPTIONS, READERS
 from hypothesis import given, settings

@@ -1,0 +1,68 @@
+"""A release's surface: the arguments and variables its server knows. Nothing else is ever passed on."""
+
+from __future__ import annotations
+
+import re
+
+from ..base.absent import absent
+from ..base.checks import Refusal, shown
+from .entries import ReleaseEntry
+
+# Namespaces that belong to the server and the cards: there, a name the release does not read is a mistake.
+CHECKED = re.compile(r"(VLLM_|PT_HPU|HABANA_|HLS_|INC_|QUANT_CONFIG|EXPERIMENTAL_WEIGHT|RAY_)")
+
+# Variables that would change which programs or libraries run in the container.
+DENIED = ("LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS")
+SECRET = re.compile(r"(API_KEY|TOKEN$|_TOKEN_|SECRET|PASSWORD|PASSWD|CREDENTIAL)")
+
+
+def normal(option: str) -> str:
+    """``--distributed_executor_backend`` and ``--distributed-executor-backend`` are one option to vLLM's parser."""
+    name = option.split("=", 1)[0]
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+class Surface:
+    """What one release's server knows."""
+
+    def __init__(self, release: ReleaseEntry) -> None:
+        self._release = release.name
+        self._options = frozenset(normal(name) for name in release.arguments)
+        self._variables = release.variables
+
+    def knows(self, option: str) -> bool:
+        """Whether the server's parser has an option (or its --no- form)."""
+        name = normal(option)
+        return name in self._options or (name.startswith("--no-") and f"--{name[5:]}" in self._options)
+
+    def reads(self, variable: str) -> bool:
+        """Whether a variable has any effect; names outside the server's own namespaces belong to other libraries."""
+        return variable in self._variables or not CHECKED.match(variable)
+
+    def check_variable(self, variable: str, value: str) -> None:
+        """Refuse variables that are no settings, and those of what is not here."""
+        if variable in DENIED:
+            raise Refusal(
+                f"extra_environment sets {variable}, which changes what runs in the container. Leave it to your image."
+            )
+        sentence = absent(variable, value)
+        if sentence is not None:
+            raise Refusal(f"extra_environment sets {variable}. {sentence}")
+        if SECRET.search(variable):
+            raise Refusal(
+                f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect "
+                f"shows them. Give it to the service role as a file."
+            )
+
+    def check_option(self, option: str) -> None:
+        """Refuse an option the release does not know."""
+        if not self.knows(option):
+            raise Refusal(
+                f"extra_args has {shown(option)}, which release {self._release} does not know: its server would not "
+                f"start. Remove it."
+            )
+
+    @property
+    def release(self) -> str:
+        """The release's name, for messages."""
+        return self._release

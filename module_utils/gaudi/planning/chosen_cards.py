@@ -1,0 +1,156 @@
+"""The cards of an instance: which ones, what the server is told of them, and the cores beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.absent import TWO_NODES
+from ..base.checks import Refusal
+from ..cards.placement import Card, choose, cpu_binding, read_cards
+from ..catalogue.entries import ReleaseEntry
+from ..families.registry import family_of
+from ..model.facts import ModelFacts
+from ..request.options import Request
+from ..rules.draft import Draft, given, rule
+from .node import Node
+from .refusals import check_card_names, check_heads, inputs_of
+
+# More cards than this on one node are beyond every manual and script.
+MOST_TRIED = 8
+ALL_DEVICES = given("all-devices", "script:")
+
+
+def card_name(topology: Mapping[str, Any]) -> str:
+    """The name of the node's cards as hl-smi prints it; empty where none is known."""
+    names = {card.get("name") for card in topology.get("cards") or [] if card.get("name")}
+    return sorted(names)[0] if names else ""
+
+
+def all_modules(topology: Mapping[str, Any]) -> tuple[int, ...]:
+    """The module ids of all cards of the node."""
+    ids = (card.get("module_id") for card in topology.get("cards") or [])
+    return tuple(sorted(module_id for module_id in ids if isinstance(module_id, int)))
+
+
+def place(
+    request: Request, release: ReleaseEntry, model: ModelFacts, node: Node, label: str, draft: Draft
+) -> tuple[list[Card], list[Card]]:
+    """The chosen cards and all cards."""
+    fixed = release.constants.get("tensor_parallel_size")
+    asked = request.tensor_parallel_size
+    if fixed is not None and asked not in (None, fixed):
+        raise Refusal(
+            f"{label}: tensor_parallel_size is {asked}, but release {release.name} always serves on {fixed} cards. "
+            f"Leave it out, or use another release."
+        )
+    count = int(fixed or asked or (len(request.modules) if request.modules else 1))
+    if request.modules is not None and len(request.modules) != count:
+        raise Refusal(
+            f"{label}: modules names {len(request.modules)} cards, but tensor_parallel_size is {count}. "
+            f"Name as many modules as the instance has cards."
+        )
+    cards = read_cards(node.topology, node.reservations, request.instance, node.planned)
+    if not cards:
+        raise Refusal(
+            f"{label} asks for {count} card{'s' if count > 1 else ''}, but none was found on the node. "
+            f"Check that the driver is loaded and that hl-smi lists the cards."
+        )
+    if request.modules is None and count > len(cards):
+        raise Refusal(
+            f"{label} asks for {count} cards, but the node has {len(cards)} "
+            f"(modules {_list([card.module_id for card in cards])}). Lower tensor_parallel_size, or serve it on a node "
+            f"with more cards. {TWO_NODES.sentence}"
+        )
+    check_heads(model, count, len(cards), label)
+    own = node.reservations.modules.get(request.instance or "", ())
+    for card in cards:
+        held = node.reservations.serials.get(card.module_id)
+        if card.module_id in own and held and card.serial and held != card.serial:
+            raise Refusal(
+                f"{label}: module {card.module_id} had the serial {held} when it was reserved, now it has "
+                f"{card.serial}: the card was exchanged. Release the instance's reservation and plan again."
+            )
+    within = _within(request, label, draft, count, fixed=fixed is not None)
+    chosen = choose(cards, count, what=label, wanted=request.modules, within=within, own=own)
+    check_card_names(chosen, label)
+    moved = sorted(own) != sorted(card.module_id for card in chosen)
+    if request.modules is None and len(own) == count and moved:
+        lost = "; ".join(f"{card.module_id}: {card.taken}" for card in cards if card.module_id in own and card.taken)
+        draft.warn(
+            f"{label} holds modules {_list(own)}, which it cannot have back ({lost or 'not there'}): it moves to "
+            f"{_list([card.module_id for card in chosen])}."
+        )
+    draft.note(
+        "modules",
+        [card.module_id for card in chosen],
+        "modules-given" if request.modules else "emptiest-node-first",
+        "the request" if request.modules else "gaudi-serving: one NUMA node, the emptiest that fits",
+        {
+            "count": count,
+            "free": [card.module_id for card in cards if card.taken is None],
+            "numa_nodes": {str(card.module_id): card.node for card in chosen},
+            "own": list(own),
+        },
+    )
+    if count > MOST_TRIED:
+        draft.warn(f"{count} cards on one node are more than any manual serves with: nobody is known to have tried.")
+    return chosen, cards
+
+
+def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bool) -> tuple[int, ...] | None:
+    """The cards that variables of the caller narrow the choice to."""
+    environment = request.extra_environment
+    if "HABANA_VISIBLE_DEVICES" in environment:
+        raise Refusal(
+            f"{label}: extra_environment sets HABANA_VISIBLE_DEVICES, which counts device indexes that change over "
+            f"reboots; they are looked up at every start. Use modules."
+        )
+    listed_text = environment.get("HABANA_VISIBLE_MODULES") or environment.get("HLS_MODULE_ID")
+    if not listed_text or listed_text.lower() == "all":
+        return None
+    listed = Request.from_mapping({"modules": listed_text}).modules or ()
+    if request.modules is not None:
+        if sorted(request.modules) != sorted(listed):
+            draft.warn(
+                f"extra_environment narrows the cards to modules {_list(listed)}, but the option modules names "
+                f"{_list(request.modules)}: the option counts. Leave the variable out."
+            )
+        return None
+    if fixed and len(listed) != count:
+        draft.warn(
+            f"extra_environment narrows the cards to modules {_list(listed)}, but this release always serves on "
+            f"{count}: all {count} are used. Use another release for fewer cards."
+        )
+        return None
+    return listed
+
+
+def _list(modules: Sequence[int]) -> str:
+    return ",".join(str(module_id) for module_id in modules)
+
+
+@rule("module-ids", "script:set_module_ids")
+def module_ids(modules: Sequence[int]) -> str:
+    """Module ids, in the order of the request."""
+    return _list(modules)
+
+
+def module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card], release: ReleaseEntry) -> None:
+    """Module ids for the framework: a list for several cards, HLS_MODULE_ID for one."""
+    name = "HLS_MODULE_ID" if len(chosen) == 1 else "HABANA_VISIBLE_MODULES"
+    draft.variable(name, module_ids(modules=[card.module_id for card in chosen]))
+    if release.constants.get("visible_devices") and len(chosen) == len(cards):
+        # With every card of the node chosen, "all" is what the supervisor's own list of indexes means as well.
+        draft.variable("HABANA_VISIBLE_DEVICES", ALL_DEVICES(value=release.constants["visible_devices"]))
+
+
+def bind_cpus(draft: Draft, release: ReleaseEntry, cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
+    """The command that binds the server to the cores near its cards; empty where they are not known."""
+    binding = cpu_binding(cards, chosen)
+    by_script = family_of(release).script_binds_cpus
+    source = "script:set_numactl; ranked within the node" if by_script else "gaudi-serving: a share of the node's cores"
+    draft.note("cpu_binding", binding, "cores-by-rank", source, {"cards": inputs_of(chosen)})
+    if not binding:
+        draft.warn("The node's CPU lists are not known, so that the server is not bound to cores near its cards.")
+    return binding

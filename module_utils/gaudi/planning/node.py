@@ -1,0 +1,33 @@
+"""The node that a plan is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cards.placement import Reservations
+from ..request.options import path, registry
+
+
+@dataclass(frozen=True)
+class Node:
+    """The machine a plan is for, and what is already spoken for on it."""
+
+    topology: Mapping[str, Any]
+    reservations: Reservations = field(default_factory=Reservations)
+    # Module id and port to the instance that an earlier request of the same call gave them to.
+    planned: Mapping[int, str] = field(default_factory=dict)
+    ports: Mapping[int, str] = field(default_factory=dict)
+    weights_root: str = "/data/models"
+    image_registry: str | None = None
+
+    @property
+    def root(self) -> str:
+        """The directory of all weights, without a slash at its end."""
+        return path(self.weights_root, "weights_root").rstrip("/")
+
+    @property
+    def registry(self) -> str | None:
+        """The registry to take the image from; None where the release's own counts."""
+        return registry(self.image_registry, "image_registry") if self.image_registry else None

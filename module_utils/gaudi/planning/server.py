@@ -1,0 +1,145 @@
+"""What the server is told beside its family's rules: where it listens, its model, its network, more variables."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..base.checks import Refusal, shown
+from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
+from ..catalogue.surface import Surface
+from ..request.options import Request
+from ..request.resolved import Wish
+from ..rules.draft import Draft, given, rule
+from .network import network, read_addresses
+from .node import Node
+
+# The kernel's own limit for processes that lack NET_BIND_SERVICE, which the container drops.
+LOWEST_PORT = 1024
+
+
+@rule("served-names", "vLLM answers to every name and shows the first; the vendor's manuals ask by the path")
+def served_names(name: str, weights: str) -> list[str]:
+    """The name clients ask for, and the path as the server sees it, each once."""
+    return [name] if name == weights else [name, weights]
+
+
+@rule("reasoning-parser", "the model's file, or its type; only for models that think")
+def reasoning_parser(parser: str | bool) -> str | bool:
+    """The DeepSeek script names deepseek_r1 for every model; an answer of another model would come out empty."""
+    return parser
+
+
+def listen(draft: Draft, wish: Wish, node: Node, label: str) -> dict[str, Any]:
+    """The address and the port, which no other instance of the same call may have."""
+    host, port = wish.pick("host"), wish.pick("port")
+    if port.result in node.ports:
+        holder = node.ports[port.result]
+        raise Refusal(f"{label}: port {port.result} is planned for {holder} already. Choose another port.")
+    if wish.request.host is None and host.result == "0.0.0.0":  # noqa: S104 - compared, not bound
+        draft.warn(
+            f"Nobody said where to listen: the server listens on every address ({host.result}), as the release's own "
+            f"script has it. Set host to 127.0.0.1 unless other machines are meant to reach it."
+        )
+    if port.result < LOWEST_PORT:
+        draft.warn(
+            f"port is {port.result}: a container without capabilities on the host's network cannot bind below "
+            f"{LOWEST_PORT}, unless the node's net.ipv4.ip_unprivileged_port_start allows it. Choose a higher port, "
+            f"and put a proxy before it where clients need {port.result}."
+        )
+    draft.option("--host", host)
+    draft.option("--port", port)
+    return {"host": host.result, "port": port.result}
+
+
+def model_options(draft: Draft, wish: Wish, entry: ModelEntry | None, surface: Surface) -> None:
+    """What a model brings with it: trust, its parser, its task, limits of its pictures and sounds as JSON."""
+    request = wish.request
+    from_catalogue = given("model-fact", f"catalog/models/{wish.catalogue_name}.yml")
+    if request.trust_remote_code is not None:
+        draft.option("--trust-remote-code", wish.said("trust_remote_code"))
+    elif entry is not None:
+        draft.option("--trust-remote-code", from_catalogue(value=entry.trust_remote_code))
+    draft.option("--enforce-eager", wish.said("enforce_eager"))
+    if wish.parser is not None and surface.knows("--reasoning-parser"):
+        draft.option("--enable-reasoning", reasoning_parser(parser=True))
+        draft.option("--reasoning-parser", reasoning_parser(parser=wish.parser))
+    elif wish.parser is not None:
+        draft.warn(f"Release {wish.release.name} has no reasoning parser: answers come with the thoughts before them.")
+    if entry is None:
+        return
+    if entry.task in POOLING_TASKS:
+        draft.option("--task", from_catalogue(value=entry.task))
+    for option, value in (
+        ("--limit-mm-per-prompt", entry.limit_mm_per_prompt),
+        ("--mm-processor-kwargs", entry.mm_processor_kwargs),
+    ):
+        if value:
+            draft.option(option, from_catalogue(value=json.dumps(value, sort_keys=True, separators=(",", ":"))))
+
+
+def network_variables(draft: Draft, request: Request, release: ReleaseEntry, host: str, node: Node) -> None:
+    """The address the server announces, and the interface it talks over."""
+    family = str(release.constants.get("network", ""))
+    if not family and request.node_address is None and request.network_interface is None:
+        return
+    addresses = read_addresses(node.topology.get("addresses"))
+    found = network(family or "listen", host, request.node_address, request.network_interface, addresses)
+    values = {"VLLM_HOST_IP": found.address}
+    if found.interface is None:
+        draft.warn(
+            f"No interface of this node is known to carry {found.address}: GLOO and HCCL choose one themselves. "
+            f"Set network_interface."
+        )
+    else:
+        values["GLOO_SOCKET_IFNAME"] = values["HCCL_SOCKET_IFNAME"] = found.interface
+    inputs = {
+        "host": host,
+        "node_address": request.node_address,
+        "network_interface": request.network_interface,
+        "addresses": [list(pair) for pair in addresses],
+    }
+    for name, value in values.items():
+        draft.environment[name] = value
+        draft.note(f"environment.{name}", value, found.rule, found.source, inputs)
+    for sentence in found.warnings:
+        draft.warn(sentence)
+
+
+def extra_environment(draft: Draft, request: Request, release: ReleaseEntry, surface: Surface) -> None:
+    """The caller's variables win over computed ones; what the release does not read is left out, with a warning."""
+    forced = release.constants.get("forced_environment", ())
+    for name, value in request.extra_environment.items():
+        if name in ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"):
+            continue
+        surface.check_variable(name, value)
+        if not surface.reads(name):
+            draft.warn(f"extra_environment sets {name}, which release {release.name} does not read: it is left out.")
+        elif name in forced and name in draft.environment:
+            if draft.environment[name] != value:
+                draft.warn(
+                    f"extra_environment sets {name}={shown(value)}, but this release needs "
+                    f"{draft.environment[name]}, which stays. Use an option of the request instead."
+                )
+        else:
+            draft.environment[name] = value
+            draft.note(f"environment.{name}", value, "extra-environment", "the request, or its model", {"value": value})
+
+
+def execution_mode(draft: Draft, request: Request, release: ReleaseEntry) -> str:
+    """Which of the four modes PT_HPU_LAZY_MODE and enforce_eager select."""
+    lazy = draft.environment.get("PT_HPU_LAZY_MODE", "1")
+    eager = bool(request.enforce_eager)
+    mode = release.execution_modes.get(f"{lazy} {int(eager)}")
+    if mode is None:
+        raise Refusal(f"PT_HPU_LAZY_MODE is {shown(lazy)}, but must be 0 or 1. Use the option lazy_mode.")
+    if f"note {lazy}" in release.execution_modes:
+        draft.warn(release.execution_modes[f"note {lazy}"])
+    draft.note(
+        "execution_mode",
+        mode,
+        "execution-modes",
+        "vLLM documentation, Intel Gaudi, execution modes",
+        {"PT_HPU_LAZY_MODE": lazy, "enforce_eager": eager},
+    )
+    return mode

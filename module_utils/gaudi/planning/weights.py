@@ -1,0 +1,75 @@
+"""What is served: the name clients ask for, the weights, their data type and the quantisation file."""
+
+from __future__ import annotations
+
+from ..base.absent import absent
+from ..base.checks import Refusal, shown
+from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..model.facts import DTYPE_METHODS, ModelFacts
+from ..request.options import Request
+
+
+def check_model(request: Request, entry: ModelEntry | None) -> None:
+    """A request names a model of the catalogue, or weights; what it says of a model must not contradict its file."""
+    if request.model is not None and entry is None:
+        sentence = absent(request.model)
+        if sentence is not None:
+            raise Refusal(f"model is {shown(request.model)}. {sentence}")
+        raise Refusal(
+            f"model is {shown(request.model)}, which has no file in catalog/models. Choose one, or give weights."
+        )
+    if request.weights is not None:
+        return
+    if request.model_config is not None:
+        raise Refusal(
+            f"model_config describes weights, but the request names {shown(request.model)}, whose file in "
+            f"catalog/models says what it is. Leave model_config out, or give weights."
+        )
+    if entry is None:
+        raise Refusal("A request needs model (a name in catalog/models) or weights (a path on the node or a hub id).")
+
+
+def served_name(request: Request, entry: ModelEntry | None) -> str | None:
+    """The name clients ask for; None leaves it to the server, which then answers to the path."""
+    return request.served_model_name or (entry.name if entry is not None else None)
+
+
+def weights_path(request: Request, entry: ModelEntry | None, card_type: CardType | None, root: str) -> str:
+    """The directory (or hub id) that is served; a model's own is below ``root``. Raises :class:`Refusal` for none."""
+    check_model(request, entry)
+    if request.weights is not None or entry is None:
+        return str(request.weights)
+    directory = entry.directory
+    if entry.conversion is not None and card_type is not None and card_type.name not in entry.conversion.card_types:
+        # This card takes the weights as they are published.
+        directory = entry.conversion.from_directory
+    return f"{root}/{directory}"
+
+
+def data_type(
+    request: Request, release: ReleaseEntry, model: ModelFacts, card_type: CardType | None
+) -> tuple[str, str | None]:
+    """The data type and the quantisation file. A given file means FP8, as in the scripts of 1.22.
+
+    The vendor's start scripts ask for the file of Gaudi2 on every card; calibrate_model.sh names what it writes after
+    the card (g2, g3), so that they would not find what was measured on Gaudi3.
+    """
+    if request.quantization_config is not None:
+        if request.dtype not in (None, "fp8", "bfloat16"):
+            raise Refusal(f"quantization_config means FP8, but dtype is {request.dtype}. Leave one of the two out.")
+        return "fp8", request.quantization_config
+    dtype = request.dtype or _dtype_of_weights(model) or str(release.constants.get("dtype", "bfloat16"))
+    if dtype != "fp8":
+        return dtype, None
+    template = release.constants.get("quantization_config")
+    if not template:
+        raise Refusal(f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16 or another release.")
+    device = "g3" if card_type is not None and card_type.generation == "gaudi3" else "g2"
+    return "fp8", str(template).format(name=model.name.lower(), fork=release.fork_directory, device=device)
+
+
+def _dtype_of_weights(model: ModelFacts) -> str | None:
+    """The data type of quantised weights where none is asked for; None where the release's own counts."""
+    if model.stored_fp8:
+        return "auto"
+    return model.quant_method if model.quant_method in DTYPE_METHODS else None
