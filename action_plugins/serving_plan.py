@@ -29,7 +29,9 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.absent import absent
+from ansible.module_utils.gaudi.base.checks import Refusal
 from ansible.module_utils.gaudi.cards import given
+from ansible.module_utils.gaudi.catalogue.extends import extended, file_of
 from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.planning.page import page as describe
 from ansible.module_utils.gaudi.request.options import name_of
@@ -200,11 +202,71 @@ def _validator(kind: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
+def errors(kind: str, document: object) -> list[jsonschema.ValidationError]:
+    """Everything wrong with a document of a kind (model, release, cards), in the order of its keys."""
+    found = _validator(kind).iter_errors(document)
+    return sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
+
+
 def findings(kind: str, document: object) -> list[str]:
-    """Sentences about everything wrong with a document of a kind (model, release, cards); empty when it is right."""
-    errors = _validator(kind).iter_errors(document)
-    ordered = sorted(errors, key=lambda error: [str(part) for part in error.absolute_path])
-    return list(dict.fromkeys(sentence(error) for error in ordered))
+    """Sentences about everything wrong with a document of a kind; empty when it is right."""
+    return list(dict.fromkeys(sentence(error) for error in errors(kind, document)))
+
+
+def _key(error: jsonschema.ValidationError) -> list[str | int]:
+    """The key that a finding is about: the unknown or the missing one itself, not the mapping around it."""
+    path = list(error.absolute_path)
+    if error.validator == "additionalProperties":
+        known = error.schema["properties"] if isinstance(error.schema, Mapping) else {}
+        unknown: Any = error.instance
+        return [*path, sorted(str(key) for key in unknown if key not in known)[0]]
+    if error.validator == "required":
+        wanted: Any = error.validator_value
+        return [*path, next(key for key in wanted if error.message.startswith(repr(key)))]
+    return path
+
+
+def _refuse(found: Mapping[str, list[str]]) -> None:
+    """Refuse a document with the findings of each file.
+
+    Raises:
+        CatalogueError: there are some.
+    """
+    parts = []
+    for file, sentences in found.items():
+        more = f" (and {len(sentences) - MAX_FINDINGS} more)" if len(sentences) > MAX_FINDINGS else ""
+        parts.append(f"{file}: {' '.join(sentences[:MAX_FINDINGS])}{more}")
+    if parts:
+        raise CatalogueError(" ".join(parts))
+
+
+def load_release(path: Path) -> dict[str, Any]:
+    """A release with what it takes from those it extends, checked as a whole.
+
+    Raises:
+        CatalogueError: with the file a key stands in, the key and what would be right.
+    """
+
+    def read(name: str) -> Any:
+        file = path.parent / f"{name}.yml"
+        return load_yaml(file, str(file.relative_to(CATALOG.parent)))
+
+    try:
+        release = extended(path.stem, names("releases"), read)
+    except Refusal as refusal:
+        raise CatalogueError(str(refusal)) from refusal
+    found: dict[str, list[str]] = {}
+    for error in errors("release", release.content):
+        sentences = found.setdefault(release.file_with(_key(error)), [])
+        if sentence(error) not in sentences:
+            sentences.append(sentence(error))
+    if not found:
+        # A name is never taken from another file.
+        own = release.files[path.stem].get("name")
+        if own != path.stem:
+            found[file_of(path.stem)] = [f"name is {own}, but must be the file's own name, {path.stem}."]
+    _refuse(found)
+    return dict(release.content)
 
 
 def load_checked(kind: str, path: Path) -> dict[str, Any]:
@@ -213,14 +275,14 @@ def load_checked(kind: str, path: Path) -> dict[str, Any]:
     Raises:
         CatalogueError: with the file, and for each finding the key and what would be right.
     """
+    if kind == "release":
+        return load_release(path)
     shown = str(path.relative_to(CATALOG.parent))
     document = load_yaml(path, shown)
     found = findings(kind, document)
     if not found and kind != "cards" and document["name"] != path.stem:
         found = [f"name is {document['name']}, but must be the file's own name, {path.stem}."]
-    if found:
-        more = f" (and {len(found) - MAX_FINDINGS} more)" if len(found) > MAX_FINDINGS else ""
-        raise CatalogueError(f"{shown}: {' '.join(found[:MAX_FINDINGS])}{more}")
+    _refuse({shown: found} if found else {})
     return dict(document)
 
 
@@ -390,7 +452,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 raise
             # Nothing can be planned, so the node is not asked; whoever asked for a report gets it for every request.
             plans = [self._refusal(request, str(error)) for request in requests]
-            return {"changed": False, "plans": plans, "topology": topology, "how_to_get": {}, "supplies": {}}, models
+            return {
+                "changed": False,
+                "plans": plans,
+                "topology": topology,
+                "how_to_get": {},
+                "supplies": {},
+                "release": {},
+            }, models
         if refused and not report:
             raise CatalogueError(" ".join(dict.fromkeys(refused.values())))
         arguments = {
@@ -404,6 +473,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
         if not result.get("failed"):
+            result["release"] = release
             answers = iter(result["plans"])
             result["plans"] = [
                 self._refusal(request, refused[position]) if position in refused else next(answers)

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from plugin_utils import brain
+from plugin_utils import brain, releases
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -53,14 +53,14 @@ def main() -> int:
     rows: list[tuple[str, str, dict[str, object], Any]] = []
     for name, content in models.items():
         release = (content.get("releases") or ["1.22"])[0]
-        catalogue = Catalogue.from_mappings(load(CATALOG / "releases" / f"{release}.yml"), {name: content}, cards)
+        catalogue = Catalogue.from_mappings(releases.read(release), {name: content}, cards)
         request: dict[str, object] = {"model": name, "instance": "bench"}
         rows.append((name, release, request, catalogue))
     # The longest lists of buckets that a request may ask for: a million tokens, 4096 sequences.
     most: dict[str, object] = {"weights": "/models/x", "max_model_len": 1 << 20, "max_num_seqs": 4096}
     linear = {**most, "max_num_batched_tokens": 1 << 20, "input_range": [1, 1 << 19], "output_range": [1, 1 << 18]}
     for release, request in (("1.22", most), ("1.21", linear)):
-        catalogue = Catalogue.from_mappings(load(CATALOG / "releases" / f"{release}.yml"), {}, cards)
+        catalogue = Catalogue.from_mappings(releases.read(release), {}, cards)
         rows.append(("the longest lists of buckets", release, request, catalogue))
     slowest = 0.0
     print(f"{'model':44} {'release':20} {'plan, CPU ms':>12} {'graphs':>8}")

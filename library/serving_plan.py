@@ -412,6 +412,12 @@ supplies:
   returned: always
   type: dict
   sample: {}
+release:
+  description: The release's file in C(catalog/releases), with what it takes from those it extends; empty where there is
+    none that can be read.
+  returned: always
+  type: dict
+  sample: {name: "1.22", rules: "1.22", software: {driver: 1.22.2-32}}
 page:
   description: The node and the plans as text for people.
   returned: with O(page=true)

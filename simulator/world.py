@@ -8,11 +8,11 @@ from pathlib import Path
 import yaml
 from docker import DockerClient
 
+from plugin_utils import releases as catalogue
 from simulator import host, images, kernel, network, nodes, supply, vault
 from simulator.inventory import Node
 from simulator.settings import ROOT, Scope, SimulatorError
 
-_RELEASES = ROOT / "catalog" / "releases"
 _WISHES = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
 
 Say = Callable[[str], None]
@@ -60,8 +60,8 @@ def wanted_release() -> str:
 def image_name(release: str) -> tuple[str, str]:
     """Give the path and the tag the vendor gave a release's serving image, from the catalogue."""
     try:
-        document = yaml.safe_load((_RELEASES / f"{release}.yml").read_text())
+        document = catalogue.read(release)
     except FileNotFoundError:
-        known = ", ".join(sorted(path.stem for path in _RELEASES.glob("*.yml")))
+        known = ", ".join(catalogue.names())
         raise SimulatorError(f"The catalogue has no release {release!r}. Known: {known}.") from None
     return document["image"]["path"], document["image"]["tag"]

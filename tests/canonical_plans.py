@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from plugin_utils import brain
+from plugin_utils import brain, releases
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -59,10 +59,10 @@ def plans() -> Iterator[tuple[str, Any]]:
 
     cards = load(CATALOG / "cards.yml")
     nodes = {card: topology(card) for card in sorted(cards["cards"])}
-    releases = {path.stem: load(path) for path in sorted((CATALOG / "releases").glob("*.yml"))}
+    contents = {name: releases.read(name) for name in releases.names()}
     for file in sorted((CATALOG / "models").glob("*.yml")):
         model = load(file)
-        for release, content in releases.items():
+        for release, content in contents.items():
             catalogue = Catalogue.from_mappings(content, {file.stem: model}, cards)
             request = {"model": file.stem, "instance": "canonical"}
             for card, node in nodes.items():

@@ -12,6 +12,8 @@ import yaml
 from ansible.module_utils.gaudi.cards.given import topology_from_case
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
+from plugin_utils import releases
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
 CATALOG = ROOT / "catalog"
@@ -42,7 +44,9 @@ OPTIONS = {
 
 @functools.lru_cache
 def content(kind: str, name: str) -> Any:
-    """A catalogue file's content."""
+    """A catalogue file's content; a release with what it takes from those it extends."""
+    if kind == "releases":
+        return releases.read(name)
     path = CATALOG / (f"{kind}/{name}.yml" if kind else f"{name}.yml")
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 

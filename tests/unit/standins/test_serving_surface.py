@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 SURFACES = Path(surface.__file__).parent.parent / "surface"
-RELEASES = sorted(path.stem for path in SURFACES.glob("*.json") if path.stem != "additions")
+RELEASES = sorted(path.stem for path in SURFACES.glob("*.json") if path.stem not in ("common", "buckets"))
 R122 = surface.load(SURFACES, "1.22")
 
 BUCKETS = [

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 # Variables that begin so are the server's or the vendor's libraries'; others (PATH, PYTHONPATH) are nobody's.
 FAMILIES = (
@@ -106,14 +107,28 @@ class Command:
         return int(self.text(name, str(default)))
 
 
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``above`` over ``below``: mappings key by key, lists whole, a key set to null removed."""
+    result = dict(below)
+    for key, value in above.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(below.get(key, {}), value) if isinstance(value, dict) else value
+    return result
+
+
+def read(directory: Path, name: str) -> dict[str, Any]:
+    """Read a file with what it takes from the one it extends."""
+    own = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
+    base = own.pop("extends", None)
+    return own if base is None else _merged(read(directory, base), own)
+
+
 def load(directory: Path, release: str) -> Surface:
-    """Read what a release knows, with the additions of ``additions.json``."""
-    facts = json.loads((directory / f"{release}.json").read_text(encoding="utf-8"))
-    additions = json.loads((directory / "additions.json").read_text(encoding="utf-8"))
-    environment = set(facts["environment"])
-    for key, group in additions.items():
-        if key == release or release in group.get("releases", []) or key == "every release":
-            environment |= set(group["environment"])
+    """Read what a release knows."""
+    facts = read(directory, release)
+    environment = {name for names in facts["environment"].values() for name in names}
     options = {
         name: Option(name, tuple(entry["also"]), entry["kind"], tuple(map(str, entry.get("choices", []))))
         for name, entry in facts["arguments"].items()

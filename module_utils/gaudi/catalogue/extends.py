@@ -1,0 +1,87 @@
+"""Release files that extend another: only what differs stands in them, and everybody reads the whole.
+
+``extends: "1.22"`` takes the keys of ``catalog/releases/1.22.yml``. A file's own keys are added or replace them:
+mappings are merged key by key, a list is taken whole, a key set to null is removed. The file extended may extend
+another one in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.checks import Refusal, mapping, shown
+
+KEY = "extends"
+
+
+def file_of(name: str) -> str:
+    """What messages call the file of a release."""
+    return f"catalog/releases/{name}.yml"
+
+
+@dataclass(frozen=True)
+class Extended:
+    """A release's whole content, and the files it comes from: its own first, then each that the one before extends."""
+
+    content: Any
+    files: Mapping[str, Any]
+
+    def file_with(self, path: Sequence[str | int]) -> str:
+        """The file in which a key stands (or is set to null); the release's own for one that stands in none."""
+        own = next(iter(self.files))
+        return file_of(next((name for name, content in self.files.items() if _has(content, path)), own))
+
+
+def _has(content: Any, path: Sequence[str | int]) -> bool:
+    for part in path:
+        if isinstance(content, Mapping):
+            if part not in content:
+                return False
+        elif not (isinstance(content, list) and isinstance(part, int) and part < len(content)):
+            return False
+        content = content[part]
+    return True
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``above`` over ``below``."""
+    result = dict(below)
+    for key, value in above.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            under = below.get(key)
+            result[key] = merged(under if isinstance(under, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> Extended:
+    """The whole content of a release.
+
+    ``known`` are the releases that have a file, ``read`` gives the content of one's own file. Raises :class:`Refusal`
+    with the file for a base that is not there, and for files that extend each other in a circle.
+    """
+    files: dict[str, Any] = {}
+    current = name
+    while True:
+        files[current] = content = read(current)
+        if not isinstance(content, Mapping) or KEY not in content:
+            break
+        base = content[KEY]
+        where = f"{file_of(current)}: {KEY} is {shown(base)}"
+        if base in files:
+            raise Refusal(f"{where}, which extends it in turn ({' -> '.join([*files, base])}). Break the circle.")
+        if not isinstance(base, str) or base not in known:
+            raise Refusal(f"{where}, which has no file in catalog/releases. Known: {', '.join(sorted(known))}.")
+        current = base
+    if len(files) == 1:
+        return Extended(content, files)
+    whole: dict[str, Any] = {}
+    for file, part in reversed(files.items()):
+        own = {key: value for key, value in mapping(part, file_of(file)).items() if key != KEY}
+        whole = merged(whole, own) if whole else own
+    return Extended(whole, files)
