@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..model.facts import ModelFacts
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.buckets import doublings
 from ..rules.draft import Draft
 
@@ -39,7 +39,7 @@ class Lengths:
         return spoken_length(self.asked_model_len, self.max_model_len)
 
 
-def _nothing(draft: Draft, wish: Wish) -> None:
+def _nothing(draft: Draft, resolved: ResolvedRequest) -> None:
     """Leave the draft as it is."""
 
 
@@ -69,9 +69,9 @@ class Family:
 
     # As release files name it.
     name: str
-    fill: Callable[[Draft, Wish], Lengths]
+    fill: Callable[[Draft, ResolvedRequest], Lengths]
     # What wins over the caller's own variables; called when these stand in the draft.
-    fill_last: Callable[[Draft, Wish], None] = _nothing
+    fill_last: Callable[[Draft, ResolvedRequest], None] = _nothing
 
     # ---- the request
     # Options that its server has no counterpart for: asked for, they would be without effect.

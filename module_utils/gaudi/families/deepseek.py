@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..base.checks import Refusal
 from ..model.facts import ModelFacts
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Value, borrowed, rule
 from . import formulas
 from .base import Family, Lengths
@@ -53,40 +53,40 @@ def memory_by_length(max_model_len: int, threshold: int, up_to: float, above: fl
 # ---- the script
 
 
-def _fill(draft: Draft, wish: Wish) -> Lengths:
+def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
     """Fill the draft in the order of the branch's script."""
-    length = wish.pick("max_model_len").result
-    tokens = wish.said("max_num_batched_tokens")
+    length = resolved.pick("max_model_len").result
+    tokens = resolved.said("max_num_batched_tokens")
     if tokens.result is None:
         tokens = batched_tokens_equal_length(max_model_len=length)
-    memory, prefill = _memory(wish, length), _prefill(draft, wish)
-    _environment(draft, wish, memory)
-    _buckets(draft, wish, tokens, prefill)
-    knobs(draft, wish)
-    _arguments(draft, wish, tokens, prefill, memory)
+    memory, prefill = _memory(resolved, length), _prefill(draft, resolved)
+    _environment(draft, resolved, memory)
+    _buckets(draft, resolved, tokens, prefill)
+    knobs(draft, resolved)
+    _arguments(draft, resolved, tokens, prefill, memory)
     most = None if prefill is None else prefill.result
-    return Lengths(length, tokens.result, wish.pick("max_num_seqs").result, most)
+    return Lengths(length, tokens.result, resolved.pick("max_num_seqs").result, most)
 
 
-def _memory(wish: Wish, length: int) -> Value:
+def _memory(resolved: ResolvedRequest, length: int) -> Value:
     """Long contexts leave more room beside the KV cache."""
-    said = wish.said("gpu_memory_utilization")
+    said = resolved.said("gpu_memory_utilization")
     if said.result is not None:
         return said
-    table = wish.constant("memory_threshold")
+    table = resolved.constant("memory_threshold")
     return memory_by_length(
         max_model_len=length, threshold=table["max_model_len"], up_to=table["up_to"], above=table["above"]
     )
 
 
-def _prefill(draft: Draft, wish: Wish) -> Value | None:
+def _prefill(draft: Draft, resolved: ResolvedRequest) -> Value | None:
     """The prefill batch; None where the release's script has no such option and it was not asked for."""
-    asked, seqs = wish.request.max_num_prefill_seqs, wish.pick("max_num_seqs").result
-    if asked is None and wish.release.constants.get("max_num_prefill_seqs") is None:
+    asked, seqs = resolved.request.max_num_prefill_seqs, resolved.pick("max_num_seqs").result
+    if asked is None and resolved.release.constants.get("max_num_prefill_seqs") is None:
         return None
     if asked == 0:
         auto = formulas.prefill_seqs_auto(
-            preferred=PREFERRED_TOKENS, input_min=1, block_size=wish.block_size, max_num_seqs=seqs
+            preferred=PREFERRED_TOKENS, input_min=1, block_size=resolved.block_size, max_num_seqs=seqs
         )
         return borrowed(auto, "gaudi-serving: the rule of release 1.22, as this one's script has none")
     if asked is not None and asked > seqs:
@@ -94,74 +94,74 @@ def _prefill(draft: Draft, wish: Wish) -> Value | None:
             f"max_num_prefill_seqs {asked} is above max_num_seqs {seqs}: prompt batches that never occur are warmed "
             f"up. Lower it to {seqs}."
         )
-    return wish.pick("max_num_prefill_seqs")
+    return resolved.pick("max_num_prefill_seqs")
 
 
-def card_step(wish: Wish) -> int:
+def card_step(resolved: ResolvedRequest) -> int:
     """The decode batch step of a card type; the longest matching name counts, so HL-288E follows HL-288."""
-    table = wish.constant("decode_bs_step_by_card")
-    known = [name for name in table if wish.card_name.startswith(name)]
+    table = resolved.constant("decode_bs_step_by_card")
+    known = [name for name in table if resolved.card_name.startswith(name)]
     if not known:
         raise Refusal(
-            f"Release {wish.release.name} is made for {', '.join(table)}, but this node has {wish.card_name}. "
+            f"Release {resolved.release.name} is made for {', '.join(table)}, but this node has {resolved.card_name}. "
             f"Serve the model with another release."
         )
     return int(table[max(known, key=len)])
 
 
-def _environment(draft: Draft, wish: Wish, memory: Value) -> None:
-    environment_of_release(draft, wish)
-    draft.variable("VLLM_EP_SIZE", formulas.expert_parallel_size(tensor_parallel_size=wish.cards))
+def _environment(draft: Draft, resolved: ResolvedRequest, memory: Value) -> None:
+    environment_of_release(draft, resolved)
+    draft.variable("VLLM_EP_SIZE", formulas.expert_parallel_size(tensor_parallel_size=resolved.cards))
     draft.variable("VLLM_GPU_MEMORY_UTILIZATION", memory)
-    recipe_cache(draft, wish)
-    skip_warmup(draft, wish, "True")
-    if wish.request.profile:
-        draft.variable("VLLM_PROFILER_ENABLED", wish.said("profile"))
-    draft.variable("VLLM_ZERO_PADDING", wish.said("zero_padding"))
-    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", wish.said("fused_sdpa"))
-    draft.variable("VLLM_FP32_SOFTMAX", wish.said("fp32_softmax"))
-    fp8 = wish.dtype == "fp8"
+    recipe_cache(draft, resolved)
+    skip_warmup(draft, resolved, "True")
+    if resolved.request.profile:
+        draft.variable("VLLM_PROFILER_ENABLED", resolved.said("profile"))
+    draft.variable("VLLM_ZERO_PADDING", resolved.said("zero_padding"))
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", resolved.said("fused_sdpa"))
+    draft.variable("VLLM_FP32_SOFTMAX", resolved.said("fp32_softmax"))
+    fp8 = resolved.dtype == "fp8"
     if fp8:
-        draft.variable("INC_MEASUREMENT_DUMP_PATH_PREFIX", wish.script(wish.release.fork_directory))
-        draft.variable("QUANT_CONFIG", formulas.quantization_config(file=wish.quantization_config))
-    for name, value in wish.constant("fp8_environment" if fp8 else "bfloat16_environment").items():
-        draft.variable(name, wish.script(value))
+        draft.variable("INC_MEASUREMENT_DUMP_PATH_PREFIX", resolved.script(resolved.release.fork_directory))
+        draft.variable("QUANT_CONFIG", formulas.quantization_config(file=resolved.quantization_config))
+    for name, value in resolved.constant("fp8_environment" if fp8 else "bfloat16_environment").items():
+        draft.variable(name, resolved.script(value))
 
 
-def _buckets(draft: Draft, wish: Wish, tokens: Value, prefill: Value | None) -> None:
-    seqs, length = wish.pick("max_num_seqs"), wish.pick("max_model_len").result
-    one, step = wish.script(1), wish.script(STEP)
+def _buckets(draft: Draft, resolved: ResolvedRequest, tokens: Value, prefill: Value | None) -> None:
+    seqs, length = resolved.pick("max_num_seqs"), resolved.pick("max_model_len").result
+    one, step = resolved.script(1), resolved.script(STEP)
     if prefill is None:
-        most_step, most = wish.constant("prompt_bs_step_at_most"), wish.constant("prompt_bs_max_at_most")
+        most_step, most = resolved.constant("prompt_bs_step_at_most"), resolved.constant("prompt_bs_max_at_most")
         prompt_step = prompt_bs_capped(max_num_seqs=seqs.result, most=most_step)
         bucket(draft, "PROMPT_BS", one, prompt_step, prompt_bs_capped(max_num_seqs=seqs.result, most=most))
     else:
         bucket(draft, "PROMPT_BS", one, one, formulas.prompt_bs_max(max_num_prefill_seqs=prefill.result))
-    decode_step = decode_bs_step_by_card(max_num_seqs=seqs.result, card_step=card_step(wish))
-    blocks = decode_block_max(max_num_seqs=seqs.result, max_model_len=length, block_size=wish.block_size)
+    decode_step = decode_bs_step_by_card(max_num_seqs=seqs.result, card_step=card_step(resolved))
+    blocks = decode_block_max(max_num_seqs=seqs.result, max_model_len=length, block_size=resolved.block_size)
     bucket(draft, "PROMPT_SEQ", step, step, tokens)
     bucket(draft, "DECODE_BS", one, decode_step, seqs)
     bucket(draft, "DECODE_BLOCK", step, step, blocks)
-    limits(draft, wish)
+    limits(draft, resolved)
 
 
-def _arguments(draft: Draft, wish: Wish, tokens: Value, prefill: Value | None, memory: Value) -> None:
-    draft.option("--block-size", wish.pick("block_size"))
-    draft.option("--model", wish.source("weights")(value=wish.weights))
-    draft.option("--device", wish.script("hpu"))
-    draft.option("--dtype", wish.script("bfloat16"))
-    draft.option("--kv-cache-dtype", wish.pick("kv_cache_dtype"))
-    draft.option("--tensor-parallel-size", wish.script(wish.cards))
+def _arguments(draft: Draft, resolved: ResolvedRequest, tokens: Value, prefill: Value | None, memory: Value) -> None:
+    draft.option("--block-size", resolved.pick("block_size"))
+    draft.option("--model", resolved.source("weights")(value=resolved.weights))
+    draft.option("--device", resolved.script("hpu"))
+    draft.option("--dtype", resolved.script("bfloat16"))
+    draft.option("--kv-cache-dtype", resolved.pick("kv_cache_dtype"))
+    draft.option("--tensor-parallel-size", resolved.script(resolved.cards))
     if prefill is not None:
         draft.option("--max-num-prefill-seqs", prefill)
-    draft.option("--max-model-len", wish.pick("max_model_len"))
-    draft.option("--max-num-seqs", wish.pick("max_num_seqs"))
+    draft.option("--max-model-len", resolved.pick("max_model_len"))
+    draft.option("--max-num-seqs", resolved.pick("max_num_seqs"))
     draft.option("--max-num-batched-tokens", tokens)
-    draft.option("--use-padding-aware-scheduling", wish.script(value=True))
-    draft.option("--use-v2-block-manager", wish.script(value=True))
-    draft.option("--distributed_executor_backend", wish.script("ray"))
+    draft.option("--use-padding-aware-scheduling", resolved.script(value=True))
+    draft.option("--use-v2-block-manager", resolved.script(value=True))
+    draft.option("--distributed_executor_backend", resolved.script("ray"))
     draft.option("--gpu_memory_utilization", memory)
-    draft.option("--disable-log-requests", wish.script(value=True))
+    draft.option("--disable-log-requests", resolved.script(value=True))
 
 
 def _reasoning_parser(model: ModelFacts) -> str | None:

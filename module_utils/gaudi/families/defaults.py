@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules import buckets
 from ..rules.draft import Draft
 from .base import Family, Lengths
@@ -19,36 +19,36 @@ from .shared import (
 )
 
 
-def _fill(draft: Draft, wish: Wish) -> Lengths:
+def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
     """Fill the draft; buckets are left to the server's own defaults."""
-    environment_of_release(draft, wish)
-    lazy_collectives(draft, wish)
-    skip_warmup(draft, wish, "true")
-    if wish.request.profile:
-        draft.variable("VLLM_PROFILER_ENABLED", wish.said("profile"))
-    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", wish.said("fused_sdpa"))
-    recipe_cache(draft, wish)
-    knobs(draft, wish)
+    environment_of_release(draft, resolved)
+    lazy_collectives(draft, resolved)
+    skip_warmup(draft, resolved, "true")
+    if resolved.request.profile:
+        draft.variable("VLLM_PROFILER_ENABLED", resolved.said("profile"))
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", resolved.said("fused_sdpa"))
+    recipe_cache(draft, resolved)
+    knobs(draft, resolved)
 
-    draft.option("--device", wish.script("hpu"))
-    dtype(draft, wish)
-    model_and_cards(draft, wish)
-    draft.option("--block-size", wish.pick("block_size"))
-    draft.option("--max-num-seqs", wish.said("max_num_seqs"))
-    draft.option("--max-num-batched-tokens", wish.said("max_num_batched_tokens"))
-    draft.option("--max-model-len", wish.said("max_model_len"))
+    draft.option("--device", resolved.script("hpu"))
+    dtype(draft, resolved)
+    model_and_cards(draft, resolved)
+    draft.option("--block-size", resolved.pick("block_size"))
+    draft.option("--max-num-seqs", resolved.said("max_num_seqs"))
+    draft.option("--max-num-batched-tokens", resolved.said("max_num_batched_tokens"))
+    draft.option("--max-model-len", resolved.said("max_model_len"))
     # 1.16 writes this argument in a way of its own.
-    draft.option(str(wish.constant("capture_option")), wish.said("max_seq_len_to_capture"))
-    draft.option("--gpu-memory-utilization", wish.said("gpu_memory_utilization"))
+    draft.option(str(resolved.constant("capture_option")), resolved.said("max_seq_len_to_capture"))
+    draft.option("--gpu-memory-utilization", resolved.said("gpu_memory_utilization"))
 
-    length = wish.request.max_model_len
+    length = resolved.request.max_model_len
     if length is None:
         # What the server itself takes from config.json.
-        length = wish.model.positions.longest
-    tokens = wish.request.max_num_batched_tokens
+        length = resolved.model.positions.longest
+    tokens = resolved.request.max_num_batched_tokens
     if tokens is None and length is not None:
-        tokens = max(length, int(wish.constant("preferred_batched_tokens")))
-    return Lengths(length, tokens, wish.pick("max_num_seqs").result)
+        tokens = max(length, int(resolved.constant("preferred_batched_tokens")))
+    return Lengths(length, tokens, resolved.pick("max_num_seqs").result)
 
 
 def _bucket_defaults(lengths: Lengths, block_size: int) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ Formulas that 1.22 shares are in ``formulas.py``.
 from __future__ import annotations
 
 from ..base.checks import Refusal
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.buckets import ceil_div, ceil_to, doublings
 from ..rules.draft import Draft, Value, borrowed, rule
 from . import formulas
@@ -112,55 +112,57 @@ def weights_load_device(kind: str | None) -> str | None:
 # ---- the script
 
 
-def _fill(draft: Draft, wish: Wish) -> Lengths:
+def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
     """Fill the draft in the order of the release's script."""
-    inputs, outputs = wish.ranges
-    length = wish.pick("max_model_len").result
-    formulas.check_ranges(length, length, inputs, outputs, wish.ranged, draft)
-    _environment(draft, wish)
-    _buckets(draft, wish)
-    knobs(draft, wish)
-    _arguments(draft, wish)
-    prefill = _prefill(wish).result if wish.request.max_num_prefill_seqs is not None else None
-    return Lengths(length, wish.pick("max_num_batched_tokens").result, wish.pick("max_num_seqs").result, prefill)
+    inputs, outputs = resolved.ranges
+    length = resolved.pick("max_model_len").result
+    formulas.check_ranges(length, length, inputs, outputs, resolved.ranged, draft)
+    _environment(draft, resolved)
+    _buckets(draft, resolved)
+    knobs(draft, resolved)
+    _arguments(draft, resolved)
+    prefill = _prefill(resolved).result if resolved.request.max_num_prefill_seqs is not None else None
+    return Lengths(
+        length, resolved.pick("max_num_batched_tokens").result, resolved.pick("max_num_seqs").result, prefill
+    )
 
 
-def _environment(draft: Draft, wish: Wish) -> None:
-    request = wish.request
-    (shortest, longest), (shortest_out, longest_out) = wish.ranges
-    environment_of_release(draft, wish)
-    lazy_collectives(draft, wish)
-    draft.variable("VLLM_GPU_MEMORY_UTILIZATION", wish.pick("gpu_memory_utilization"))
-    draft.variable("VLLM_MAX_SEQ_LEN_TO_CAPTURE", wish.pick("max_seq_len_to_capture"))
-    draft.variable("VLLM_EP_SIZE", formulas.expert_parallel_size(tensor_parallel_size=wish.cards))
-    draft.variable("VLLM_PROFILER_ENABLED", wish.script("True" if request.profile else "false"))
+def _environment(draft: Draft, resolved: ResolvedRequest) -> None:
+    request = resolved.request
+    (shortest, longest), (shortest_out, longest_out) = resolved.ranges
+    environment_of_release(draft, resolved)
+    lazy_collectives(draft, resolved)
+    draft.variable("VLLM_GPU_MEMORY_UTILIZATION", resolved.pick("gpu_memory_utilization"))
+    draft.variable("VLLM_MAX_SEQ_LEN_TO_CAPTURE", resolved.pick("max_seq_len_to_capture"))
+    draft.variable("VLLM_EP_SIZE", formulas.expert_parallel_size(tensor_parallel_size=resolved.cards))
+    draft.variable("VLLM_PROFILER_ENABLED", resolved.script("True" if request.profile else "false"))
     if request.profile:
         name = formulas.profile_file(
-            name=wish.profile_name,
+            name=resolved.profile_name,
             lengths=f"in{shortest}-{longest}_out{shortest_out}-{longest_out}",
-            max_num_seqs=wish.pick("max_num_seqs").result,
-            cards=wish.cards,
-            steps=wish.pick("scheduler_steps").result,
+            max_num_seqs=resolved.pick("max_num_seqs").result,
+            cards=resolved.cards,
+            steps=resolved.pick("scheduler_steps").result,
         )
         draft.variable("VLLM_PROFILE_FILE", name)
-    skip_warmup(draft, wish, "True")
+    skip_warmup(draft, resolved, "True")
     padding = formulas.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
     draft.variable("VLLM_ZERO_PADDING", padding)
-    fused = wish.script(value=True) if request.fused_sdpa is None else wish.said("fused_sdpa")
+    fused = resolved.script(value=True) if request.fused_sdpa is None else resolved.said("fused_sdpa")
     draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", fused)
-    softmax = fp32_softmax(requested=request.fp32_softmax, kind=wish.model.kind)
+    softmax = fp32_softmax(requested=request.fp32_softmax, kind=resolved.model.kind)
     draft.variable("VLLM_FP32_SOFTMAX", softmax)
-    recipe_cache(draft, wish)
-    quantization(draft, wish)
-    if wish.dtype == "fp8":
-        draft.variable("VLLM_DISABLE_MARK_SCALES_AS_CONST", wish.script("true"))
+    recipe_cache(draft, resolved)
+    quantization(draft, resolved)
+    if resolved.dtype == "fp8":
+        draft.variable("VLLM_DISABLE_MARK_SCALES_AS_CONST", resolved.script("true"))
 
 
-def _buckets(draft: Draft, wish: Wish) -> None:
-    block, seqs = wish.block_size, wish.pick("max_num_seqs").result
-    (shortest, longest), (_, longest_out) = wish.ranges
-    tokens = wish.pick("max_num_batched_tokens").result
-    one, one_block = wish.script(1), formulas.one_block(block_size=block)
+def _buckets(draft: Draft, resolved: ResolvedRequest) -> None:
+    block, seqs = resolved.block_size, resolved.pick("max_num_seqs").result
+    (shortest, longest), (_, longest_out) = resolved.ranges
+    tokens = resolved.pick("max_num_batched_tokens").result
+    one, one_block = resolved.script(1), formulas.one_block(block_size=block)
     most_prompts = prompt_bs_max(max_num_batched_tokens=tokens, input_min=shortest, max_num_seqs=seqs)
     step = formulas.decode_bs_step(max_num_seqs=seqs)
     most = formulas.decode_bs_max(max_num_seqs=seqs, step=step.result)
@@ -176,54 +178,54 @@ def _buckets(draft: Draft, wish: Wish) -> None:
     bucket(draft, "DECODE_BLOCK", fewest_blocks, one_block, most_blocks)
 
 
-def _arguments(draft: Draft, wish: Wish) -> None:
-    request, kind = wish.request, wish.model.kind
-    draft.option("--device", wish.script("hpu"))
-    dtype(draft, wish)
-    if wish.dtype == "fp8":
-        draft.option("--quantization", wish.script("inc"))
+def _arguments(draft: Draft, resolved: ResolvedRequest) -> None:
+    request, kind = resolved.request, resolved.model.kind
+    draft.option("--device", resolved.script("hpu"))
+    dtype(draft, resolved)
+    if resolved.dtype == "fp8":
+        draft.option("--quantization", resolved.script("inc"))
         draft.option("--kv-cache-dtype", kv_cache_dtype(requested=request.kv_cache_dtype, kind=kind))
         draft.option("--weights-load-device", weights_load_device(kind=kind))
     else:
-        draft.option("--quantization", formulas.hpu_quantization(dtype=wish.dtype))
-        draft.option("--kv-cache-dtype", wish.said("kv_cache_dtype"))
-    model_and_cards(draft, wish)
-    expert_parallel(draft, wish)
-    draft.option("--seed", wish.script(wish.constant("seed")))
-    draft.option("--block-size", wish.pick("block_size"))
-    draft.option("--max-num-seqs", wish.pick("max_num_seqs"))
-    draft.option("--max-num-batched-tokens", wish.pick("max_num_batched_tokens"))
-    draft.option("--max-model-len", wish.pick("max_model_len"))
+        draft.option("--quantization", formulas.hpu_quantization(dtype=resolved.dtype))
+        draft.option("--kv-cache-dtype", resolved.said("kv_cache_dtype"))
+    model_and_cards(draft, resolved)
+    expert_parallel(draft, resolved)
+    draft.option("--seed", resolved.script(resolved.constant("seed")))
+    draft.option("--block-size", resolved.pick("block_size"))
+    draft.option("--max-num-seqs", resolved.pick("max_num_seqs"))
+    draft.option("--max-num-batched-tokens", resolved.pick("max_num_batched_tokens"))
+    draft.option("--max-model-len", resolved.pick("max_model_len"))
     if request.max_num_prefill_seqs is not None:
-        draft.option("--max-num-prefill-seqs", _prefill(wish))
-    draft.option("--max-seq-len-to-capture", wish.pick("max_seq_len_to_capture"))
+        draft.option("--max-num-prefill-seqs", _prefill(resolved))
+    draft.option("--max-seq-len-to-capture", resolved.pick("max_seq_len_to_capture"))
     for flag in ("--disable-log-requests", "--use-v2-block-manager", "--use-padding-aware-scheduling"):
-        draft.option(flag, wish.script(value=True))
-    draft.option("--num-scheduler-steps", wish.pick("scheduler_steps"))
-    draft.option("--distributed_executor_backend", formulas.executor(tensor_parallel_size=wish.cards))
-    draft.option("--gpu-memory-utilization", wish.pick("gpu_memory_utilization"))
+        draft.option(flag, resolved.script(value=True))
+    draft.option("--num-scheduler-steps", resolved.pick("scheduler_steps"))
+    draft.option("--distributed_executor_backend", formulas.executor(tensor_parallel_size=resolved.cards))
+    draft.option("--gpu-memory-utilization", resolved.pick("gpu_memory_utilization"))
 
 
-def _prefill(wish: Wish) -> Value:
+def _prefill(resolved: ResolvedRequest) -> Value:
     """The script passes no prefill batch; one that is asked for is passed."""
-    asked, seqs = wish.request.max_num_prefill_seqs, wish.pick("max_num_seqs").result
+    asked, seqs = resolved.request.max_num_prefill_seqs, resolved.pick("max_num_seqs").result
     if asked:
         prefill = formulas.prefill_seqs_within_seqs(max_num_prefill_seqs=asked, max_num_seqs=seqs)
     else:
-        tokens, shortest = wish.pick("max_num_batched_tokens").result, wish.ranges[0][0]
+        tokens, shortest = resolved.pick("max_num_batched_tokens").result, resolved.ranges[0][0]
         prefill = formulas.prefill_seqs_auto(
-            preferred=tokens, input_min=shortest, block_size=wish.block_size, max_num_seqs=seqs
+            preferred=tokens, input_min=shortest, block_size=resolved.block_size, max_num_seqs=seqs
         )
     return borrowed(prefill, "gaudi-serving: the rule of release 1.22, as this one's script has none")
 
 
-def _partial_warmup(draft: Draft, wish: Wish) -> None:
+def _partial_warmup(draft: Draft, resolved: ResolvedRequest) -> None:
     """The script's -r, applied last: it wins over the environment. Raises :class:`Refusal` beyond the service."""
-    wanted = wish.request.partial_warmup
+    wanted = resolved.request.partial_warmup
     if wanted is None:
         return
-    (shortest, longest), (_, longest_out) = wish.ranges
-    seqs, block = wish.pick("max_num_seqs").result, wish.block_size
+    (shortest, longest), (_, longest_out) = resolved.ranges
+    seqs, block = resolved.pick("max_num_seqs").result, resolved.block_size
     shortest_prompt = formulas.prompt_seq_min(input_min=shortest, block_size=block).result
     fewest_blocks = decode_block_min(input_min=shortest, block_size=block).result
     if wanted.max_num_seqs > seqs:

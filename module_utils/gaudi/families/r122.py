@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..base.checks import integer
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.buckets import ceil_div, ceil_to
 from ..rules.draft import Draft, Value, borrowed, rule
 from . import formulas
@@ -132,44 +132,44 @@ class Sizes:
         return value if self.foreign is None else borrowed(value, self.foreign)
 
 
-def _fill(draft: Draft, wish: Wish) -> Lengths:
+def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
     """Fill the draft in the order of the release's script."""
-    sizes = _sizes(draft, wish)
-    _environment(draft, wish, sizes)
+    sizes = _sizes(draft, resolved)
+    _environment(draft, resolved, sizes)
     if sizes.by_range:
-        _buckets_by_range(draft, wish, sizes)
+        _buckets_by_range(draft, resolved, sizes)
     else:
-        _buckets_by_length(draft, wish, sizes)
-    limits(draft, wish)
-    knobs(draft, wish)
-    _arguments(draft, wish, sizes)
+        _buckets_by_length(draft, resolved, sizes)
+    limits(draft, resolved)
+    knobs(draft, resolved)
+    _arguments(draft, resolved, sizes)
     return Lengths(sizes.length.result, sizes.tokens.result, sizes.seqs, sizes.prefill.result, sizes.asked)
 
 
-def _sizes(draft: Draft, wish: Wish) -> Sizes:
-    request, block = wish.request, wish.block_size
-    own = wish.constant("default_rule")
-    by_range = wish.ranged or (request.max_model_len is None and own == "range")
+def _sizes(draft: Draft, resolved: ResolvedRequest) -> Sizes:
+    request, block = resolved.request, resolved.block_size
+    own = resolved.constant("default_rule")
+    by_range = resolved.ranged or (request.max_model_len is None and own == "range")
     foreign = None if by_range == (own == "range") else RANGE_RULE if by_range else LENGTH_RULE
-    preferred, seqs = wish.constant("preferred_batched_tokens"), wish.pick("max_num_seqs").result
+    preferred, seqs = resolved.constant("preferred_batched_tokens"), resolved.pick("max_num_seqs").result
     if by_range:
-        inputs, outputs = wish.ranges
+        inputs, outputs = resolved.ranges
         shortest = inputs[0]
         spoken = f"in{inputs[0]}-{inputs[1]}_out{outputs[0]}-{outputs[1]}"
         asked = request.max_model_len or inputs[1] + outputs[1]
         length = model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
         if request.max_model_len is not None:
             length = model_len_to_blocks(max_model_len=asked, block_size=block)
-        formulas.check_ranges(length.result, asked, inputs, outputs, wish.ranged, draft)
+        formulas.check_ranges(length.result, asked, inputs, outputs, resolved.ranged, draft)
     else:
-        shortest, asked = block, wish.pick("max_model_len").result
+        shortest, asked = block, resolved.pick("max_model_len").result
         spoken = f"len{asked}"
         length = model_len_to_blocks(max_model_len=asked, block_size=block)
-    whole_blocks, positions = length.result, wish.model.positions.longest
-    tokens = wish.said("max_num_batched_tokens")
+    whole_blocks, positions = length.result, resolved.model.positions.longest
+    tokens = resolved.said("max_num_batched_tokens")
     if tokens.result is None:
         tokens = batched_tokens_from_length(max_model_len=whole_blocks, preferred=preferred, block_size=block)
-    prefill_asked = wish.pick("max_num_prefill_seqs").result
+    prefill_asked = resolved.pick("max_num_prefill_seqs").result
     if prefill_asked:
         prefill = formulas.prefill_seqs_within_seqs(max_num_prefill_seqs=prefill_asked, max_num_seqs=seqs)
         if prefill.result < prefill_asked:
@@ -184,35 +184,35 @@ def _sizes(draft: Draft, wish: Wish) -> Sizes:
     return Sizes(by_range, length, whole_blocks, asked, tokens, prefill, seqs, spoken, foreign)
 
 
-def _environment(draft: Draft, wish: Wish, sizes: Sizes) -> None:
-    request = wish.request
-    environment_of_release(draft, wish)
-    lazy_collectives(draft, wish)
+def _environment(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
+    request = resolved.request
+    environment_of_release(draft, resolved)
+    lazy_collectives(draft, resolved)
     padding = zero_padding_length(requested=request.zero_padding)
     if sizes.by_range:
-        shortest, longest = wish.ranges[0]
+        shortest, longest = resolved.ranges[0]
         padding = formulas.zero_padding(requested=request.zero_padding, input_min=shortest, input_max=longest)
     draft.variable("VLLM_ZERO_PADDING", padding)
-    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", wish.said("fused_sdpa"))
-    draft.variable("VLLM_EXPONENTIAL_BUCKETING", wish.script("false"))
-    recipe_cache(draft, wish)
-    skip_warmup(draft, wish, "true")
+    draft.variable("VLLM_PROMPT_USE_FUSEDSDPA", resolved.said("fused_sdpa"))
+    draft.variable("VLLM_EXPONENTIAL_BUCKETING", resolved.script("false"))
+    recipe_cache(draft, resolved)
+    skip_warmup(draft, resolved, "true")
     if request.profile:
-        draft.variable("VLLM_PROFILER_ENABLED", wish.said("profile"))
+        draft.variable("VLLM_PROFILER_ENABLED", resolved.said("profile"))
         name = formulas.profile_file(
-            name=wish.profile_name, lengths=sizes.spoken, max_num_seqs=sizes.seqs, cards=wish.cards
+            name=resolved.profile_name, lengths=sizes.spoken, max_num_seqs=sizes.seqs, cards=resolved.cards
         )
         draft.variable("VLLM_PROFILE_FILE", name)
-    softmax = fp32_softmax(requested=request.fp32_softmax, kind=wish.model.kind)
+    softmax = fp32_softmax(requested=request.fp32_softmax, kind=resolved.model.kind)
     draft.variable("VLLM_FP32_SOFTMAX", softmax)
-    quantization(draft, wish)
+    quantization(draft, resolved)
 
 
-def _buckets_by_range(draft: Draft, wish: Wish, sizes: Sizes) -> None:
+def _buckets_by_range(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
     """The manual's rule."""
-    block = wish.block_size
-    (shortest, longest), (_, longest_out) = wish.ranges
-    one, one_block = wish.script(1), formulas.one_block(block_size=block)
+    block = resolved.block_size
+    (shortest, longest), (_, longest_out) = resolved.ranges
+    one, one_block = resolved.script(1), formulas.one_block(block_size=block)
     step = formulas.decode_bs_step(max_num_seqs=sizes.seqs)
     most = formulas.decode_bs_max(max_num_seqs=sizes.seqs, step=step.result)
     most_blocks = decode_block_max(
@@ -228,11 +228,11 @@ def _buckets_by_range(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     bucket(draft, "DECODE_BLOCK", told(fewest_blocks), one_block, told(most_blocks))
 
 
-def _buckets_by_length(draft: Draft, wish: Wish, sizes: Sizes) -> None:
+def _buckets_by_length(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
     """The later branch's rule."""
-    block, length = wish.block_size, sizes.whole_blocks
-    one, one_block = wish.script(1), formulas.one_block(block_size=block)
-    step = wish.script(wish.constant("decode_bs_step"))
+    block, length = resolved.block_size, sizes.whole_blocks
+    one, one_block = resolved.script(1), formulas.one_block(block_size=block)
+    step = resolved.script(resolved.constant("decode_bs_step"))
     most = decode_bs_max_length(max_num_seqs=sizes.seqs, step=step.result)
     most_blocks = decode_block_max_length(max_model_len=length, decode_bs_max=most.result, block_size=block)
     told = sizes.told
@@ -242,23 +242,23 @@ def _buckets_by_length(draft: Draft, wish: Wish, sizes: Sizes) -> None:
     bucket(draft, "DECODE_BLOCK", told(one_block), one_block, told(most_blocks))
 
 
-def _arguments(draft: Draft, wish: Wish, sizes: Sizes) -> None:
-    draft.option("--block-size", wish.pick("block_size"))
-    model_and_cards(draft, wish)
-    dtype(draft, wish)
-    draft.option("--max-num-seqs", wish.pick("max_num_seqs"))
+def _arguments(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
+    draft.option("--block-size", resolved.pick("block_size"))
+    model_and_cards(draft, resolved)
+    dtype(draft, resolved)
+    draft.option("--max-num-seqs", resolved.pick("max_num_seqs"))
     draft.option("--max-num-prefill-seqs", sizes.prefill)
     draft.option("--max-num-batched-tokens", sizes.tokens)
-    draft.option("--max-seq-len-to-capture", wish.pick("max_seq_len_to_capture"))
-    draft.option("--gpu-memory-utilization", wish.pick("gpu_memory_utilization"))
+    draft.option("--max-seq-len-to-capture", resolved.pick("max_seq_len_to_capture"))
+    draft.option("--gpu-memory-utilization", resolved.pick("gpu_memory_utilization"))
     draft.option("--max-model-len", sizes.length)
-    draft.option("--seed", wish.script(wish.constant("seed")))
-    draft.option("--distributed_executor_backend", formulas.executor(tensor_parallel_size=wish.cards))
-    draft.option("--num-scheduler-steps", wish.said("scheduler_steps"))
-    draft.option("--quantization", formulas.hpu_quantization(dtype=wish.dtype))
-    draft.option("--kv-cache-dtype", wish.said("kv_cache_dtype"))
-    draft.option("--disable-log-requests", wish.script(not wish.request.profile))
-    expert_parallel(draft, wish)
+    draft.option("--seed", resolved.script(resolved.constant("seed")))
+    draft.option("--distributed_executor_backend", formulas.executor(tensor_parallel_size=resolved.cards))
+    draft.option("--num-scheduler-steps", resolved.said("scheduler_steps"))
+    draft.option("--quantization", formulas.hpu_quantization(dtype=resolved.dtype))
+    draft.option("--kv-cache-dtype", resolved.said("kv_cache_dtype"))
+    draft.option("--disable-log-requests", resolved.script(not resolved.request.profile))
+    expert_parallel(draft, resolved)
 
 
 def _without_slices(sizes: list[int], environment: Mapping[str, str]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..request.options import RecipeCache
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Value, given
 from . import formulas
 
@@ -14,30 +14,30 @@ def bucket(draft: Draft, name: str, minimum: Value, step: Value, maximum: Value)
         draft.variable(f"VLLM_{name}_BUCKET_{key}", value)
 
 
-def limits(draft: Draft, wish: Wish) -> None:
+def limits(draft: Draft, resolved: ResolvedRequest) -> None:
     """One padding limit for all four dimensions."""
-    limit = wish.pick("padding_limit").result
+    limit = resolved.pick("padding_limit").result
     for name in ("PROMPT_BS", "PROMPT_SEQ", "DECODE_BS", "DECODE_BLOCK"):
         draft.variable(f"VLLM_{name}_BUCKET_LIMIT", formulas.padding_limit(limit=limit))
 
 
-def environment_of_release(draft: Draft, wish: Wish) -> None:
+def environment_of_release(draft: Draft, resolved: ResolvedRequest) -> None:
     """What the release file exports as it stands."""
-    fixed = given("release-environment", f"catalog/releases/{wish.release.name}.yml")
-    for name, value in wish.release.environment.items():
+    fixed = given("release-environment", f"catalog/releases/{resolved.release.name}.yml")
+    for name, value in resolved.release.environment.items():
         draft.variable(name, fixed(value=value))
 
 
-def lazy_collectives(draft: Draft, wish: Wish) -> None:
+def lazy_collectives(draft: Draft, resolved: ResolvedRequest) -> None:
     """Collectives of several cards."""
-    draft.variable("PT_HPU_ENABLE_LAZY_COLLECTIVES", formulas.lazy_collectives(tensor_parallel_size=wish.cards))
+    draft.variable("PT_HPU_ENABLE_LAZY_COLLECTIVES", formulas.lazy_collectives(tensor_parallel_size=resolved.cards))
 
 
-def recipe_cache(draft: Draft, wish: Wish) -> None:
+def recipe_cache(draft: Draft, resolved: ResolvedRequest) -> None:
     """Where compiled recipes are kept."""
-    cache = wish.request.recipe_cache
+    cache = resolved.request.recipe_cache
     if isinstance(cache, RecipeCache):
-        size = cache.size_mib or wish.constant("recipe_cache_mib")
+        size = cache.size_mib or resolved.constant("recipe_cache_mib")
         draft.variable("PT_HPU_RECIPE_CACHE_CONFIG", formulas.recipe_cache(directory=cache.directory, size_mib=size))
 
 
@@ -56,46 +56,46 @@ KNOBS = {
 BRIDGE_SWITCHES = {"lazy_mode": "PT_HPU_LAZY_MODE", "metrics_gc_details": "PT_HPU_METRICS_GC_DETAILS"}
 
 
-def knobs(draft: Draft, wish: Wish) -> None:
+def knobs(draft: Draft, resolved: ResolvedRequest) -> None:
     """The typed options that are one variable each, where they were said; they win over what the script exports."""
     for option, variable in KNOBS.items():
-        draft.variable(variable, wish.said(option))
+        draft.variable(variable, resolved.said(option))
     for option, variable in BRIDGE_SWITCHES.items():
-        wanted = getattr(wish.request, option)
+        wanted = getattr(resolved.request, option)
         if wanted is not None:
-            draft.variable(variable, wish.source(option)(value="1" if wanted else "0"))
+            draft.variable(variable, resolved.source(option)(value="1" if wanted else "0"))
 
 
-def skip_warmup(draft: Draft, wish: Wish, word: str) -> None:
+def skip_warmup(draft: Draft, resolved: ResolvedRequest, word: str) -> None:
     """``word`` is how the release's script writes true."""
-    if wish.request.skip_warmup:
-        draft.variable("VLLM_SKIP_WARMUP", wish.source("skip_warmup")(value=word))
+    if resolved.request.skip_warmup:
+        draft.variable("VLLM_SKIP_WARMUP", resolved.source("skip_warmup")(value=word))
 
 
-def quantization(draft: Draft, wish: Wish) -> None:
+def quantization(draft: Draft, resolved: ResolvedRequest) -> None:
     """The INC configuration of calibrated FP8, on the server's own weights."""
-    if wish.dtype == "fp8":
-        draft.variable("QUANT_CONFIG", formulas.quantization_config(file=wish.quantization_config))
-        draft.variable("PT_HPU_WEIGHT_SHARING", wish.script("0"))
+    if resolved.dtype == "fp8":
+        draft.variable("QUANT_CONFIG", formulas.quantization_config(file=resolved.quantization_config))
+        draft.variable("PT_HPU_WEIGHT_SHARING", resolved.script("0"))
 
 
-def dtype(draft: Draft, wish: Wish) -> None:
+def dtype(draft: Draft, resolved: ResolvedRequest) -> None:
     """bfloat16 for everything but float32; nothing where the model's own configuration decides."""
-    if wish.dtype != "auto":
-        float32 = wish.dtype == "float32"
-        draft.option("--dtype", wish.said("dtype") if float32 else wish.script("bfloat16"))
+    if resolved.dtype != "auto":
+        float32 = resolved.dtype == "float32"
+        draft.option("--dtype", resolved.said("dtype") if float32 else resolved.script("bfloat16"))
 
 
-def model_and_cards(draft: Draft, wish: Wish) -> None:
+def model_and_cards(draft: Draft, resolved: ResolvedRequest) -> None:
     """What is served, on how many cards."""
-    draft.option("--model", wish.source("weights")(value=wish.weights))
-    draft.option("--tensor-parallel-size", wish.source("tensor_parallel_size")(value=wish.cards))
+    draft.option("--model", resolved.source("weights")(value=resolved.weights))
+    draft.option("--tensor-parallel-size", resolved.source("tensor_parallel_size")(value=resolved.cards))
 
 
-def expert_parallel(draft: Draft, wish: Wish) -> None:
+def expert_parallel(draft: Draft, resolved: ResolvedRequest) -> None:
     """Experts spread over the cards, for models that have some."""
-    scout = wish.model.kind == "llama4-scout"
+    scout = resolved.model.kind == "llama4-scout"
     draft.option(
         "--enable-expert-parallel",
-        formulas.expert_parallel(num_experts=wish.model.shape.num_experts, llama4_scout=scout),
+        formulas.expert_parallel(num_experts=resolved.model.shape.num_experts, llama4_scout=scout),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..families.base import Lengths
 from ..families.registry import family_of
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules import buckets
 from ..rules.draft import Draft
 
@@ -17,15 +17,15 @@ GRAPH_OPTIONS = ("graph_reserved_mem", "graph_prompt_ratio", "graph_prompt_strat
 
 
 def buckets_part(
-    draft: Draft, wish: Wish, lengths: Lengths, memory: Mapping[str, object] | None
+    draft: Draft, resolved: ResolvedRequest, lengths: Lengths, memory: Mapping[str, object] | None
 ) -> dict[str, object] | None:
     """The ``buckets`` part of a plan; None, with a warning, where the longest request is not known.
 
     ``memory`` is the plan's part of that name: the exponential strategy of 1.22 goes up to the KV cache's blocks.
     Raises :class:`Refusal` for a bucket variable that the server would stop at.
     """
-    release, family = wish.release, family_of(wish.release)
-    has_buckets = bool(wish.constant("buckets"))
+    release, family = resolved.release, family_of(resolved.release)
+    has_buckets = bool(resolved.constant("buckets"))
     if lengths.max_model_len is None:
         unknown = "the buckets and the warm-up" if has_buckets else "the warm-up"
         draft.warn(
@@ -34,8 +34,8 @@ def buckets_part(
         )
         return None
     if not has_buckets:
-        return _without_buckets(draft, wish, lengths, lengths.max_model_len)
-    environment = {**family.bucket_defaults(lengths, wish.block_size), **draft.environment}
+        return _without_buckets(draft, resolved, lengths, lengths.max_model_len)
+    environment = {**family.bucket_defaults(lengths, resolved.block_size), **draft.environment}
     limits = bool(release.constants.get("reads_bucket_limits"))
     # Also where another strategy is chosen: a variable that is no number is a mistake in any case.
     ranges = buckets.from_environment(environment, limits=limits)
@@ -43,7 +43,7 @@ def buckets_part(
     if family.is_on(environment.get("VLLM_EXPONENTIAL_BUCKETING")):
         strategy = code = "exponential"
         rule = "buckets-exponential"
-        lists, used = _exponential(draft, wish, lengths, memory)
+        lists, used = _exponential(draft, resolved, lengths, memory)
         inputs.update(used)
     else:
         strategy, code = "linear with padding limit" if limits else "linear", "linear"
@@ -53,8 +53,8 @@ def buckets_part(
             inputs[name] = [found.minimum, found.step, found.maximum, found.limit]
         _warn_about_batches(draft, lengths, lists["PROMPT_BS"])
     lists["PROMPT_SEQ"] = family.prompt_lengths(lists["PROMPT_SEQ"], environment)
-    _warn_about_long_inputs(draft, wish, lengths, lists["PROMPT_SEQ"][-1])
-    without = _without_graphs(draft, wish)
+    _warn_about_long_inputs(draft, resolved, lengths, lists["PROMPT_SEQ"][-1])
+    without = _without_graphs(draft, resolved)
     document = buckets.document(strategy, lists, lengths.max_num_batched_tokens, without)
     graphs = int(str(document["graphs"]))
     if graphs > MANY_GRAPHS:
@@ -63,21 +63,25 @@ def buckets_part(
             f"max_num_seqs, or raise padding_limit where the release knows it."
         )
     counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
-    draft.note("buckets", counts, rule, _source(wish, code), inputs)
+    draft.note("buckets", counts, rule, _source(resolved, code), inputs)
     return document
 
 
-def _without_buckets(draft: Draft, wish: Wish, lengths: Lengths, max_model_len: int) -> dict[str, object]:
+def _without_buckets(
+    draft: Draft, resolved: ResolvedRequest, lengths: Lengths, max_model_len: int
+) -> dict[str, object]:
     """The part of a server without buckets: no prompt is warmed up, decoding is captured in a few fixed shapes."""
-    longest = min(wish.request.max_seq_len_to_capture or max_model_len, max_model_len)
-    inputs = {"max_num_seqs": lengths.max_num_seqs, "longest": longest, "block_size": wish.block_size}
-    sizes, blocks = buckets.captured(wish.constant("captured_batches"), wish.constant("captured_lengths"), **inputs)
-    without = _without_graphs(draft, wish)
+    longest = min(resolved.request.max_seq_len_to_capture or max_model_len, max_model_len)
+    inputs = {"max_num_seqs": lengths.max_num_seqs, "longest": longest, "block_size": resolved.block_size}
+    sizes, blocks = buckets.captured(
+        resolved.constant("captured_batches"), resolved.constant("captured_lengths"), **inputs
+    )
+    without = _without_graphs(draft, resolved)
     decode = 0 if without else len(sizes) * len(blocks)
     warmup = f"skipped, no graphs ({without})" if without else "graphs of decoding alone; prompts are not warmed up"
     document: dict[str, object] = {
         "warmup": warmup,
-        "strategy": f"none: release {wish.release.name} has no buckets",
+        "strategy": f"none: release {resolved.release.name} has no buckets",
         "decode_bs": sizes,
         "decode_block": blocks,
         "prompt_graphs": 0,
@@ -90,22 +94,24 @@ def _without_buckets(draft: Draft, wish: Wish, lengths: Lengths, max_model_len: 
     return document
 
 
-def _without_graphs(draft: Draft, wish: Wish) -> str | None:
+def _without_graphs(draft: Draft, resolved: ResolvedRequest) -> str | None:
     """What keeps the server from capturing graphs when it starts; None where nothing does."""
-    if wish.request.enforce_eager:
-        idle = [name for name in GRAPH_OPTIONS if name in wish.asked and getattr(wish.request, name) is not None]
+    if resolved.request.enforce_eager:
+        idle = [
+            name for name in GRAPH_OPTIONS if name in resolved.asked and getattr(resolved.request, name) is not None
+        ]
         if idle:
             draft.warn(f"{', '.join(idle)} has no effect with enforce_eager, which makes no graphs. Leave one out.")
         return "enforce_eager"
-    return "skip_warmup" if family_of(wish.release).is_on(draft.environment.get("VLLM_SKIP_WARMUP")) else None
+    return "skip_warmup" if family_of(resolved.release).is_on(draft.environment.get("VLLM_SKIP_WARMUP")) else None
 
 
-def _source(wish: Wish, strategy: str) -> str:
+def _source(resolved: ResolvedRequest, strategy: str) -> str:
     """The code that makes the buckets; 1.18 has no extension, its documentation says the same."""
-    pin = wish.release.pins.get("vllm_hpu_extension")
+    pin = resolved.release.pins.get("vllm_hpu_extension")
     if pin is None:
         return "vLLM documentation, Intel Gaudi, release 1.18.0, bucketing"
-    place = family_of(wish.release).bucket_code.format(strategy=strategy)
+    place = family_of(resolved.release).bucket_code.format(strategy=strategy)
     return f"vllm-hpu-extension {pin.commit[:9]} vllm_hpu_extension/{place}"
 
 
@@ -119,18 +125,18 @@ def _warn_about_batches(draft: Draft, lengths: Lengths, sizes: list[int]) -> Non
         )
 
 
-def _warn_about_long_inputs(draft: Draft, wish: Wish, lengths: Lengths, last: int) -> None:
+def _warn_about_long_inputs(draft: Draft, resolved: ResolvedRequest, lengths: Lengths, last: int) -> None:
     """Inputs that the server takes, and that no bucket holds, compile while a client waits.
 
     Where the length is what the ranges come to, whoever asked for them has said that there are none.
     """
     length = lengths.max_model_len or 0
-    if wish.request.partial_warmup is not None:
+    if resolved.request.partial_warmup is not None:
         # That is what was asked for.
         return
-    if "input_range" in wish.release.constants and wish.ranged:
-        (_, longest), (_, longest_out) = wish.ranges
-        if length <= buckets.ceil_to(longest + longest_out, wish.block_size):
+    if "input_range" in resolved.release.constants and resolved.ranged:
+        (_, longest), (_, longest_out) = resolved.ranges
+        if length <= buckets.ceil_to(longest + longest_out, resolved.block_size):
             return
     # One token at least is the answer.
     if last < length - 1:
@@ -141,15 +147,15 @@ def _warn_about_long_inputs(draft: Draft, wish: Wish, lengths: Lengths, last: in
 
 
 def _exponential(
-    draft: Draft, wish: Wish, lengths: Lengths, memory: Mapping[str, object] | None
+    draft: Draft, resolved: ResolvedRequest, lengths: Lengths, memory: Mapping[str, object] | None
 ) -> tuple[dict[str, list[int]], dict[str, object]]:
     """The lists of the exponential strategy, and what went into them. It reads none of the bucket variables."""
-    seqs, block, length = lengths.max_num_seqs, wish.block_size, int(lengths.max_model_len or 0)
+    seqs, block, length = lengths.max_num_seqs, resolved.block_size, int(lengths.max_model_len or 0)
     prefill = lengths.max_num_prefill_seqs or seqs
     whole_batch = max(block, seqs * length // block)
     known = (memory or {}).get("kv_cache_blocks")
     blocks = int(str(known)) if known else whole_batch
-    family = family_of(wish.release)
+    family = family_of(resolved.release)
     contiguous = family.is_on(draft.environment.get("VLLM_CONTIGUOUS_PA", "true"))
     blocks, block_count = family.exponential_blocks(blocks, whole_batch, block)
     batch_step = family.exponential_batch_step

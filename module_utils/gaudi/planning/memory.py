@@ -11,7 +11,7 @@ from ..catalogue.entries import POOLING_TASKS, CardType, ModelEntry
 from ..families.base import Lengths
 from ..families.registry import family_of
 from ..model.headers import WIDTHS, Weights
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules import memory
 from ..rules.draft import Draft
 
@@ -29,11 +29,11 @@ WIDTHS_ASKED = {"bfloat16": 2, "float32": 4}
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
-def _graph_share(draft: Draft, wish: Wish) -> float:
+def _graph_share(draft: Draft, resolved: ResolvedRequest) -> float:
     """Share of the usable memory that graphs get; raises :class:`Refusal` for one that leaves nothing for the rest."""
     text = draft.environment.get("VLLM_GRAPH_RESERVED_MEM")
     if text is None:
-        text = str(wish.constant("graph_reserved_mem"))
+        text = str(resolved.constant("graph_reserved_mem"))
     try:
         share = float(text)
     except ValueError:
@@ -41,7 +41,7 @@ def _graph_share(draft: Draft, wish: Wish) -> float:
     # Not-a-number fails both comparisons.
     if 0.0 <= share < 1.0:
         # Without graphs nothing is kept for them (determine_num_available_blocks of every release).
-        return 0.0 if wish.request.enforce_eager else share
+        return 0.0 if resolved.request.enforce_eager else share
     raise Refusal(
         f"graph_reserved_mem (VLLM_GRAPH_RESERVED_MEM) is {shown(text)}; a share of the usable memory is needed, "
         "at least 0 and below 1, since the rest of it is the KV cache. The releases use 0.1 to 0.4."
@@ -50,7 +50,7 @@ def _graph_share(draft: Draft, wish: Wish) -> float:
 
 def memory_part(
     draft: Draft,
-    wish: Wish,
+    resolved: ResolvedRequest,
     chosen: Sequence[Card],
     card_type: CardType | None,
     entry: ModelEntry | None,
@@ -62,9 +62,9 @@ def memory_part(
 
     Raises :class:`Refusal` when weights and reserve do not fit, or when the KV cache cannot hold one longest request.
     """
-    graph_share = _graph_share(draft, wish)
+    graph_share = _graph_share(draft, resolved)
     total = chosen[0].memory_total_mib or (card_type.memory_mib if card_type else None)
-    size, size_from = _weights_size(wish, entry, weights)
+    size, size_from = _weights_size(resolved, entry, weights)
     if total is None or size is None:
         unknown = [what for what, amount in (("the weights", size), ("the cards", total)) if amount is None]
         draft.warn(f"The size of {' and of '.join(unknown)} is not known: whether the weights fit is not checked.")
@@ -74,7 +74,7 @@ def memory_part(
         idle = (card_type.idle_memory_mib if card_type else None) or 0
     count = len(chosen)
     reserve = memory.BRIDGE_MIB + memory.PROFILE_RUN_MIB
-    grown = growth(_width(wish, weights), stored_as(entry, weights))
+    grown = growth(_width(resolved, weights), stored_as(entry, weights))
     per_card = size * grown / count / memory.GIB
     have = (total - idle - reserve) / 1024
     utilization = float(draft.argument("--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
@@ -82,7 +82,7 @@ def memory_part(
         "weights_bytes": size,
         "weights_from": size_from,
         "stored_as": stored_as(entry, weights),
-        "dtype": wish.dtype,
+        "dtype": resolved.dtype,
         "loaded_to_stored": round(grown, 4),
         "cards": count,
         "card_mib": total,
@@ -92,15 +92,15 @@ def memory_part(
         "graph_reserved_mem": graph_share,
     }
     split = memory.split(have - per_card, utilization, graph_share)
-    if wish.release.constants.get("utilization_of") == "card":
+    if resolved.release.constants.get("utilization_of") == "card":
         whole = (total - idle - memory.BRIDGE_MIB) / 1024
         split = memory.split_of_card(whole, whole - (have - per_card), utilization)
     if split.kv_cache <= 0:
         raise Refusal(
-            f"{label}: {per_card:.1f} GiB of weights per card ({wish.dtype}) do not fit: a "
-            f"{wish.card_name or 'card'} has "
+            f"{label}: {per_card:.1f} GiB of weights per card ({resolved.dtype}) do not fit: a "
+            f"{resolved.card_name or 'card'} has "
             f"{have:.1f} GiB beside the driver and the profiling run. "
-            f"{_more_cards(per_card * count, have, count, wish)}"
+            f"{_more_cards(per_card * count, have, count, resolved)}"
         )
     result: dict[str, object] = {
         "card_mib": total,
@@ -116,12 +116,12 @@ def memory_part(
         "kv_cache_tokens": None,
         "fits": True,
     }
-    per_token = _kv_bytes_per_token(draft, wish, count)
+    per_token = _kv_bytes_per_token(draft, resolved, count)
     pooling = entry is not None and entry.task in POOLING_TASKS
     if per_token is not None and lengths.max_model_len is not None and not pooling:
         inputs["kv_bytes_per_token"] = per_token
-        blocks = memory.blocks(split.kv_cache, per_token, wish.block_size)
-        tokens = blocks * wish.block_size
+        blocks = memory.blocks(split.kv_cache, per_token, resolved.block_size)
+        tokens = blocks * resolved.block_size
         result.update({"kv_cache_blocks": blocks, "kv_cache_tokens": tokens})
         if tokens < lengths.max_model_len:
             raise Refusal(
@@ -129,15 +129,17 @@ def memory_part(
                 f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
                 f"gpu_memory_utilization, or use more cards."
             )
-    source = f"{draft.origin.fork} vllm/worker/{family_of(wish.release).worker}.py determine_num_available_blocks"
+    source = f"{draft.origin.fork} vllm/worker/{family_of(resolved.release).worker}.py determine_num_available_blocks"
     draft.note("memory", result, "memory-split", source, inputs)
     return result
 
 
-def _weights_size(wish: Wish, entry: ModelEntry | None, weights: Weights | None) -> tuple[int | None, str]:
+def _weights_size(
+    resolved: ResolvedRequest, entry: ModelEntry | None, weights: Weights | None
+) -> tuple[int | None, str]:
     if weights is not None and weights.bytes is not None:
         return weights.bytes, "safetensors headers"
-    if entry is not None and wish.weights.endswith(f"/{entry.directory}"):
+    if entry is not None and resolved.weights.endswith(f"/{entry.directory}"):
         return entry.weights_bytes, "catalogue, from the model's own index"
     return None, "not known"
 
@@ -157,23 +159,23 @@ def growth(width: int | None, stored: Mapping[str, int]) -> float:
     return sum(count * (width if kind in FLOATS else WIDTHS.get(kind, 1)) for kind, count in stored.items()) / read
 
 
-def _width(wish: Wish, weights: Weights | None) -> int | None:
+def _width(resolved: ResolvedRequest, weights: Weights | None) -> int | None:
     """Bytes of a loaded weight; None where weights stay as they are stored."""
-    if wish.dtype == "fp8":
+    if resolved.dtype == "fp8":
         # Calibrated FP8 keeps one byte of each bfloat16 weight.
-        as_stored = family_of(wish.release).serves_stored_fp8 or _stored_fp8(wish, weights)
+        as_stored = family_of(resolved.release).serves_stored_fp8 or _stored_fp8(resolved, weights)
         return None if as_stored else 1
-    return WIDTHS_ASKED.get(wish.dtype)
+    return WIDTHS_ASKED.get(resolved.dtype)
 
 
-def _stored_fp8(wish: Wish, weights: Weights | None) -> bool:
+def _stored_fp8(resolved: ResolvedRequest, weights: Weights | None) -> bool:
     """Whether the files hold FP8 already."""
     read = weights is not None and any(kind.startswith("F8") for kind in weights.parameters)
-    return read or bool(wish.model.stored_fp8)
+    return read or bool(resolved.model.stored_fp8)
 
 
-def _kv_bytes_per_token(draft: Draft, wish: Wish, count: int) -> int | None:
-    shape = wish.model.shape
+def _kv_bytes_per_token(draft: Draft, resolved: ResolvedRequest, count: int) -> int | None:
+    shape = resolved.model.shape
     layers, heads, shared = shape.num_hidden_layers, shape.num_attention_heads, shape.num_key_value_heads
     if layers is None or heads is None or shared is None:
         return None
@@ -185,15 +187,15 @@ def _kv_bytes_per_token(draft: Draft, wish: Wish, count: int) -> int | None:
         layers=layers,
         key_value_heads=shared,
         head_dim=head_dim,
-        element_bytes=1 if cache.startswith("fp8") else 4 if wish.dtype == "float32" else 2,
+        element_bytes=1 if cache.startswith("fp8") else 4 if resolved.dtype == "float32" else 2,
         tensor_parallel_size=count,
         kv_lora_rank=shape.kv_lora_rank,
         rope_head_dim=shape.qk_rope_head_dim,
     )
 
 
-def _more_cards(weights_gib: float, have: float, count: int, wish: Wish) -> str:
-    heads = wish.model.shape.num_attention_heads
+def _more_cards(weights_gib: float, have: float, count: int, resolved: ResolvedRequest) -> str:
+    heads = resolved.model.shape.num_attention_heads
     for more in (2, 4, 8):
         divides = heads is None or heads % more == 0
         if more > count and divides and weights_gib / more < have:

@@ -19,7 +19,7 @@ from ..model.headers import Weights
 from ..model.positions import overrides_in
 from ..model.remote_code import check_code, code_of
 from ..request.options import ALL, Request, check_options
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Origin
 from .arguments import check_environment, join_arguments, options_in_arguments
 from .buckets import buckets_part
@@ -51,7 +51,7 @@ SCHEMA = 1
 class Subject:
     """What one plan is about: the request as it is planned, its weights, and the cards it gets."""
 
-    resolved: Wish
+    resolved: ResolvedRequest
     # How a refusal names it.
     label: str
     # The name clients ask for; None leaves it to the server.
@@ -118,7 +118,7 @@ def _subject(
     check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")
     dtype, quantization = data_type(wanted, release, model, card_type)
-    resolved = Wish(
+    resolved = ResolvedRequest(
         request=with_recipe_cache(wanted, release),
         asked=asked,
         release=release,

@@ -17,7 +17,7 @@ from ..families.shared import KNOBS
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
 from ..request.options import Request
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given
 from .arguments import value_in
 
@@ -140,40 +140,40 @@ def check_hub(weights_path: str, request: Request, draft: Draft) -> None:
         )
 
 
-def check_quantization(wish: Wish) -> None:
+def check_quantization(resolved: ResolvedRequest) -> None:
     """Quantised weights need a method the release has, and the data type that goes with it.
 
     A method that only the name tells is a guess: there the data type that was asked for counts.
     """
-    model, method = wish.model, wish.model.quant_method
-    served = wish.release.constants.get("quantization_methods", ())
-    asked = wish.dtype if wish.dtype in DTYPE_METHODS else None
+    model, method = resolved.model, resolved.model.quant_method
+    served = resolved.release.constants.get("quantization_methods", ())
+    asked = resolved.dtype if resolved.dtype in DTYPE_METHODS else None
     for seen, name in ((f"{model.name} is stored in {method}", method), (f"dtype is {asked}", asked)):
         if name is not None and name not in served:
             raise Refusal(
-                f"{seen}, but release {wish.release.name} serves {', '.join(served) or 'no quantised weights'}. "
+                f"{seen}, but release {resolved.release.name} serves {', '.join(served) or 'no quantised weights'}. "
                 f"Serve other weights, or use another release."
             )
     if model.known_from == "name":
         return
-    if wish.dtype in DTYPE_METHODS and wish.dtype != method:
+    if resolved.dtype in DTYPE_METHODS and resolved.dtype != method:
         stored = f"as {method}" if method else "without quantisation"
         raise Refusal(
-            f"dtype is {wish.dtype}, but {model.name} is stored {stored}. Leave dtype out: it follows the weights."
+            f"dtype is {resolved.dtype}, but {model.name} is stored {stored}. Leave dtype out: it follows the weights."
         )
-    if method in DTYPE_METHODS and wish.dtype != method:
+    if method in DTYPE_METHODS and resolved.dtype != method:
         raise Refusal(
-            f"{model.name} is stored in {method}, but dtype is {wish.dtype}. Set dtype to {method}, or leave dtype and "
-            f"quantization_config out."
+            f"{model.name} is stored in {method}, but dtype is {resolved.dtype}. Set dtype to {method}, or leave dtype "
+            f"and quantization_config out."
         )
 
 
-def check_block_size(wish: Wish, draft: Draft) -> None:
+def check_block_size(resolved: ResolvedRequest, draft: Draft) -> None:
     """The release's parser takes a few sizes only; the others end the server before it loads anything."""
-    size, allowed = wish.block_size, wish.constant("block_sizes")
+    size, allowed = resolved.block_size, resolved.constant("block_sizes")
     if size not in allowed:
         raise Refusal(
-            f"block_size is {size}, but release {wish.release.name} takes {_or(allowed)}. "
+            f"block_size is {size}, but release {resolved.release.name} takes {_or(allowed)}. "
             f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends."
         )
     if size < RECOMMENDED_BLOCK_SIZE:
@@ -183,10 +183,10 @@ def check_block_size(wish: Wish, draft: Draft) -> None:
         )
 
 
-def check_kv_cache(draft: Draft, wish: Wish) -> None:
+def check_kv_cache(draft: Draft, resolved: ResolvedRequest) -> None:
     """Keys and values in FP8 need scales: the quantisation file brings them, nothing else does."""
     dtype = draft.argument("--kv-cache-dtype") or "auto"
-    if dtype.startswith("fp8") and wish.quantization_config is None:
+    if dtype.startswith("fp8") and resolved.quantization_config is None:
         draft.warn(
             f"The KV cache is {dtype} without a quantization_config: nothing was measured, so that its scales are 1, "
             f"and answers may get worse. Set quantization_config, or kv_cache_dtype to auto."
@@ -221,10 +221,10 @@ def _or(numbers: Sequence[int]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def check_lengths(lengths: Lengths, wish: Wish, draft: Draft) -> None:
+def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> None:
     """What vLLM itself refuses, but only after minutes of loading."""
-    length, tokens, model = lengths.max_model_len, lengths.max_num_batched_tokens, wish.model
-    most = _most_on_one_node(wish)
+    length, tokens, model = lengths.max_model_len, lengths.max_num_batched_tokens, resolved.model
+    most = _most_on_one_node(resolved)
     if length is not None and most is not None and length > most:
         raise Refusal(
             f"max_model_len is {lengths.spoken}, but one node serves {model.name} with {most} tokens at most (the help "
@@ -246,31 +246,31 @@ def check_lengths(lengths: Lengths, wish: Wish, draft: Draft) -> None:
     if positions.longest is None or length is None or length <= positions.longest:
         return
     beyond = f"max_model_len is {lengths.spoken}, but {model.name} was made for {positions.longest} positions"
-    if wish.request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
+    if resolved.request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
         draft.warn(f"{beyond} ({positions.because}). VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it: answers may be nonsense.")
         return
     raise Refusal(f"{beyond} ({positions.because}). Lower max_model_len or the ranges.")
 
 
-def _most_on_one_node(wish: Wish) -> int | None:
+def _most_on_one_node(resolved: ResolvedRequest) -> int | None:
     """The longest request one node serves: a limit of the DeepSeek models, and of the releases made for them."""
-    if wish.model.kind == "deepseek-v3":
+    if resolved.model.kind == "deepseek-v3":
         return DEEPSEEK_ON_ONE_NODE
-    most: int | None = wish.release.constants.get("longest_model_len")
+    most: int | None = resolved.release.constants.get("longest_model_len")
     return most
 
 
 def check_fp8(
-    wish: Wish, entry: ModelEntry | None, weights: Weights | None, card_type: CardType | None, label: str
+    resolved: ResolvedRequest, entry: ModelEntry | None, weights: Weights | None, card_type: CardType | None, label: str
 ) -> None:
     """Gaudi2's FP8 ends at 240 where published weights end at 448: unconverted, every large weight would be wrong."""
     if weights is None or weights.converted or card_type is None or card_type.fp8_max != 240:
         return
-    must = family_of(wish.release).serves_stored_fp8 or (entry is not None and entry.conversion is not None)
+    must = family_of(resolved.release).serves_stored_fp8 or (entry is not None and entry.conversion is not None)
     if must and any(kind.startswith("F8") for kind in weights.parameters):
         raise Refusal(
-            f"{label}: {wish.weights} holds FP8 weights without .gaudi-serving/fp8.json, so that nothing proves they "
-            f"were converted for {card_type.name}. Convert them with the role fp8_weights."
+            f"{label}: {resolved.weights} holds FP8 weights without .gaudi-serving/fp8.json, so that nothing proves "
+            f"they were converted for {card_type.name}. Convert them with the role fp8_weights."
         )
 
 
@@ -304,18 +304,18 @@ def check_missing(weights: Weights | None, path: str, label: str) -> None:
         )
 
 
-def fabric_warning(wish: Wish, card_type: CardType | None) -> str | None:
+def fabric_warning(resolved: ResolvedRequest, card_type: CardType | None) -> str | None:
     """Where cards need host NICs with libfabric between them: a warning here, a refusal at the start."""
     alone = card_type.cards_without_host_nics if card_type else None
-    parameters = wish.model.shape.parameters
-    if alone is not None and wish.cards > alone:
+    parameters = resolved.model.shape.parameters
+    if alone is not None and resolved.cards > alone:
         return (
-            f"More than {alone} {wish.card_name} cards talk over host NICs: libfabric and hccl_ofi_wrapper must be in "
-            f"the image and the NICs verified before {wish.cards} cards start."
+            f"More than {alone} {resolved.card_name} cards talk over host NICs: libfabric and hccl_ofi_wrapper must be "
+            f"in the image and the NICs verified before {resolved.cards} cards start."
         )
-    if wish.model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
+    if resolved.model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
         return (
-            f"{wish.model.name} is an FP8 model above 300 B parameters: host NICs with libfabric must be verified "
+            f"{resolved.model.name} is an FP8 model above 300 B parameters: host NICs with libfabric must be verified "
             f"before it starts."
         )
     return None

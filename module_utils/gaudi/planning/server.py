@@ -9,7 +9,7 @@ from ..base.checks import Refusal, shown
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..request.options import Request
-from ..request.resolved import Wish
+from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given, rule
 from .network import network, read_addresses
 from .node import Node
@@ -30,13 +30,13 @@ def reasoning_parser(parser: str | bool) -> str | bool:
     return parser
 
 
-def listen(draft: Draft, wish: Wish, node: Node, label: str) -> dict[str, Any]:
+def listen(draft: Draft, resolved: ResolvedRequest, node: Node, label: str) -> dict[str, Any]:
     """The address and the port, which no other instance of the same call may have."""
-    host, port = wish.pick("host"), wish.pick("port")
+    host, port = resolved.pick("host"), resolved.pick("port")
     if port.result in node.ports:
         holder = node.ports[port.result]
         raise Refusal(f"{label}: port {port.result} is planned for {holder} already. Choose another port.")
-    if wish.request.host is None and host.result == "0.0.0.0":  # noqa: S104 - compared, not bound
+    if resolved.request.host is None and host.result == "0.0.0.0":  # noqa: S104 - compared, not bound
         draft.warn(
             f"Nobody said where to listen: the server listens on every address ({host.result}), as the release's own "
             f"script has it. Set host to 127.0.0.1 unless other machines are meant to reach it."
@@ -52,20 +52,22 @@ def listen(draft: Draft, wish: Wish, node: Node, label: str) -> dict[str, Any]:
     return {"host": host.result, "port": port.result}
 
 
-def model_options(draft: Draft, wish: Wish, entry: ModelEntry | None, surface: Surface) -> None:
+def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | None, surface: Surface) -> None:
     """What a model brings with it: trust, its parser, its task, limits of its pictures and sounds as JSON."""
-    request = wish.request
-    from_catalogue = given("model-fact", f"catalog/models/{wish.catalogue_name}.yml")
+    request = resolved.request
+    from_catalogue = given("model-fact", f"catalog/models/{resolved.catalogue_name}.yml")
     if request.trust_remote_code is not None:
-        draft.option("--trust-remote-code", wish.said("trust_remote_code"))
+        draft.option("--trust-remote-code", resolved.said("trust_remote_code"))
     elif entry is not None:
         draft.option("--trust-remote-code", from_catalogue(value=entry.trust_remote_code))
-    draft.option("--enforce-eager", wish.said("enforce_eager"))
-    if wish.parser is not None and surface.knows("--reasoning-parser"):
+    draft.option("--enforce-eager", resolved.said("enforce_eager"))
+    if resolved.parser is not None and surface.knows("--reasoning-parser"):
         draft.option("--enable-reasoning", reasoning_parser(parser=True))
-        draft.option("--reasoning-parser", reasoning_parser(parser=wish.parser))
-    elif wish.parser is not None:
-        draft.warn(f"Release {wish.release.name} has no reasoning parser: answers come with the thoughts before them.")
+        draft.option("--reasoning-parser", reasoning_parser(parser=resolved.parser))
+    elif resolved.parser is not None:
+        draft.warn(
+            f"Release {resolved.release.name} has no reasoning parser: answers come with the thoughts before them."
+        )
     if entry is None:
         return
     if entry.task in POOLING_TASKS:

@@ -15,7 +15,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Wish:
+class ResolvedRequest:
     """Everything a family decides from. ``dtype`` is settled, ``parser`` only there for models that think."""
 
     request: Request
