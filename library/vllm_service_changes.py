@@ -1,16 +1,18 @@
 #!/usr/bin/python
-"""Say why a running instance restarts: what it was made of, compared with what it is to be made of."""
+"""Compare an instance with its plan before it is written: what it lacks, what differs, and whether it runs."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vllm_service_changes
-short_description: Say why a running instance restarts
+short_description: Compare an instance on the node with its plan
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
   - Compares the plan, the environment and the unit that are on the node with those that are to be written, and says in
     words what differs. Run it before they are written.
+  - Fails where the weights are not on the node, with what to do about it.
+  - Says whether systemd has the instance as it is to be, so that a settled one is left alone.
   - The value of a variable or an option whose name looks like a secret's is never returned.
 options:
   instance:
@@ -29,6 +31,14 @@ options:
     description: Whether the instance is to have API keys.
     type: bool
     required: true
+  weights:
+    description: Directory the weights are in.
+    type: path
+    required: true
+  weights_coming:
+    description: Whether weights that are missing in check mode will be there when it counts.
+    type: bool
+    default: false
 requirements:
   - root (C(become))
 attributes:
@@ -53,6 +63,7 @@ EXAMPLES = r"""
     plan: "{{ plan }}"
     unit: "{{ lookup('ansible.builtin.template', 'vllm.service.j2') }}"
     guarded: false
+    weights: "{{ plan.requires.weights_path }}"
   register: changes
   become: true
 """
@@ -69,6 +80,17 @@ reasons:
   type: list
   elements: str
   sample: ["--max-num-seqs 32 -> 64", "VLLM_GRAPH_RESERVED_MEM 0.1 added"]
+installed:
+  description: Whether the unit is on the node.
+  type: bool
+  returned: always
+  sample: true
+settled:
+  description: >-
+    Whether unit and target are active, start at boot, and are known to systemd as they lie on the disk.
+  type: bool
+  returned: always
+  sample: true
 """
 
 from collections.abc import Callable
@@ -85,11 +107,16 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
     "unit": {"type": "str", "required": True},
     "guarded": {"type": "bool", "required": True},
+    "weights": {"type": "path", "required": True},
+    "weights_coming": {"type": "bool", "default": False},
 }
 
 PLANS = Path("/etc/gaudi-serving/instances")
 UNITS = Path("/etc/systemd/system")
+TARGET = "gaudi-serving.target"
 STOPPED = ("inactive", "failed", "unknown")
+PROPERTIES = ("ActiveState", "UnitFileState", "NeedDaemonReload")
+SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"}
 
 
 def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
@@ -116,14 +143,37 @@ def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
     return found
 
 
+def check_weights(module: AnsibleModule) -> None:
+    """End the module where the weights are not there, and will not be."""
+    folder = module.params["weights"]
+    if (Path(folder) / "config.json").exists() or (module.check_mode and module.params["weights_coming"]):
+        return
+    module.fail_json(
+        msg=f"{module.params['instance']} needs weights in {folder} of this node, and there is no config.json. "
+        "Put the model there, or set gaudi_weights_root to where it is; nothing was changed."
+    )
+
+
+def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:
+    """What systemd says of each unit. One that is not there yet has its properties as well."""
+    shown = systemctl(module, "show", *units, f"--property={','.join(PROPERTIES)}")
+    return [dict(line.split("=", 1) for line in block.splitlines()) for block in shown.strip().split("\n\n")]
+
+
 def main() -> None:
     """Read, compare, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    check_weights(module)
     name = f"vllm-{module.params['instance']}.service"
-    shown = systemctl(module, "show", name, "--property=ActiveState", "--value")
-    running = shown.strip() not in STOPPED
-    found = reasons(PLANS / module.params["instance"], UNITS / name, module.params) if running else []
-    module.exit_json(changed=False, running=running, reasons=found)
+    units = ask_systemd(module, name, TARGET)
+    running = units[0]["ActiveState"] not in STOPPED
+    module.exit_json(
+        changed=False,
+        running=running,
+        settled=all(unit == SETTLED for unit in units),
+        installed=(UNITS / name).exists(),
+        reasons=reasons(PLANS / module.params["instance"], UNITS / name, module.params) if running else [],
+    )
 
 
 if __name__ == "__main__":

@@ -28,22 +28,32 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, units = tmp_path / "instances/tiny", tmp_path / "units"
     folder.mkdir(parents=True)
     units.mkdir()
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/config.json").write_text("{}")
     (folder / "plan.json").write_text(json.dumps(DOCUMENT, indent=4, sort_keys=True))  # as to_nice_json does
     (folder / "environment").write_text(render_file("environment.j2", PLAN))
     (units / "vllm-tiny.service").write_text(render_file("vllm.service.j2", PLAN))
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
-    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: "active\n")
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown())
     return folder
 
 
-def ask(plan: dict[str, Any], unit: str | None = None, guarded: bool = False) -> dict[str, Any]:
+def shown(**changes: str) -> str:
+    """What systemctl says of the unit and of the target of all instances; changes are of the unit."""
+    units = [{**vllm_service_changes.SETTLED, **changes}, vllm_service_changes.SETTLED]
+    return "\n".join("".join(f"{name}={value}\n" for name, value in unit.items()) for unit in units)
+
+
+def ask(plan: dict[str, Any], unit: str | None = None, guarded: bool = False, **given: Any) -> dict[str, Any]:
     """What the module answers for a plan that is to be written."""
     arguments = {
         "instance": "tiny",
         "plan": plan,
         "unit": unit or render_file("vllm.service.j2", plan),
         "guarded": guarded,
+        "weights": str(vllm_service_changes.PLANS.parent / "weights"),
+        **given,
     }
     output = io.StringIO()
     with patch_module_args(arguments), contextlib.redirect_stdout(output), pytest.raises(SystemExit):
@@ -86,7 +96,7 @@ def test_rights_alone_are_said_as_such(instance: Path) -> None:
 
 
 def test_an_instance_that_is_not_there_yet_has_no_reasons(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: "inactive\n")
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState="inactive"))
     (instance / "plan.json").unlink()
     answer = ask(DOCUMENT)
     assert (answer["running"], answer["reasons"]) == (False, [])
@@ -169,3 +179,40 @@ def test_any_plan_and_any_environment_end_in_sentences(instance: Path, plan: Any
         assert f"{instance / 'plan.json'} is damaged" in reasons
     else:
         assert reasons or read
+
+
+@pytest.mark.parametrize(
+    ("changes", "settled", "running"),
+    [
+        ({}, True, True),
+        ({"ActiveState": "failed"}, False, False),
+        ({"ActiveState": "activating"}, False, True),
+        ({"UnitFileState": "disabled"}, False, True),
+        ({"NeedDaemonReload": "yes"}, False, True),
+    ],
+)
+def test_a_settled_instance_is_one_that_systemd_has_as_it_is_to_be(
+    instance: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], settled: bool, running: bool
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        vllm_service_changes, "systemctl", lambda _module, *arguments: asked.append(arguments) or shown(**changes)
+    )
+    answer = ask(DOCUMENT)
+    assert (answer["settled"], answer["running"], answer["installed"]) == (settled, running, True)
+    assert asked[0][:3] == ("show", "vllm-tiny.service", "gaudi-serving.target")
+
+
+def test_a_target_that_does_not_start_at_boot_is_not_settled(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n\n".join([shown().partition("\n\n")[0], shown(UnitFileState="disabled").partition("\n\n")[0]])
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: text)
+    assert ask(DOCUMENT)["settled"] is False
+
+
+def test_missing_weights_are_refused_unless_they_come_before_it_counts(instance: Path, tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    answer = ask(DOCUMENT, weights=nowhere)
+    assert answer["failed"] is True
+    assert answer["msg"].startswith(f"tiny needs weights in {nowhere} of this node, and there is no config.json.")
+    assert ask(DOCUMENT, weights=nowhere, weights_coming=True)["failed"] is True
+    assert "failed" not in ask(DOCUMENT, weights=nowhere, weights_coming=True, _ansible_check_mode=True)

@@ -13,6 +13,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
+from library import node_files
 from tests.unit.vllm_service.node import make_plan
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,15 +35,21 @@ def trusted(value: Any) -> Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
-def render(source: str, plan: dict[str, Any], **results: Any) -> str:
-    """Render a template of the role, or an expression, with its own defaults and variables."""
-    variables: dict[str, Any] = dict(results)
+def evaluate(source: str, plan: dict[str, Any], **results: Any) -> Any:
+    """Evaluate a template of the role, or an expression, with its own defaults and variables."""
+    variables: dict[str, Any] = {"role_path": str(ROLE), "ansible_search_path": [str(ROLE)]}
     for part in ("defaults", "vars"):
         variables.update(trusted(yaml.safe_load((ROLE / part / "main.yml").read_text())))
     # Not trusted: a plan comes from a module, and nothing in it is ever a template.
     variables["vllm_service_plan"] = plan
+    variables.update(results)
     templar = Templar(loader=DataLoader(), variables=variables)
-    return str(templar.template(trust_as_template(source)))
+    return templar.template(trust_as_template(source))
+
+
+def render(source: str, plan: dict[str, Any], **results: Any) -> str:
+    """The same as text."""
+    return str(evaluate(source, plan, **results))
 
 
 def render_file(name: str, plan: dict[str, Any]) -> str:
@@ -119,36 +126,77 @@ def test_words_do_not_restart_an_instance() -> None:
     assert "explain" not in render(document, PLAN)
 
 
-ANSWERS = [
-    ("generate", "/v1/chat/completions", {"choices": [{"message": {"content": "Paris."}}]}, "Paris."),
-    (
-        "generate",
-        "/v1/chat/completions",
-        {"choices": [{"message": {"content": None, "reasoning_content": "Hm."}}]},
-        "Hm.",
-    ),
-    ("complete", "/v1/completions", {"choices": [{"text": " Paris"}]}, " Paris"),
-    ("embed", "/v1/embeddings", {"data": [{"embedding": [0.1, 0.2, 0.3]}]}, "an embedding of 3 numbers"),
-    ("score", "/v1/rerank", {"results": [{"relevance_score": 0.97}]}, "a relevance of 0.97"),
-]
-
-
-@pytest.mark.parametrize(("task", "path", "answer", "text"), ANSWERS)
-def test_a_model_is_asked_what_it_is_for(task: str, path: str, answer: dict[str, Any], text: str) -> None:
-    plan = {**PLAN, "task": task}
-    assert render("{{ __vllm_service_ask.path }}", plan) == path
-    assert "What is the capital of France?" in render("{{ __vllm_service_ask.body | to_json }}", plan)
-    assert render("{{ __vllm_service_answer }}", plan, __vllm_service_reply={"json": answer}) == text
+def variable(name: str, plan: dict[str, Any], **given: Any) -> Any:
+    """One of the role's variables, as Ansible makes it."""
+    return evaluate(f"{{{{ {name} }}}}", plan, **given)
 
 
 @pytest.mark.parametrize(
-    ("answer", "finished"),
-    [({"choices": [{"finish_reason": "abort"}]}, "abort"), ({"data": []}, "stop")],
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"refused": "No room."}, "No room."),
+        ({"schema": 2}, "is not one of the action serving_plan"),
+        ({"instance": "tiny\n"}, "is not one of the action serving_plan"),
+        ({"instance": "../tiny"}, "is not one of the action serving_plan"),
+        ({"environment": {"A": "1\n2"}}, "is not one of the action serving_plan"),
+        ({"environment": {"A-B": "1"}}, "is not one of the action serving_plan"),
+        ({"requires": {"weights_path": "models/Tiny"}}, "is not one of the action serving_plan"),
+    ],
 )
-def test_how_an_answer_ended(answer: dict[str, Any], finished: str) -> None:
-    assert render("{{ __vllm_service_finished }}", PLAN, __vllm_service_reply={"json": answer}) == finished
+def test_a_plan_that_cannot_be_written_down_is_refused(changes: dict[str, Any], said: str) -> None:
+    refused = variable("__vllm_service_refused", {**copy.deepcopy(PLAN), **changes})
+    assert said in refused
+    assert bool(refused) is bool(said)
 
 
-def test_numbers_in_a_question_stay_numbers() -> None:
-    body = yaml.safe_load(render("{{ __vllm_service_ask.body | to_json }}", PLAN))
-    assert (body["max_tokens"], body["temperature"]) == (32, 0)
+@pytest.mark.parametrize(("key", "refused"), [("a" * 16, False), ("a" * 15, True), ("a b" * 8, True)])
+def test_keys_that_are_none_are_refused(key: str, refused: bool) -> None:
+    assert bool(variable("__vllm_service_refused", PLAN, vllm_service_api_keys=[key])) is refused
+
+
+@pytest.mark.parametrize("keys", [[], ["a-key-of-sixteen"]])
+def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -> None:
+    files = variable("__vllm_service_files", PLAN, vllm_service_api_keys=keys)
+    known = set(node_files.ARGUMENT_SPEC["files"]["options"])
+    assert all(set(file) <= known for file in files)
+    paths = [file["path"] for file in files]
+    assert len(paths) == len(set(paths))
+    by_path = {file["path"]: file for file in files}
+    etc = "/etc/gaudi-serving/instances/tiny"
+    assert by_path["/data/recipe_cache/tiny"] == {
+        "path": "/data/recipe_cache/tiny",
+        "state": "directory",
+        "mode": "0750",
+    }
+    assert by_path["/etc/systemd/system/vllm-tiny.service"]["content"] == (GOLDEN / "vllm.service").read_text()
+    assert by_path[f"{etc}/environment"]["content"] == (GOLDEN / "environment").read_text()
+    assert by_path[f"{etc}/plan.json"]["content"].endswith("}\n")
+    for name in ("vllm_signs.py", "vllm_plan.py", "vllm_supervisor.py", "guard/gaudi_guard.py"):
+        assert by_path[f"/usr/local/lib/gaudi-serving/{name}"]["content"] == (ROLE / "files" / name).read_text()
+    assert by_path[f"{etc}/keys"]["state"] == ("directory" if keys else "absent")
+    assert (f"{etc}/keys/api_keys" in by_path) is bool(keys)
+    if keys:
+        key_file = by_path[f"{etc}/keys/api_keys"]
+        assert (key_file["secret"], key_file["mode"], "content" in key_file) == ("a-key-of-sixteen\n", "0600", False)
+
+
+@pytest.mark.parametrize(
+    ("written", "outdated", "supervisor"),
+    [
+        ([], False, False),
+        (["/etc/gaudi-serving/instances/tiny/explanation.json"], False, False),
+        (["/etc/gaudi-serving/instances/tiny/keys/api_keys"], False, False),
+        (["/etc/gaudi-serving/instances/tiny/plan.json"], True, False),
+        (["/etc/gaudi-serving/instances/tiny/environment"], True, False),
+        (["/etc/gaudi-serving/instances/tiny/keys"], True, False),
+        (["/etc/systemd/system/vllm-tiny.service"], True, False),
+        (["/usr/local/lib/gaudi-serving/vllm_plan.py"], False, True),
+    ],
+)
+def test_what_restarts_an_instance_and_what_only_its_supervisor(
+    written: list[str], outdated: bool, supervisor: bool
+) -> None:
+    given = {"__vllm_service_written": {"written": written}}
+    assert variable("__vllm_service_outdated", PLAN, **given) is outdated
+    assert variable("__vllm_service_new_supervisor", PLAN, **given) is supervisor

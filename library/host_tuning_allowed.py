@@ -1,0 +1,68 @@
+#!/usr/bin/python
+"""Refuse to serve on a kernel that would garble the answers."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_tuning_allowed
+short_description: Refuse to serve on a kernel that would garble the answers
+version_added: "0.1.0"
+author: gaudi-serving
+description:
+  - Asks the node's own program, which decides for every instance at every start, and fails with its sentence.
+  - A host that was never tuned has no such program, and nothing is refused there.
+options:
+  program:
+    description: The program of the role host_tuning.
+    type: path
+    required: true
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Ask whether the running kernel may serve
+  host_tuning_allowed:
+    program: /usr/local/lib/gaudi-serving/host_tuning.py
+  become: true
+"""
+
+RETURN = r"""
+asked:
+  description: Whether there was a program to ask.
+  type: bool
+  returned: always
+  sample: true
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+ARGUMENT_SPEC: dict[str, Any] = {"program": {"type": "path", "required": True}}
+
+
+def main() -> None:
+    """Ask, and fail where the answer is no."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    program = module.params["program"]
+    if not Path(program).exists():
+        module.exit_json(changed=False, asked=False)
+    # The interpreter of this module: the program needs the standard library only.
+    code, out, err = module.run_command([sys.executable, program, "allow"])
+    if code != 0:
+        module.fail_json(msg=(err or out).strip(), rc=code)
+    module.exit_json(changed=False, asked=True)
+
+
+if __name__ == "__main__":
+    main()

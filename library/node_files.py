@@ -1,0 +1,228 @@
+#!/usr/bin/python
+"""Hold several files and directories of ours in one call."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_files
+short_description: Hold several files and directories of ours in one call
+description:
+  - Writes the files that differ, makes the directories that are missing, and removes what is to be absent. One round
+    trip for all of them, so that a run that changes nothing is a short one.
+  - Everything belongs to root. A file appears under its name as a whole, in one rename.
+author: gaudi-serving
+options:
+  files:
+    description: Files and directories, in the order they are made.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Where it lies. A link is followed.
+        type: path
+        required: true
+      state:
+        description: What it is. An absent directory goes with everything in it.
+        type: str
+        choices: [file, directory, absent]
+        default: file
+      content:
+        description: What is in a file.
+        type: str
+      secret:
+        description: What is in a file that nobody may read in a log. Its content is in no difference either.
+        type: str
+      mode:
+        description: Permissions, in octal. A directory that has to be made on the way to this one gets them as well.
+        type: str
+        default: "0644"
+      follows:
+        description: >-
+          Another path of this list. Where this file is there, its content is left as it is for as long as that of the
+          other one is as it is to be.
+        type: path
+attributes:
+  check_mode:
+    description: Says what would change and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows each file that differs; of a secret only its path.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Write a unit and take a directory away
+  node_files:
+    files:
+      - path: /etc/systemd/system/example.service
+        content: "{{ lookup('ansible.builtin.template', 'example.service.j2') }}"
+      - {path: /etc/example, state: absent}
+
+- name: Write a key
+  node_files:
+    files:
+      - {path: /etc/example, state: directory, mode: "0700"}
+      - {path: /etc/example/key, secret: "{{ example_key }}", mode: "0600"}
+"""
+
+RETURN = r"""
+written:
+  description: Paths that were, or would be, made, written or removed, or whose rights were changed.
+  type: list
+  elements: str
+  returned: always
+  sample: ["/etc/systemd/system/example.service"]
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "path": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": ["file", "directory", "absent"], "default": "file"},
+            "content": {"type": "str", "no_log": False},
+            "secret": {"type": "str", "no_log": True},
+            "mode": {"type": "str", "default": "0644"},
+            "follows": {"type": "path"},
+        },
+        "mutually_exclusive": [("content", "secret")],
+    }
+}
+# User and group that everything belongs to.
+OWNER = (0, 0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies at a path: file, directory or absent; the rights as people write them; a file's content."""
+
+    state: str
+    rights: str
+    content: bytes
+
+
+def look(path: Path) -> Found:
+    """Look at a path; a link is followed, and one that leads nowhere is absent."""
+    try:
+        seen = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return Found("absent", "", b"")
+    kind = "directory" if stat.S_ISDIR(seen.st_mode) else "file"
+    content = path.read_bytes() if stat.S_ISREG(seen.st_mode) else b""
+    return Found(kind, f"{seen.st_uid}:{seen.st_gid} {stat.S_IMODE(seen.st_mode):04o}", content)
+
+
+def wish(file: dict[str, Any]) -> Found:
+    """What is to lie at a path."""
+    if file["state"] == "absent":
+        return Found("absent", "", b"")
+    text = file["content"] if file["secret"] is None else file["secret"]
+    rights = f"{OWNER[0]}:{OWNER[1]} {int(file['mode'], 8):04o}"
+    return Found(file["state"], rights, (text or "").encode() if file["state"] == "file" else b"")
+
+
+def obstacle(path: str, file: dict[str, Any], found: Found) -> str | None:
+    """Why this path cannot be as asked for, or None."""
+    if file["state"] == "file" and file["content"] is None and file["secret"] is None:
+        return f"{path} is to be a file, but has neither content nor secret."
+    if file["state"] in ("absent", found.state) or found.state == "absent":
+        return None
+    return f"{path} is a {found.state}, where a {file['state']} is to be. Move it away, then run again."
+
+
+def difference(path: str, before: Found, after: Found, secret: bool) -> list[dict[str, str]]:
+    """What --diff shows of one path."""
+    if before.state != after.state or before.rights != after.rights:
+        lines = [f"{found.state} {found.rights}".strip() + "\n" for found in (before, after)]
+        shown = [_shown(f"{path} (kind and rights)", *lines)]
+    else:
+        shown = []
+    if before.content != after.content:
+        texts = [found.content.decode(errors="replace") for found in (before, after)]
+        shown.append(_shown(path, *(("", "(the content differs, and is secret)\n") if secret else texts)))
+    return shown
+
+
+def _shown(header: str, before: str, after: str) -> dict[str, str]:
+    return {"before_header": header, "after_header": header, "before": before, "after": after}
+
+
+def own(path: Path, mode: int) -> None:
+    """Give a file or directory its owner and its rights."""
+    os.chown(path, *OWNER)
+    path.chmod(mode)
+
+
+def make_directory(path: Path, mode: int) -> None:
+    """Make a directory and those above it that are missing."""
+    for folder in [*reversed(path.parents), path]:
+        if not folder.exists():
+            folder.mkdir()
+            own(folder, mode)
+
+
+def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None:
+    """Make one path what it is to be."""
+    if after.state == "absent":
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        return
+    mode = int(after.rights.rpartition(" ")[2], 8)
+    path = path.resolve()
+    if after.state == "directory":
+        make_directory(path, mode)
+    elif before.state == "absent" or before.content != after.content:
+        make_directory(path.parent, 0o755)
+        # Beside its target, so that the step that puts it in place is a rename; and nobody else's to read until then.
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        module.add_cleanup_file(temporary)
+        with os.fdopen(handle, "wb") as file:
+            file.write(after.content)
+        own(Path(temporary), mode)
+        module.atomic_move(temporary, str(path))
+    own(path, mode)
+
+
+def main() -> None:
+    """Compare, then make what differs unless in check mode."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    files = module.params["files"]
+    here = {file["path"]: look(Path(file["path"])) for file in files}
+    wanted = {file["path"]: wish(file) for file in files}
+    for file in files:
+        before, other = here[file["path"]], file["follows"]
+        if other and before.state == "file" and here[other].content == wanted[other].content:
+            wanted[file["path"]] = Found("file", wanted[file["path"]].rights, before.content)
+    refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]]))]
+    if refusals:
+        module.fail_json(msg=" ".join(refusals))
+    written: list[str] = []
+    diff: list[dict[str, str]] = []
+    for file in files:
+        path, before, after = file["path"], here[file["path"]], wanted[file["path"]]
+        if before == after:
+            continue
+        written.append(path)
+        diff += difference(path, before, after, file["secret"] is not None)
+        if not module.check_mode:
+            hold(module, Path(path), before, after)
+    module.exit_json(changed=bool(written), written=written, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""node_files: what differs is written, in one rename and for root; check mode and differences say so per file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from library import node_files
+from tests.unit.host.modules import run_main
+
+
+@pytest.fixture(autouse=True)
+def _owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests stands for root."""
+    monkeypatch.setattr(node_files, "OWNER", (os.getuid(), os.getgid()))
+
+
+def hold(*files: dict[str, Any], check: bool = False) -> dict[str, Any]:
+    return run_main("library.node_files", {"files": list(files)}, check=check)
+
+
+def mode_of(path: Path) -> str:
+    return f"{path.stat().st_mode & 0o7777:04o}"
+
+
+def test_written_once_and_then_left_alone(tmp_path: Path) -> None:
+    files = [
+        {"path": str(tmp_path / "closed"), "state": "directory", "mode": "0700"},
+        {"path": str(tmp_path / "closed/one"), "content": "1\n", "mode": "0600"},
+        {"path": str(tmp_path / "two"), "content": "{{ 2 }}"},
+    ]
+    paths = [file["path"] for file in files]
+    assert hold(*files, check=True)["written"] == paths
+    assert list(tmp_path.iterdir()) == []
+    assert hold(*files)["written"] == paths
+    assert [mode_of(Path(path)) for path in paths] == ["0700", "0600", "0644"]
+    assert (tmp_path / "two").read_text() == "{{ 2 }}"
+    stamp = (tmp_path / "two").stat()
+    again = hold(*files)
+    assert (again["changed"], again["written"], again["diff"]) == (False, [], [])
+    assert (tmp_path / "two").stat() == stamp
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["closed", "one", "two"]
+
+
+def test_a_directory_made_on_the_way_has_the_rights_of_the_one_asked_for(tmp_path: Path) -> None:
+    hold({"path": str(tmp_path / "a/b"), "state": "directory", "mode": "0750"})
+    assert (mode_of(tmp_path / "a"), mode_of(tmp_path / "a/b")) == ("0750", "0750")
+
+
+def test_each_file_that_differs_is_shown_under_its_name(tmp_path: Path) -> None:
+    one, two, same = (tmp_path / name for name in ("one", "two", "same"))
+    for path in (one, two, same):
+        path.write_text("old\n")
+        path.chmod(0o644)
+    answer = hold(
+        {"path": str(one), "content": "new\n"},
+        {"path": str(two), "content": "old\n", "mode": "0600"},
+        {"path": str(same), "content": "old\n"},
+        check=True,
+    )
+    owner = ":".join(map(str, node_files.OWNER))
+    assert [(shown["after_header"], shown["before"], shown["after"]) for shown in answer["diff"]] == [
+        (str(one), "old\n", "new\n"),
+        (f"{two} (kind and rights)", f"file {owner} 0644\n", f"file {owner} 0600\n"),
+    ]
+
+
+def test_a_secret_is_written_and_nowhere_shown(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("formerly-a-secret")
+    answer = hold({"path": str(path), "secret": "open-sesame", "mode": "0600"})
+    assert path.read_text() == "open-sesame"
+    assert str(path) in [shown["after_header"] for shown in answer["diff"]]
+    assert "sesame" not in json.dumps(answer)
+    assert "formerly" not in json.dumps(answer)
+
+
+def test_absent_goes_with_everything_in_it(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys/key").write_text("x")
+    gone = {"path": str(tmp_path / "keys"), "state": "absent"}
+    assert hold(gone, check=True)["written"] == [gone["path"]]
+    assert (tmp_path / "keys/key").exists()
+    assert hold(gone)["changed"] is True
+    assert not (tmp_path / "keys").exists()
+    assert hold(gone)["changed"] is False
+
+
+def test_a_file_that_follows_another_keeps_its_words_until_that_changes(tmp_path: Path) -> None:
+    plan, words = str(tmp_path / "plan"), str(tmp_path / "words")
+
+    def written(plan_is: str, words_are: str) -> list[str]:
+        answer = hold(
+            {"path": words, "content": words_are, "follows": plan}, {"path": plan, "content": plan_is, "mode": "0600"}
+        )
+        return list(answer["written"])
+
+    assert written("1", "first") == [words, plan]
+    assert written("1", "second") == []
+    assert Path(words).read_text() == "first"
+    assert written("2", "third") == [words, plan]
+    assert Path(words).read_text() == "third"
+    # One that is missing comes back, whatever it follows.
+    Path(words).unlink()
+    assert written("2", "fourth") == [words]
+
+
+def test_what_is_in_the_way_is_named_and_nothing_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    answer = hold(
+        {"path": str(tmp_path / "new"), "content": "x"},
+        {"path": str(tmp_path / "there"), "content": "x"},
+        {"path": str(tmp_path / "empty")},
+    )
+    assert answer["failed"] is True
+    assert f"{tmp_path / 'there'} is a directory, where a file is to be." in answer["msg"]
+    assert f"{tmp_path / 'empty'} is to be a file, but has neither content nor secret." in answer["msg"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    hold({"path": str(tmp_path / "link"), "content": "new"})
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_what_belongs_to_somebody_else_becomes_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "one"
+    path.write_text("1")
+    path.chmod(0o644)
+    given: list[tuple[Path, int, int]] = []
+    monkeypatch.setattr(node_files, "OWNER", (4242, 4242))
+    monkeypatch.setattr(node_files.os, "chown", lambda where, user, group: given.append((where, user, group)))
+    assert hold({"path": str(path), "content": "1"})["written"] == [str(path)]
+    assert given == [(path, 4242, 4242)]

@@ -1,0 +1,220 @@
+"""vllm_service_verify: the container against its plan, and a question to a server, before anybody says "it serves"."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.serving import answers, confinement
+
+from library import vllm_service_verify
+from tests.unit.host.modules import run_main
+from tests.unit.vllm_service.node import make_plan
+
+KEY = "a-key-of-sixteen"
+PLAN = make_plan(30001, Path("/data/models/Tiny"))
+PLAN["container"]["mounts"].append({"source": "/data/recipe_cache/tiny", "target": "/cache", "read_only": False})
+MODEL = PLAN["served_model_name"]
+REPLY: dict[str, Any] = {"choices": [{"message": {"content": " Paris.\n"}, "finish_reason": "stop"}]}
+
+
+def inspected(**changes: Any) -> dict[str, Any]:
+    """What the engine says of a container that is confined as planned, but for some changes."""
+    planned = PLAN["container"]
+    box = {
+        "CapDrop": ["ALL"],
+        "CapAdd": [f"CAP_{name}" for name in planned["capabilities"]] or None,
+        "Privileged": False,
+        "ReadonlyRootfs": planned["read_only"],
+        "SecurityOpt": ["no-new-privileges"],
+        "Runtime": planned["runtime"],
+        "Devices": [],
+        "Ulimits": [{"Name": name, "Hard": value} for name, value in planned["ulimits"].items()],
+    }
+    mounts = [
+        {"Type": "bind", "Source": "/data/recipe_cache/tiny", "RW": True},
+        {"Type": "bind", "Source": "/data/models/Tiny", "RW": False},
+        {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "RW": True},
+    ]
+    whole = {"HostConfig": box, "Mounts": mounts, "Config": {"Image": PLAN["image"]}}
+    return {**whole, **{key: value for key, value in changes.items() if key in whole}} | {
+        "HostConfig": {**box, **{key: value for key, value in changes.items() if key in box}}
+    }
+
+
+def test_a_container_as_planned_has_no_differences() -> None:
+    assert confinement.differences(inspected(), PLAN) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"CapDrop": []}, "dropped capabilities []"),
+        ({"CapAdd": ["CAP_SYS_ADMIN"]}, "added capabilities ['SYS_ADMIN']"),
+        ({"Privileged": True}, "it is privileged"),
+        ({"ReadonlyRootfs": not PLAN["container"]["read_only"]}, "read-only root"),
+        ({"SecurityOpt": None}, "security options None"),
+        ({"Runtime": "runc"}, "runtime runc"),
+        ({"Devices": [{"PathOnHost": "/dev/kvm"}]}, "devices"),
+        ({"Ulimits": [{"Name": "nofile", "Hard": 1}]}, "limits {'nofile': 1}"),
+        ({"Mounts": [{"Type": "bind", "Source": "/etc", "RW": True}]}, "writable directories ['/etc']"),
+        ({"Config": {"Image": "other"}}, "image other"),
+    ],
+)
+def test_whatever_differs_is_named(changes: dict[str, Any], said: str) -> None:
+    (found,) = confinement.differences(inspected(**changes), PLAN)
+    assert found.startswith(said)
+
+
+ANSWERS = [
+    ("generate", "/v1/chat/completions", {"choices": [{"message": {"content": "Paris."}}]}, "Paris."),
+    (
+        "generate",
+        "/v1/chat/completions",
+        {"choices": [{"message": {"content": None, "reasoning_content": "Hm."}}]},
+        "Hm.",
+    ),
+    ("complete", "/v1/completions", {"choices": [{"text": " Paris"}]}, "Paris"),
+    ("embed", "/v1/embeddings", {"data": [{"embedding": [0.1, 0.2, 0.3]}]}, "an embedding of 3 numbers"),
+    ("score", "/v1/rerank", {"results": [{"relevance_score": 0.97}]}, "a relevance of 0.97"),
+]
+
+
+@pytest.mark.parametrize(("task", "path", "reply", "text"), ANSWERS)
+def test_a_model_is_asked_what_it_is_for(task: str, path: str, reply: dict[str, Any], text: str) -> None:
+    asked, body = answers.question_of(task, "tiny", "Why?", 32)
+    assert asked == path
+    assert body["model"] == "tiny"
+    assert "Why?" in json.dumps(body)
+    for choice in reply.get("choices", []):
+        choice["finish_reason"] = "length"
+    assert answers.answer_of(task, reply) == text
+
+
+def test_the_question_is_bounded() -> None:
+    _, body = answers.question_of("generate", "tiny", "Why?", 32)
+    assert (body["max_tokens"], body["temperature"]) == (32, 0)
+
+
+def test_an_answer_that_was_broken_off_is_none() -> None:
+    assert answers.answer_of("complete", {"choices": [{"text": "Par", "finish_reason": "abort"}]}) == ""
+
+
+class Server(HTTPServer):
+    """Answers as vLLM does, and remembers what it was asked."""
+
+    replies: dict[str, tuple[int, dict[str, Any]]]
+    asked: list[tuple[str, str | None, dict[str, Any] | None]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+
+    def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_POST(self) -> None:
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _answer(self, body: dict[str, Any] | None) -> None:
+        self.server.asked.append((self.path, self.headers.get("Authorization"), body))
+        status, reply = self.server.replies[self.path]
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(reply).encode())
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    started = Server(("127.0.0.1", 0), Handler)
+    started.asked = []
+    started.replies = {"/v1/models": (200, {"data": [{"id": MODEL}]}), "/v1/chat/completions": (200, REPLY)}
+    thread = threading.Thread(target=started.serve_forever)
+    thread.start()
+    yield started
+    started.shutdown()
+    thread.join()
+    started.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine whose container is as planned, and a proxy that nobody may use."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda *_arguments, **_options: "docker")
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, json.dumps([inspected()]), ""))
+
+
+def verify(server: Server, **given: Any) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{server.server_port}"
+    arguments = {"plan": copy.deepcopy(PLAN), "url": url, "question": "Capital?", "api_key": KEY, **given}
+    return run_main("library.vllm_service_verify", arguments)
+
+
+def test_documented_is_taken() -> None:
+    documented = yaml.safe_load(vllm_service_verify.DOCUMENTATION)["options"]
+    real = {
+        name: {key: value for key, value in option.items() if key != "no_log"}
+        for name, option in vllm_service_verify.ARGUMENT_SPEC.items()
+    }
+    assert {name: {key: said[key] for key in said if key != "description"} for name, said in documented.items()} == real
+
+
+def test_a_server_that_answers_is_asked_with_its_key_under_its_name(server: Server) -> None:
+    answer = verify(server)
+    assert (answer["changed"], answer["answer"], answer["models"]) == (False, "Paris.", [MODEL])
+    assert KEY not in json.dumps(answer)
+    (listed, _, _), (asked, authorization, body) = server.asked
+    assert (listed, asked, authorization) == ("/v1/models", "/v1/chat/completions", f"Bearer {KEY}")
+    assert body is not None
+    assert body["model"] == MODEL
+
+
+def test_without_a_question_nothing_is_asked(server: Server) -> None:
+    assert verify(server, question="", api_key=None)["answer"] == ""
+    assert server.asked == [("/v1/models", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("path", "reply", "said"),
+    [
+        ("/v1/models", (200, {"data": [{"id": "other"}]}), f"serves other, but not {MODEL}."),
+        ("/v1/models", (401, {"error": "who?"}), "/v1/models answered with status 401: "),
+        ("/v1/chat/completions", (500, {"error": "oom"}), '/v1/chat/completions answered with status 500: {"error'),
+        ("/v1/chat/completions", (200, {"choices": []}), 'answered {"choices": []} to: Capital?'),
+        (
+            "/v1/chat/completions",
+            (200, {"choices": [{"message": {"content": " "}, "finish_reason": "stop"}]}),
+            "to: Capital?",
+        ),
+    ],
+)
+def test_a_server_that_does_not_serve_is_told_so(
+    server: Server, path: str, reply: tuple[int, dict[str, Any]], said: str
+) -> None:
+    server.replies[path] = reply
+    answer = verify(server)
+    assert answer["failed"] is True
+    assert said in answer["msg"]
+
+
+def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loose = json.dumps([inspected(Privileged=True)])
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, loose, ""))
+    assert verify(server)["msg"].endswith("is not confined as planned: it is privileged.")
+    assert server.asked == []
