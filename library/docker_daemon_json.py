@@ -57,6 +57,11 @@ apply:
   returned: always
   type: str
   sample: reload
+answers:
+  description: Whether a running engine was asked, and answered.
+  returned: always
+  type: bool
+  sample: true
 keys:
   description: Keys that were changed in the file, or that the running engine has not taken up.
   returned: always
@@ -158,7 +163,12 @@ def main() -> None:
     keys = docker_daemon.changed_keys(existing, merged)
     info = engine_info(module)
     stale = sorted({*keys, *docker_daemon.drift(info, merged)}) if info else []
-    result: dict[str, Any] = {"changed": bool(keys), "keys": stale or keys, "apply": docker_daemon.apply_with(stale)}
+    result: dict[str, Any] = {
+        "changed": bool(keys),
+        "answers": bool(info),
+        "keys": stale or keys,
+        "apply": docker_daemon.apply_with(stale),
+    }
     if keys:
         after = docker_daemon.render(merged)
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}

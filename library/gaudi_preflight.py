@@ -51,9 +51,8 @@ options:
     type: dict
     required: true
   topology:
-    description: The C(topology) that M(gaudi_topology_info) returned.
+    description: The C(topology) that M(gaudi_topology_info) returned. Without it the cards are read.
     type: dict
-    required: true
   plans:
     description: The C(plans) that M(serving_plan) returned, refused ones among them.
     type: list
@@ -158,6 +157,11 @@ report:
   returned: always
   type: str
   sample: "gaudi-01: 1 problem, nothing was changed. ..."
+topology:
+  description: The cards the node was judged by, as M(gaudi_topology_info) returns them.
+  returned: when they were read because O(topology) was not given
+  type: dict
+  sample: {"cards": [], "driver_version": null}
 node:
   description: What was read.
   returned: always
@@ -180,6 +184,7 @@ from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.preflight import site as inventory
@@ -194,7 +199,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
     "inventory": {"type": "dict", "required": True},
-    "topology": {"type": "dict", "required": True},
+    "topology": {"type": "dict"},
     "plans": {"type": "list", "elements": "dict", "default": []},
     "how_to_get": {"type": "dict", "default": {}},
     "supplies": {"type": "dict", "default": {}},
@@ -476,10 +481,17 @@ def recipe_rooms(plan: Mapping[str, Any]) -> list[preflight.Room]:
     return [room(f"{plan['instance']}: the recipe cache", place, wanted) for place in places if wanted]
 
 
+def read_cards(module: AnsibleModule) -> dict[str, Any]:
+    """The cards as they are now, with what is odd about them."""
+    topology: dict[str, Any] = read_topology(module)
+    topology["findings"] += read_holders()[1]
+    return topology
+
+
 def main() -> None:
     """Read the node, compare, return every problem."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, topology = module.params, module.params["topology"]
+    params, topology = module.params, module.params["topology"] or read_cards(module)
     os_release, kernel = preflight.parse_os_release(read_text("/etc/os-release")), platform.release()
     clock = time.time()
     site, problems = inventory.read(params["inventory"])
@@ -524,6 +536,7 @@ def main() -> None:
         bring=[] if problems else bring,
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
+        **({} if params["topology"] else {"topology": topology}),
     )
 
 

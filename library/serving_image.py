@@ -57,6 +57,11 @@ current:
   returned: always
   type: bool
   sample: false
+foreseen:
+  description: Whether there was an engine to ask. Without one, check mode cannot tell what would change.
+  returned: always
+  type: bool
+  sample: true
 pulled:
   description: Whether the image came from the registry now.
   returned: always
@@ -159,7 +164,11 @@ def write_record(module: AnsibleModule, path: str, text: str) -> None:
 def main() -> None:
     """Look, pull what is missing, look into what is new, record."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, image, docker = module.params, module.params["image"], module.get_bin_path("docker", required=True)
+    params, image = module.params, module.params["image"]
+    docker = module.get_bin_path("docker", required=not module.check_mode)
+    absent = {"changed": True, "current": False, "pulled": True, "unpinned": [], "image": {}}
+    if docker is None:
+        module.exit_json(**absent, foreseen=False)
     path = params["record"]
     before = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
     try:
@@ -167,7 +176,7 @@ def main() -> None:
         inspected, pulled = inspect(module, docker, image), False
         if not inspected:
             if module.check_mode:
-                module.exit_json(changed=True, current=False, pulled=True, unpinned=[], image={})
+                module.exit_json(**absent, foreseen=True)
             pull(module, docker, image)
             inspected, pulled = inspect(module, docker, image), True
         known = images.get(image, {})
@@ -187,6 +196,7 @@ def main() -> None:
     module.exit_json(
         changed=changed,
         current=not changed,
+        foreseen=True,
         pulled=pulled,
         unpinned=[] if params["digest"] else pins.digest_lines(image, found["digest"], params["release"]),
         image=found,

@@ -98,14 +98,11 @@ digest:
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
 """
 
-import hashlib
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node.state import read_json, systemctl
+from ansible.module_utils.gaudi.node.instances import digest, installed, read
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -113,49 +110,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "wait": {"type": "int", "default": 0},
 }
 
-PLANS = Path("/etc/gaudi-serving/instances")
-STATES = Path("/var/lib/gaudi-serving/instances")
-PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState"]
 # Seconds between two looks; a warm-up step takes longer.
 INTERVAL = 1.0
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Read the NAME=value lines of systemctl show."""
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-
-
-def describe(instance: str, properties: dict[str, str], state: dict[str, Any]) -> dict[str, Any]:
-    """Put together what is known of one instance."""
-    return {
-        "instance": instance,
-        "active": properties.get("ActiveState", "unknown"),
-        "sub": properties.get("SubState", "unknown"),
-        # "Job" is the number of a waiting or running job, and 0 or missing without one.
-        "job": properties.get("Job", "0") not in ("", "0"),
-        "result": properties.get("Result", "unknown"),
-        "enabled": properties.get("UnitFileState") == "enabled",
-        "state": state,
-    }
-
-
-def digest(instances: list[dict[str, Any]]) -> str:
-    """Stand for a list of descriptions, without the figures of a warm-up: an answer costs more than they are worth."""
-    stand = [{**found, "state": found["state"].get("phase")} for found in instances]
-    return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def read(module: AnsibleModule, names: list[str]) -> list[dict[str, Any]]:
-    """Ask systemd and read the supervisors' files."""
-    found = []
-    for name in names:
-        shown = systemctl(module, "show", f"vllm-{name}.service", f"--property={','.join(PROPERTIES)}")
-        try:
-            state = read_json(STATES / name / "state.json")
-        except ValueError as damaged:
-            module.fail_json(msg=f"{STATES / name / 'state.json'} is damaged: {damaged}. Restart vllm-{name}.service.")
-        found.append(describe(name, parse_properties(shown), state))
-    return found
 
 
 def main() -> None:
@@ -163,7 +119,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     names = module.params["instances"]
     if names is None:
-        names = [path.parent.name for path in PLANS.glob("*/plan.json")]
+        names = installed()
     deadline = time.monotonic() + module.params["wait"]
     while True:
         instances = read(module, sorted(names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ansible.plugins.loader import init_plugin_loader
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,6 +17,9 @@ from plugin_utils import brain
 
 # Modules say "from ansible.module_utils.gaudi import ..."; Ansible finds it through ansible.cfg.
 brain.on_path()
+
+# What finds the lookup plugins that templates use, as ansible-playbook sets it up.
+init_plugin_loader([])
 
 # An example that is slow because the machine is busy is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -57,7 +57,7 @@ def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
     ("changed", "reload", "stale"), [(True, False, True), (False, True, True), (False, False, False)]
 )
 def test_what_an_interrupted_run_left_is_read_by_systemd(changed: bool, reload: bool, stale: bool) -> None:
-    one = task("unit.yml", "our unit runs now and at boot")
+    one = task("settle.yml", "our unit runs now and at boot")
     given = {"__host_tuning_written": {"changed": changed}, "__host_tuning_found": {"reload_needed": reload}}
     expression = one["vars"]["__host_tuning_stale"].strip("{} ")
     assert jinja2.Environment(autoescape=True).compile_expression(expression)(**given) is stale
@@ -77,7 +77,7 @@ def test_what_an_interrupted_run_left_is_read_by_systemd(changed: bool, reload: 
 def test_the_unit_is_left_alone_when_it_is_settled(
     stale: bool, settled: bool, checking: bool, written: list[str], acts: bool
 ) -> None:
-    one = task("unit.yml", "our unit runs now and at boot")
+    one = task("settle.yml", "our unit runs now and at boot")
     given = {
         "__host_tuning_stale": stale,
         "__host_tuning_found": {"unit_settled": settled},
@@ -171,3 +171,40 @@ def test_untune_says_what_it_could_not_put_back(
     )
     assert says in " ".join(said.split())
     assert ("but for" in said) is bool(findings or left or lost)
+
+
+SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, "reboot": []}
+
+
+@pytest.mark.parametrize(
+    ("changed", "found", "reboot", "checking", "unsettled"),
+    [
+        ("", {}, "if_needed", False, False),
+        ("settings", {}, "never", False, True),
+        ("arguments", {}, "never", False, True),
+        ("written", {}, "never", False, True),
+        ("", {"reload_needed": True}, "never", False, True),
+        ("", {"unit_settled": False}, "never", False, True),
+        ("", {"document_kept": False}, "never", False, True),
+        ("", {"reboot": ["quiet"]}, "never", False, False),
+        ("", {"reboot": ["quiet"]}, "if_needed", False, True),
+        ("", {"reboot": ["quiet"]}, "if_needed", True, False),
+    ],
+)
+def test_a_host_is_read_again_only_where_something_changed_or_waits(
+    changed: str, found: dict[str, Any], reboot: str, checking: bool, unsettled: bool
+) -> None:
+    said = variable(
+        "__host_tuning_unsettled",
+        **{f"__host_tuning_{name}": {"changed": name == changed} for name in ("settings", "arguments", "written")},
+        __host_tuning_found={**SETTLED, **found},
+        host_tuning_reboot=reboot,
+        ansible_check_mode=checking,
+    )
+    assert said is unsettled
+
+
+@pytest.mark.parametrize("file", ["turns.yml", "untune.yml"])
+def test_no_host_goes_through_the_others_to_find_its_turn(file: str) -> None:
+    (turn,) = [one for one in yaml.safe_load((TASKS / file).read_text()) if "loop" in one]
+    assert turn["loop"] == ["{{ inventory_hostname }}"]

@@ -24,15 +24,19 @@ def trusted(value: Any) -> Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
-def render(role: str, template: str, **given: Any) -> str:
-    """Render a template with the role's own defaults and constants beneath what a site gives."""
-    variables = {"ansible_managed": "Ansible managed"}
+def evaluate(role: str, source: str, **given: Any) -> Any:
+    """Evaluate an expression with the role's own defaults and constants beneath what a site gives."""
+    variables: dict[str, Any] = {"ansible_managed": "Ansible managed", "ansible_search_path": [str(ROLES / role)]}
     for part in ("defaults", "vars"):
         variables.update(trusted(yaml.safe_load((ROLES / role / part / "main.yml").read_text(encoding="utf-8")) or {}))
     variables.update(given)
-    text = (ROLES / role / "templates" / template).read_text(encoding="utf-8")
     templar = Templar(loader=DataLoader(), variables=variables)
-    return str(templar.template(trust_as_template(text)))
+    return templar.template(trust_as_template(source))
+
+
+def render(role: str, template: str, **given: Any) -> str:
+    """Render a template of the role."""
+    return str(evaluate(role, (ROLES / role / "templates" / template).read_text(encoding="utf-8"), **given))
 
 
 def test_proxies_become_the_engines_environment_and_only_those_given() -> None:

@@ -9,14 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.plugins.loader import init_plugin_loader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/vllm_service/files"))
 
 from tests.unit.vllm_service.node import Node
-
-# What finds the lookup plugins that templates use, as ansible-playbook sets it up.
-init_plugin_loader([])
 
 
 @pytest.fixture

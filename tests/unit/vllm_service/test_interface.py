@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import vllm_supervisor
 import yaml
+from ansible.module_utils.gaudi.node import instances
 
 from action_plugins import vllm_service_wait
 from filter_plugins import vllm_service_table
@@ -77,18 +78,18 @@ def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) 
 
 
 def test_units_are_described() -> None:
-    properties = vllm_service_info.parse_properties(
+    properties = instances.parse_properties(
         "ActiveState=activating\nSubState=start\nJob=4711\nResult=success\nUnitFileState=enabled\n"
     )
-    described = vllm_service_info.describe("tiny", properties, {"phase": "loading"})
+    described = instances.describe("tiny", properties, {"phase": "loading"})
     assert described == found(active="activating", sub="start", job=True, state={"phase": "loading"})
-    assert vllm_service_info.describe("tiny", {}, {})["job"] is False
-    assert vllm_service_info.digest([described]) != vllm_service_info.digest([found()])
+    assert instances.describe("tiny", {}, {})["job"] is False
+    assert instances.digest([described]) != instances.digest([found()])
 
 
 def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
     def stands(phase: str, **state: object) -> str:
-        return vllm_service_info.digest([found(state={"phase": phase, **state})])
+        return instances.digest([found(state={"phase": phase, **state})])
 
     assert stands("warming-up", warm_up={"prompt": [1, 9]}) == stands("warming-up", warm_up={"prompt": [2, 9]})
     assert stands("warming-up") != stands("serving")

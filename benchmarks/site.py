@@ -1,0 +1,219 @@
+"""site.yml where nothing is left to change: tasks, wall time and the controller's processor time, and status.yml.
+
+    python -m benchmarks.site                      on a simulated node, started and set up here
+    python -m benchmarks.site --against COMMIT     and that commit's playbooks beside it, run in turns on the same node
+    python -m benchmarks.site --scope NAME         on the simulated node of a scope that is up, which stays
+
+Runs of both commits take turns, so that a machine that is busy with other work is busy for both; medians are compared.
+What one more node costs the controller is measured with further names for the same node (`--names 1,4,16`, in check
+mode, where nothing can be in the way of anything).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+from simulator import host
+from simulator.settings import ROOT
+
+RUNS = 5
+# Tasks as the recap counts them, done and skipped; seconds of a processor for each further node.
+TASK_LIMIT = 40
+CONTROLLER_LIMIT_S = 3.0
+# What a run may take of the older commit's time.
+SHARE_LIMIT = 0.5
+SLOWEST = 10
+SCOPE = "bench-site"
+RECAP = ("ok", "failures", "dark", "skipped", "rescued", "ignored")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: seconds by the clock, seconds of processors on the controller, tasks a host, seconds of each task."""
+
+    seconds: float
+    processor: float
+    tasks: int
+    changed: int
+    slow: Mapping[str, float]
+
+
+def processor_seconds() -> float:
+    """What the processes that were started and have ended used of the processors."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(checkout: Path, playbook: str, inventory: Path, scope: str, *, check: bool = False) -> Measured:
+    """Run a playbook of a checkout.
+
+    Raises:
+        RuntimeError: the playbook failed; with what it printed.
+    """
+    slow: dict[str, float] = {}
+
+    def follow(event: Mapping[str, Any]) -> bool:
+        data = event.get("event_data", {})
+        if event["event"].startswith("runner_on_") and "duration" in data:
+            slow[data["task"]] = slow.get(data["task"], 0.0) + data["duration"]
+        return False
+
+    with tempfile.TemporaryDirectory() as folder:
+        begun, used = time.monotonic(), processor_seconds()
+        done = ansible_runner.run(
+            private_data_dir=folder,
+            project_dir=str(checkout),
+            playbook=playbook,
+            inventory=str(inventory),
+            cmdline="--check" if check else None,
+            quiet=True,
+            event_handler=follow,
+            envvars={
+                "ANSIBLE_CONFIG": str(checkout / "ansible.cfg"),
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "GAUDI_SIMULATOR_SCOPE": scope,
+            },
+        )
+        seconds, used = time.monotonic() - begun, processor_seconds() - used
+        if done.rc != 0:
+            raise RuntimeError(done.stdout.read())
+        hosts = {name for kind in RECAP for name in done.stats.get(kind, {})}
+        tasks = max(sum(done.stats.get(kind, {}).get(name, 0) for kind in RECAP) for name in hosts)
+    return Measured(seconds, used, tasks, sum(done.stats.get("changed", {}).values()), slow)
+
+
+@contextmanager
+def beside(commit: str | None) -> Iterator[Path | None]:
+    """A commit of this repository, checked out beside it."""
+    if commit is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        checkout = Path(folder) / "checkout"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(checkout), commit], check=True)
+        try:
+            yield checkout
+        finally:
+            subprocess.run([*git, "remove", "--force", str(checkout)], check=True)
+
+
+@contextmanager
+def node(scope: str | None) -> Iterator[str]:
+    """The scope of a node that is set up: one that is up already, or one that is started here and taken away."""
+    if scope:
+        yield scope
+        return
+    simulator = [sys.executable, "-m", "simulator"]
+    host.run([*simulator, "up", "--scope", SCOPE])
+    try:
+        yield SCOPE
+    finally:
+        host.run([*simulator, "down", "--scope", SCOPE])
+
+
+def inventory_of(folder: Path, scope: str, names: int) -> Path:
+    """An inventory of the scope's node under so many names, with the variables of the simulated nodes."""
+    written = json.loads((ROOT / ".cache/simulator/scopes" / scope / "inventory.json").read_text(encoding="utf-8"))
+    (variables,) = list(written["_meta"]["hostvars"].values())[:1]
+    group = (ROOT / "inventories/simulated/group_vars/gaudi_nodes.yml").read_text(encoding="utf-8")
+    place = folder / f"names-{names}"
+    (place / "group_vars").mkdir(parents=True)
+    (place / "group_vars/gaudi_nodes.yml").write_text(group, encoding="utf-8")
+    hosts = {f"node-{number:02}": variables for number in range(1, names + 1)}
+    # YAML reads JSON.
+    (place / "hosts.yml").write_text(json.dumps({"gaudi_nodes": {"hosts": hosts}}), encoding="utf-8")
+    return place
+
+
+def median(runs: Sequence[Measured], what: str) -> float:
+    """The middle one of several runs."""
+    return statistics.median(float(getattr(one, what)) for one in runs)
+
+
+def in_turns(checkouts: Mapping[str, Path], what: tuple[str, bool], inventory: Path, scope: str, runs: int) -> bool:
+    """Run a playbook of each checkout in turns, print a line each; whether the limits hold."""
+    playbook, check = what
+    title = f"{playbook}{' --check' if check else ''}"
+    measured: dict[str, list[Measured]] = {name: [] for name in checkouts}
+    for _ in range(runs):
+        for name, checkout in checkouts.items():
+            measured[name].append(run(checkout, playbook, inventory, scope, check=check))
+    for name, done in measured.items():
+        figures = [f"{median(done, what):.1f}" for what in ("seconds", "processor")]
+        print(f"| {title} | {name} | {' | '.join(figures)} | {done[-1].tasks} | {done[-1].changed} |", flush=True)
+    ours = measured["this"]
+    good = not any(one.changed for one in ours)
+    if playbook == "site.yml":
+        good = good and max(one.tasks for one in ours) <= TASK_LIMIT
+    if len(measured) > 1:
+        (other,) = [done for name, done in measured.items() if name != "this"]
+        good = good and median(ours, "seconds") <= SHARE_LIMIT * median(other, "seconds")
+    if playbook == "site.yml" and not check:
+        for task in sorted(ours[-1].slow, key=lambda name: -ours[-1].slow[name])[:SLOWEST]:
+            print(f"  {ours[-1].slow[task]:5.2f} s  {task}")
+    return good
+
+
+def names_cost(checkouts: Mapping[str, Path], counts: Sequence[int], scope: str) -> bool:
+    """What further names of the node cost the controller in check mode; whether it keeps the limit, and is linear."""
+    good = True
+    for title, checkout in checkouts.items():
+        used = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for count in counts:
+                used[count] = run(
+                    checkout, "site.yml", inventory_of(Path(folder), scope, count), scope, check=True
+                ).processor
+        first, *more = counts
+        each = {count: (used[count] - used[first]) / (count - first) for count in more}
+        told = ", ".join(f"{count}: {used[count]:.1f} s" for count in counts)
+        print(
+            f"{title}: processor time by names {told}; for each further one "
+            f"{', '.join(f'{seconds:.2f} s' for seconds in each.values())}",
+            flush=True,
+        )
+        if title == "this":
+            good = all(seconds <= CONTROLLER_LIMIT_S for seconds in each.values())
+    return good
+
+
+def main() -> int:
+    """Set the node up, measure, print; 1 where a limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", metavar="COMMIT", help="measure this commit's playbooks, too")
+    parser.add_argument("--scope", help="simulated node that is up; it stays")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"runs of each (default {RUNS})")
+    parser.add_argument("--names", default="", help="numbers of names to give the node, such as 1,4,16")
+    chosen = parser.parse_args()
+    with node(chosen.scope) as scope, beside(chosen.against) as other, tempfile.TemporaryDirectory() as folder:
+        inventory = inventory_of(Path(folder), scope, 1)
+        checkouts = {"this": ROOT, **({chosen.against: other} if other else {})}
+        run(ROOT, "site.yml", inventory, scope)
+        print("| playbook | commit | seconds | of processors | tasks | changed |")
+        print("| --- | --- | ---: | ---: | ---: | ---: |")
+        kinds = [("site.yml", False), ("site.yml", True), ("playbooks/status.yml", False)]
+        good = [in_turns(checkouts, kind, inventory, scope, chosen.runs) for kind in kinds]
+        if chosen.names:
+            good.append(names_cost(checkouts, [int(count) for count in chosen.names.split(",")], scope))
+        print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()}")
+    return int(not all(good))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

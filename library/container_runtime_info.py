@@ -1,0 +1,142 @@
+#!/usr/bin/python
+"""Read what a node has of a container engine and of the vendor's runtime."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: container_runtime_info
+short_description: Read what a node has of a container engine and of the vendor's runtime
+version_added: "0.1.0"
+author: gaudi-serving
+description:
+  - Says in one round trip whether the engine's packages, the engine, its unit and the vendor's runtime are there, so
+    that a node which has them is left alone.
+options:
+  packages:
+    description: >-
+      Packages of the engine. Empty means those that RV(packages) names for the node's system.
+    type: list
+    elements: str
+    default: []
+  habana_path:
+    description: The vendor's runtime.
+    type: path
+    required: true
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Debian, Ubuntu and RHEL, with systemd.
+    support: full
+    platforms: posix
+"""
+
+EXAMPLES = r"""
+- name: Look what the node has
+  container_runtime_info:
+    habana_path: /usr/bin/habana-container-runtime
+  register: found
+  become: true
+"""
+
+RETURN = r"""
+family:
+  description: C(Debian) or C(RedHat), as Ansible's facts call it; empty on another system.
+  type: str
+  returned: always
+  sample: Debian
+packages:
+  description: Packages the engine needs on this node.
+  type: list
+  elements: str
+  returned: always
+  sample: [docker.io, apparmor]
+missing:
+  description: Those of RV(packages) that are not installed.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+engine:
+  description: Whether the engine's client is there.
+  type: bool
+  returned: always
+  sample: true
+unit_settled:
+  description: Whether the engine's unit is active and starts at boot, and systemd knows it as it lies on the disk.
+  type: bool
+  returned: always
+  sample: true
+habana:
+  description: Whether the vendor's runtime is there and can be executed.
+  type: bool
+  returned: always
+  sample: true
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.engine import packages as engine_packages
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "habana_path": {"type": "path", "required": True},
+}
+OS_RELEASE = Path("/etc/os-release")
+APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
+ENGINE = Path("/usr/bin/docker")
+SETTLED = {"ActiveState=active", "UnitFileState=enabled", "NeedDaemonReload=no"}
+
+
+def text_of(path: Path) -> str:
+    """What is in a file; nothing where there is none."""
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def missing(module: AnsibleModule, family: str, packages: list[str]) -> list[str]:
+    """Ask the system's package database which packages are not installed."""
+    if family == "Debian":
+        # Status 1 where it has never heard of one of them; the others are listed all the same.
+        query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *packages]
+        _, out, _ = module.run_command(query)
+        installed = engine_packages.installed_of_dpkg(out)
+    else:
+        _, out, _ = module.run_command(["rpm", "--query", "--queryformat=%{NAME}\\n", *packages])
+        installed = set(out.splitlines())
+    return [name for name in packages if name not in installed]
+
+
+def unit_settled(module: AnsibleModule) -> bool:
+    """Whether systemd has the engine's unit as it is to be."""
+    properties = ",".join(sorted(line.partition("=")[0] for line in SETTLED))
+    _, out, _ = module.run_command(["systemctl", "show", "docker.service", f"--property={properties}"])
+    return set(out.splitlines()) == SETTLED
+
+
+def main() -> None:
+    """Read."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    family = engine_packages.family_of(text_of(OS_RELEASE))
+    packages = module.params["packages"] or engine_packages.engine_packages(family, text_of(APPARMOR).strip() == "Y")
+    module.exit_json(
+        changed=False,
+        family=family,
+        packages=packages,
+        missing=missing(module, family, packages) if packages else [],
+        engine=ENGINE.exists(),
+        unit_settled=unit_settled(module),
+        habana=os.access(module.params["habana_path"], os.X_OK),
+    )
+
+
+if __name__ == "__main__":
+    main()

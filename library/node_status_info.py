@@ -1,0 +1,103 @@
+#!/usr/bin/python
+"""Read how a node and its instances are: cards, what waits for a reboot, instances."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_status_info
+short_description: Read how a node and its vLLM instances are
+version_added: "0.1.0"
+author: gaudi-serving
+description:
+  - Reads in one round trip what M(gaudi_topology_info) and M(vllm_service_info) say, and asks the program of the role
+    host_tuning what waits for a reboot.
+options:
+  tuning_program:
+    description: The program of the role host_tuning. A host that was never tuned has none, and nothing waits there.
+    type: path
+    default: /usr/local/lib/gaudi-serving/host_tuning.py
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux with systemd.
+    support: full
+    platforms: posix
+seealso:
+  - module: gaudi_topology_info
+  - module: vllm_service_info
+"""
+
+EXAMPLES = r"""
+- name: Read the node
+  node_status_info:
+  register: node
+  become: true
+"""
+
+RETURN = r"""
+picture:
+  description: The cards, their NUMA nodes and who has them, as text for people.
+  returned: always
+  type: str
+  sample: 8 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24
+waits:
+  description: What waits for a reboot, and whether serving is refused until then; empty when nothing waits.
+  returned: always
+  type: str
+  sample: ""
+instances:
+  description: What RV(instances#module:vllm_service_info) of M(vllm_service_info) is.
+  returned: always
+  type: list
+  elements: dict
+  sample: []
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.cards.text import describe_node
+from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "tuning_program": {"type": "path", "default": "/usr/local/lib/gaudi-serving/host_tuning.py"}
+}
+
+
+def waits(module: AnsibleModule, program: str) -> str:
+    """What the node's own program says; it knows what the kernel that runs now was started with."""
+    if not Path(program).exists():
+        return ""
+    # The interpreter of this module: the program needs the standard library only.
+    code, out, err = module.run_command([sys.executable, program, "waits"])
+    if code != 0:
+        module.fail_json(msg=f"{program} waits failed with status {code}: {err.strip()}")
+    return str(out).strip()
+
+
+def main() -> None:
+    """Read, return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    topology = read_topology(module)
+    holders, unreadable = read_holders()
+    topology["findings"] += unreadable
+    module.exit_json(
+        changed=False,
+        picture=describe_node(topology, holders),
+        waits=waits(module, module.params["tuning_program"]),
+        instances=instances.read(module, instances.installed()),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Which packages bring a container engine, by the family of the system."""
+
+from __future__ import annotations
+
+import re
+
+PACKAGES = {
+    "Debian": ["docker.io"],
+    # RHEL 9 ships no engine: Docker's own packages are used there.
+    "RedHat": ["docker-ce", "docker-ce-cli", "containerd.io"],
+}
+"""What each family of systems calls the engine."""
+
+FAMILIES = {"debian": "Debian", "ubuntu": "Debian", "rhel": "RedHat", "fedora": "RedHat", "centos": "RedHat"}
+"""Names in os-release and the family they belong to, as Ansible's facts call it."""
+
+
+def family_of(os_release: str) -> str:
+    """The family of a system from the text of its os-release (5); empty for one that nobody knows."""
+    values = dict(re.findall(r"^(ID|ID_LIKE)=[\"']?([^\"'\n]*)", os_release, re.MULTILINE))
+    names = [values.get("ID", ""), *values.get("ID_LIKE", "").split()]
+    return next((FAMILIES[name] for name in names if name in FAMILIES), "")
+
+
+def engine_packages(family: str, apparmor: bool) -> list[str]:
+    """The packages of the engine; `apparmor` says whether the kernel has it on.
+
+    Where AppArmor is on, no container starts without its parser, which docker.io only recommends.
+    """
+    return [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
+
+
+def installed_of_dpkg(listed: str) -> set[str]:
+    """The packages that are installed, from lines of `NAME STATUS`."""
+    lines = [line.split() for line in listed.splitlines()]
+    return {line[0] for line in lines if line[1:] == ["installed"]}

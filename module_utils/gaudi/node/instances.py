@@ -1,0 +1,60 @@
+"""How the vLLM instances of a node are: what systemd says of their units, and what their supervisors wrote last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .state import read_json, systemctl
+
+PLANS = Path("/etc/gaudi-serving/instances")
+STATES = Path("/var/lib/gaudi-serving/instances")
+PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState"]
+
+
+def installed() -> list[str]:
+    """The names of all instances of the node, sorted."""
+    return sorted(path.parent.name for path in PLANS.glob("*/plan.json"))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read the NAME=value lines of systemctl show."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def describe(instance: str, properties: dict[str, str], state: dict[str, Any]) -> dict[str, Any]:
+    """Put together what is known of one instance."""
+    return {
+        "instance": instance,
+        "active": properties.get("ActiveState", "unknown"),
+        "sub": properties.get("SubState", "unknown"),
+        # "Job" is the number of a waiting or running job, and 0 or missing without one.
+        "job": properties.get("Job", "0") not in ("", "0"),
+        "result": properties.get("Result", "unknown"),
+        "enabled": properties.get("UnitFileState") == "enabled",
+        "state": state,
+    }
+
+
+def digest(instances: list[dict[str, Any]]) -> str:
+    """Stand for a list of descriptions, without the figures of a warm-up: an answer costs more than they are worth."""
+    stand = [{**found, "state": found["state"].get("phase")} for found in instances]
+    return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Ask systemd and read the supervisors' files."""
+    found = []
+    for name in names:
+        shown = systemctl(module, "show", f"vllm-{name}.service", f"--property={','.join(PROPERTIES)}")
+        try:
+            state = read_json(STATES / name / "state.json")
+        except ValueError as damaged:
+            module.fail_json(msg=f"{STATES / name / 'state.json'} is damaged: {damaged}. Restart vllm-{name}.service.")
+        found.append(describe(name, parse_properties(shown), state))
+    return found

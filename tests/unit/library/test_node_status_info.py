@@ -1,0 +1,86 @@
+"""node_status_info: cards, what waits for a reboot and instances in one round trip, as the modules it stands for say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.node import instances
+
+from library import gaudi_preflight, node_status_info
+from tests.unit.host.modules import run_main
+
+TOPOLOGY: dict[str, Any] = {"cards": [], "findings": [], "driver_version": None}
+FINDING = {"id": "unreadable", "severity": "warning", "message": "cards.lock is damaged."}
+PROGRAM = "import sys\nprint(*sys.argv[1:])\nprint('Reboot needed.')\nsys.exit({})\n"
+
+
+@pytest.fixture(autouse=True)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node with one instance and no card."""
+    for name in ("plans/tiny/plan.json", "states/tiny/state.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(json.dumps({"phase": "serving"}))
+    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
+    for module in (node_status_info, gaudi_preflight):
+        monkeypatch.setattr(module, "read_topology", lambda _module: {**TOPOLOGY, "findings": []})
+        monkeypatch.setattr(module, "read_holders", lambda: ({}, [FINDING]))
+    monkeypatch.setattr(
+        node_status_info, "describe_node", lambda topology, _holders: topology["findings"][0]["message"]
+    )
+    return tmp_path
+
+
+def status(program: Path) -> dict[str, Any]:
+    return run_main("library.node_status_info", {"tuning_program": str(program)})
+
+
+def test_everything_is_read_at_once(node: Path) -> None:
+    answer = status(node / "none.py")
+    assert (answer["changed"], answer["picture"], answer["waits"]) == (False, "cards.lock is damaged.", "")
+    (found,) = answer["instances"]
+    assert (found["instance"], found["active"], found["state"]) == ("tiny", "active", {"phase": "serving"})
+
+
+def test_the_nodes_own_program_says_what_waits(node: Path) -> None:
+    (node / "program.py").write_text(PROGRAM.format(0))
+    assert status(node / "program.py")["waits"] == "waits\nReboot needed."
+    (node / "program.py").write_text(PROGRAM.format(3))
+    assert "waits failed with status 3" in status(node / "program.py")["msg"]
+
+
+def test_its_default_is_where_the_role_puts_the_program() -> None:
+    role = Path(__file__).resolve().parents[3] / "roles/host_tuning/vars/main.yml"
+    program = yaml.safe_load(role.read_text())["__host_tuning_paths"]["program"]
+    assert node_status_info.ARGUMENT_SPEC["tuning_program"]["default"] == program
+    documented = yaml.safe_load(node_status_info.DOCUMENTATION)["options"]["tuning_program"]
+    assert documented["default"] == program
+
+
+@pytest.mark.parametrize("given", [{**TOPOLOGY, "driver_version": "1.22.1-x"}, None])
+def test_preflight_reads_the_cards_only_where_nobody_did(given: dict[str, Any] | None) -> None:
+    inventory = {
+        "gaudi_release": "1.22",
+        "gaudi_expected_cards": 8,
+        "gaudi_image_registry": "vault.habana.ai",
+        "gaudi_weights_root": "/data/models",
+        "gaudi_weights_fetch": False,
+        "gaudi_serving_instances": [],
+    }
+    arguments = {
+        "host": "gaudi-01",
+        "release": "1.22",
+        "known_releases": ["1.22"],
+        "inventory": inventory,
+        "controller_time": 0,
+        "daemon_json": "/nonexistent/daemon.json",
+        **({} if given is None else {"topology": given}),
+    }
+    answer = run_main("library.gaudi_preflight", arguments)
+    assert answer.get("topology") == (None if given else {**TOPOLOGY, "findings": [FINDING]})
+    assert (FINDING["message"] in answer["findings"]) is (given is None)

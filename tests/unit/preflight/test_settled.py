@@ -1,0 +1,211 @@
+"""What a node has of an engine, and when the roles leave a settled node alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.engine import packages
+
+from library import container_runtime_info, docker_daemon_json, serving_image
+from tests.unit.preflight.conftest import Answer, Run
+from tests.unit.preflight.test_contracts import load
+from tests.unit.preflight.test_modules import DIGEST, IMAGE, WISHES, docker_info
+from tests.unit.preflight.test_templates import ROLES, evaluate
+
+UNIT = "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n"
+UBUNTU = 'PRETTY_NAME="Ubuntu 22.04.4 LTS"\nID=ubuntu\nID_LIKE=debian\n'
+
+
+@pytest.mark.parametrize(
+    ("os_release", "family"),
+    [
+        (UBUNTU, "Debian"),
+        ("ID=debian\n", "Debian"),
+        ('ID="rhel"\nID_LIKE="fedora"\n', "RedHat"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "RedHat"),
+        ("ID=linuxmint\nID_LIKE='ubuntu debian'\n", "Debian"),
+        ("ID=sles\nID_LIKE=suse\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_family_of_a_system(os_release: str, family: str) -> None:
+    assert packages.family_of(os_release) == family
+
+
+def test_the_parser_of_apparmor_comes_where_the_kernel_has_it_on() -> None:
+    assert packages.engine_packages("Debian", apparmor=True) == ["docker.io", "apparmor"]
+    assert packages.engine_packages("Debian", apparmor=False) == ["docker.io"]
+    assert packages.engine_packages("RedHat", apparmor=True) == ["docker-ce", "docker-ce-cli", "containerd.io"]
+    assert packages.engine_packages("", apparmor=True) == []
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An Ubuntu with AppArmor, an engine and the vendor's runtime."""
+    (tmp_path / "os-release").write_text(UBUNTU)
+    (tmp_path / "apparmor").write_text("Y\n")
+    (tmp_path / "docker").write_text("")
+    (tmp_path / "habana").write_text("")
+    (tmp_path / "habana").chmod(0o755)
+    for name, file in (("OS_RELEASE", "os-release"), ("APPARMOR", "apparmor"), ("ENGINE", "docker")):
+        monkeypatch.setattr(container_runtime_info, name, tmp_path / file)
+    return tmp_path
+
+
+def look(run: Run, node: Path, listed: str, unit: str = UNIT, **given: Any) -> dict[str, Any]:
+    answers: dict[str, Answer] = {"dpkg-query": (0, listed, ""), "systemctl show docker.service": (0, unit, "")}
+    return run(container_runtime_info, {"habana_path": str(node / "habana"), **given}, answers).result
+
+
+def test_a_settled_node_lacks_nothing(run: Run, node: Path) -> None:
+    found = look(run, node, "docker.io installed\napparmor installed\n")
+    assert (found["family"], found["packages"], found["missing"]) == ("Debian", ["docker.io", "apparmor"], [])
+    assert (found["engine"], found["unit_settled"], found["habana"]) == (True, True, True)
+
+
+def test_what_is_missing_is_named(run: Run, node: Path) -> None:
+    (node / "docker").unlink()
+    (node / "habana").chmod(0o644)
+    found = look(run, node, "apparmor config-files\n", UNIT.replace("enabled", "disabled"))
+    assert found["missing"] == ["docker.io", "apparmor"]
+    assert (found["engine"], found["unit_settled"], found["habana"]) == (False, False, False)
+
+
+def test_packages_of_the_inventory_are_those_looked_for(run: Run, node: Path) -> None:
+    found = look(run, node, "docker-ce installed\n", packages=["docker-ce", "docker-ce-cli"])
+    assert (found["packages"], found["missing"]) == (["docker-ce", "docker-ce-cli"], ["docker-ce-cli"])
+
+
+def test_rpm_is_asked_on_the_other_family(run: Run, node: Path) -> None:
+    (node / "os-release").write_text('ID="rhel"\n')
+    answers: dict[str, Answer] = {
+        "rpm --query": (1, "docker-ce\npackage containerd.io is not installed\n", ""),
+        "systemctl show docker.service": (0, UNIT, ""),
+    }
+    found = run(container_runtime_info, {"habana_path": str(node / "habana")}, answers).result
+    assert (found["family"], found["missing"]) == ("RedHat", ["docker-ce-cli", "containerd.io"])
+
+
+def test_documented_options_are_the_real_ones() -> None:
+    options = yaml.safe_load(container_runtime_info.DOCUMENTATION)["options"]
+    documented = {
+        name: {key: said for key, said in option.items() if key != "description"} for name, option in options.items()
+    }
+    assert documented == container_runtime_info.ARGUMENT_SPEC
+
+
+FOUND = {"family": "Debian", "packages": ["docker.io"], "missing": [], "engine": True, "unit_settled": True}
+FOUND["habana"] = True
+DAEMON = {"answers": True, "apply": "nothing"}
+
+
+def runtime(name: str, **given: Any) -> Any:
+    """A variable of the role container_runtime on a settled node, but for what is given."""
+    variables = {
+        "__container_runtime_found": FOUND,
+        "__container_runtime_daemon": DAEMON,
+        "__container_runtime_proxies_written": {"written": []},
+        **given,
+    }
+    return evaluate("container_runtime", f"{{{{ {name} }}}}", **variables)
+
+
+@pytest.mark.parametrize(
+    ("found", "repository", "lacks"),
+    [
+        ({}, "", False),
+        ({}, "https://vault.habana.ai/artifactory/debian", True),
+        ({"missing": ["docker.io"]}, "", True),
+        ({"engine": False}, "", True),
+        ({"habana": False}, "", True),
+        ({"family": "RedHat"}, "", True),
+    ],
+)
+def test_a_node_that_lacks_nothing_installs_nothing(found: dict[str, Any], repository: str, lacks: bool) -> None:
+    given = {"__container_runtime_found": {**FOUND, **found}, "container_runtime_habana_repository": repository}
+    assert runtime("__container_runtime_lacks", **given) is lacks
+
+
+@pytest.mark.parametrize(
+    ("given", "unsettled"),
+    [
+        ({}, False),
+        ({"__container_runtime_found": {**FOUND, "engine": False}}, True),
+        ({"__container_runtime_found": {**FOUND, "unit_settled": False}}, True),
+        ({"__container_runtime_daemon": {**DAEMON, "apply": "reload"}}, True),
+        # An engine that cannot be asked has taken up nothing.
+        ({"__container_runtime_daemon": {**DAEMON, "answers": False}}, True),
+        ({"__container_runtime_proxies_written": {"written": ["/proxy.conf"]}}, True),
+    ],
+)
+def test_an_engine_that_runs_as_its_files_say_is_left_alone(given: dict[str, Any], unsettled: bool) -> None:
+    assert runtime("__container_runtime_unsettled", **given) is unsettled
+
+
+def test_the_proxies_file_is_secret_and_goes_with_the_proxies() -> None:
+    path = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.conf"
+    assert runtime("__container_runtime_proxy_files") == [{"path": path, "state": "absent"}]
+    folder, file = runtime("__container_runtime_proxy_files", container_runtime_http_proxy="http://u:p@proxy:3128")
+    assert folder == {"path": path.rpartition("/")[0], "state": "directory", "mode": "0755"}
+    assert (file["path"], file["mode"], "content" in file) == (path, "0600", False)
+    assert 'Environment="HTTP_PROXY=http://u:p@proxy:3128"' in file["secret"]
+
+
+def test_the_credentials_file_is_secret_and_goes_with_the_account() -> None:
+    def files(**given: Any) -> Any:
+        return evaluate("serving_image", "{{ __serving_image_files }}", gaudi_image_registry="r.example", **given)
+
+    etc = {"path": "/etc/gaudi-serving", "state": "directory", "mode": "0755"}
+    assert files() == [etc, {"path": "/etc/gaudi-serving/registry", "state": "absent"}]
+    first, folder, file = files(serving_image_username="puller", serving_image_password="x" * 8)
+    assert (first, folder["mode"]) == (etc, "0700")
+    assert (file["path"], file["mode"], "content" in file) == (
+        "/etc/gaudi-serving/registry/config.json",
+        "0600",
+        False,
+    )
+    assert '"auth"' in file["secret"]
+
+
+@pytest.mark.parametrize(
+    ("result", "lacking", "unforeseen"),
+    [
+        ({"current": True, "foreseen": True}, [], False),
+        ({"current": False, "foreseen": True}, [IMAGE], False),
+        ({"current": False, "foreseen": False}, [IMAGE], True),
+    ],
+)
+def test_images_that_are_as_they_should_be_are_left_alone(
+    result: dict[str, bool], lacking: list[str], unforeseen: bool
+) -> None:
+    given = {
+        "__serving_image_found": {"results": [{**result, "item": IMAGE, "unpinned": []}]},
+        "ansible_check_mode": True,
+        "inventory_hostname": "n1",
+    }
+    assert evaluate("serving_image", "{{ __serving_image_lacking }}", **given) == lacking
+    said = evaluate("serving_image", "{{ __serving_image_unforeseen }}", **given)
+    assert bool(said) is unforeseen
+    assert not unforeseen or "there is no engine on n1 yet" in said[0]
+
+
+def test_check_mode_without_an_engine_foresees_nothing_of_an_image(run: Run, record: Path) -> None:
+    ran = run(serving_image, {"image": IMAGE, "record": str(record), "digest": DIGEST}, {}, check=True)
+    assert (ran["foreseen"], ran["current"]) == (False, False)
+
+
+def test_an_engine_that_answers_is_told_from_one_that_does_not(run: Run, tmp_path: Path) -> None:
+    arguments = {**WISHES, "path": str(tmp_path / "daemon.json")}
+    assert run(docker_daemon_json, arguments, docker_info())["answers"] is True
+    assert run(docker_daemon_json, arguments, {"docker info": (1, "", "Cannot connect")})["answers"] is False
+
+
+def test_no_play_of_the_site_gathers_facts() -> None:
+    """Seconds of every node, in every run; a role that installs something asks for the few it needs."""
+    plays = load(ROLES.parent / "site.yml") + load(ROLES.parent / "playbooks/serve.yml")
+    assert [play["name"] for play in plays if play.get("gather_facts") is not False] == []
+    (first, *_) = load(ROLES / "container_runtime/tasks/install.yml")
+    assert first["ansible.builtin.setup"] == {"gather_subset": ["min"]}
