@@ -66,12 +66,15 @@ def run(checkout: Path, playbook: str, inventory: Path, scope: str, *, check: bo
         RuntimeError: the playbook failed; with what it printed.
     """
     slow: dict[str, float] = {}
+    recap: dict[str, dict[str, int]] = {}
 
     def follow(event: Mapping[str, Any]) -> bool:
         data = event.get("event_data", {})
         if event["event"].startswith("runner_on_") and "duration" in data:
             slow[data["task"]] = slow.get(data["task"], 0.0) + data["duration"]
-        return False
+        if event["event"] == "playbook_on_stats":
+            recap.update({kind: data[kind] for kind in (*RECAP, "changed")})
+        return False  # keeps no file per event
 
     with tempfile.TemporaryDirectory() as folder:
         begun, used = time.monotonic(), processor_seconds()
@@ -92,9 +95,8 @@ def run(checkout: Path, playbook: str, inventory: Path, scope: str, *, check: bo
         seconds, used = time.monotonic() - begun, processor_seconds() - used
         if done.rc != 0:
             raise RuntimeError(done.stdout.read())
-        hosts = {name for kind in RECAP for name in done.stats.get(kind, {})}
-        tasks = max(sum(done.stats.get(kind, {}).get(name, 0) for kind in RECAP) for name in hosts)
-    return Measured(seconds, used, tasks, sum(done.stats.get("changed", {}).values()), slow)
+    tasks = max(sum(recap[kind].get(name, 0) for kind in RECAP) for name in recap["ok"])
+    return Measured(seconds, used, tasks, sum(recap["changed"].values()), slow)
 
 
 @contextmanager

@@ -136,6 +136,6 @@ def test_what_belongs_to_somebody_else_becomes_ours(tmp_path: Path, monkeypatch:
     path.chmod(0o644)
     given: list[tuple[Path, int, int]] = []
     monkeypatch.setattr(node_files, "OWNER", (4242, 4242))
-    monkeypatch.setattr(node_files.os, "chown", lambda where, user, group: given.append((where, user, group)))
+    monkeypatch.setattr(os, "chown", lambda where, user, group: given.append((where, user, group)))
     assert hold({"path": str(path), "content": "1"})["written"] == [str(path)]
     assert given == [(path, 4242, 4242)]

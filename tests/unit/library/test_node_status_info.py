@@ -1,4 +1,4 @@
-"""node_status_info: cards, what waits for a reboot and instances in one round trip, as the modules it stands for say."""
+"""node_status_info: cards, what waits for a reboot and instances, in one round trip."""
 
 from __future__ import annotations
 

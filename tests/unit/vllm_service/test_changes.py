@@ -195,9 +195,12 @@ def test_a_settled_instance_is_one_that_systemd_has_as_it_is_to_be(
     instance: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], settled: bool, running: bool
 ) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(
-        vllm_service_changes, "systemctl", lambda _module, *arguments: asked.append(arguments) or shown(**changes)
-    )
+
+    def systemctl(_module: object, *arguments: str) -> str:
+        asked.append(arguments)
+        return shown(**changes)
+
+    monkeypatch.setattr(vllm_service_changes, "systemctl", systemctl)
     answer = ask(DOCUMENT)
     assert (answer["settled"], answer["running"], answer["installed"]) == (settled, running, True)
     assert asked[0][:3] == ("show", "vllm-tiny.service", "gaudi-serving.target")
