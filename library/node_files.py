@@ -47,7 +47,7 @@ attributes:
     description: Says what would change and changes nothing.
     support: full
   diff_mode:
-    description: Shows each file that differs; of a secret only its path.
+    description: Shows each file that differs; of a secret, and of what is removed, only the path.
     support: full
 """
 
@@ -150,7 +150,8 @@ def difference(path: str, before: Found, after: Found, secret: bool) -> list[dic
         shown = [_shown(f"{path} (kind and rights)", *lines)]
     else:
         shown = []
-    if before.content != after.content:
+    # Nobody knows whether a file that goes held a secret.
+    if before.content != after.content and after.state != "absent":
         texts = [found.content.decode(errors="replace") for found in (before, after)]
         shown.append(_shown(path, *(("", "(the content differs, and is secret)\n") if secret else texts)))
     return shown

@@ -77,6 +77,9 @@ def test_a_secret_is_written_and_nowhere_shown(tmp_path: Path) -> None:
     assert str(path) in [shown["after_header"] for shown in answer["diff"]]
     assert "sesame" not in json.dumps(answer)
     assert "formerly" not in json.dumps(answer)
+    gone = hold({"path": str(path), "state": "absent"})
+    assert [shown["after"] for shown in gone["diff"]] == ["absent\n"]
+    assert "sesame" not in json.dumps(gone)
 
 
 def test_absent_goes_with_everything_in_it(tmp_path: Path) -> None:
