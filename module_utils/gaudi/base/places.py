@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
-
 from .checks import Refusal, shown
 
 # Everything below belongs to the system, on the node and in the container: mounted, it would show what nobody meant
@@ -41,8 +39,13 @@ def normal(path: str) -> str:
     >>> normal("//data/./models//../models/x/")
     '/data/models/x/'
     """
-    # posixpath keeps two leading slashes, which mean nothing on Linux.
-    shortest = posixpath.normpath("/" + path.lstrip("/"))
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    shortest = f"/{'/'.join(parts)}"
     return f"{shortest}/" if path.endswith("/") and shortest != "/" else shortest
 
 

@@ -6,12 +6,11 @@ profiler's traces, weights fetched from a hub) lies in directories of the node, 
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from ..base.checks import Refusal, shown
-from ..base.places import is_below
+from ..base.places import is_below, normal
 from .arguments import value_in
 
 # Where a server starts; Ray, sockets, and all that Python's tempfile makes.
@@ -123,7 +122,7 @@ def _check(said: str, value: str, left_out: str, working_directory: str, below: 
         raise Refusal(f"{seen}, which names no place. {advice}")
     if value.startswith("~"):
         raise Refusal(f"{seen}, and not everything that reads it knows what ~ is. Write the absolute path. {advice}")
-    path = posixpath.normpath(posixpath.join(working_directory, value))
+    path = normal(value if value.startswith("/") else f"{working_directory}/{value}")
     if is_below(path, SHARED_MEMORY):
         raise Refusal(f"{seen}. That is the node's own, so that what is left there outlives the container. {advice}")
     if not any(is_below(path, place) for place in below):

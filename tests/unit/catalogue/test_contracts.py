@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from plugin_utils import releases
 from tests.unit.catalogue.documentation import PLAYBOOKS, ROOT, cards, models, playbook_name, table, table_in
 
 MODELS = models()
@@ -67,8 +68,8 @@ def test_every_model_has_its_playbook(name: str) -> None:
     assert play["ansible.builtin.import_playbook"] == "serve.yml"
     assert play["vars"]["serve_model"] == name
     # Only a release the inventory's default could not stand in for is written down, and then the entry's best.
-    releases = MODELS[name]["releases"]
-    assert play["vars"].get("gaudi_release") == (None if "1.22" in releases else releases[0]), (
+    served = MODELS[name]["releases"]
+    assert play["vars"].get("gaudi_release") == (None if "1.22" in served else served[0]), (
         f"playbooks/{playbook_name(name)}: gaudi_release is the first of the model's releases, and is left out "
         "where 1.22 is one of them"
     )
@@ -114,7 +115,7 @@ def test_models_of_the_manuals_name_the_manual_and_the_published_configuration(n
 
 def classes(release: str, key: str) -> set[str]:
     """What a release has classes of its own for, from its file."""
-    content = yaml.safe_load((ROOT / "catalog" / "releases" / f"{release}.yml").read_text(encoding="utf-8"))
+    content = releases.read(release)
     return {str(name) for names in content[key].values() for name in names}
 
 

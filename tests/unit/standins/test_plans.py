@@ -14,6 +14,7 @@ import yaml
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from gaudi_simulated import front, numactl, surface, warmup
 
+from plugin_utils import releases
 from simulator.standins import description
 
 CATALOG = Path(__file__).resolve().parents[3] / "catalog"
@@ -27,11 +28,10 @@ def read(path: Path) -> Any:
 
 def pairs() -> list[Any]:
     models = {path.stem: read(path) for path in sorted((CATALOG / "models").glob("*.yml"))}
-    releases = [path.stem for path in sorted((CATALOG / "releases").glob("*.yml"))]
     return [
         pytest.param(model, release, id=f"{model}-{release}")
         for model, entry in models.items()
-        for release in entry.get("releases", releases)
+        for release in entry.get("releases", releases.names())
     ]
 
 
@@ -69,7 +69,7 @@ def topology(node: dict[str, Any]) -> dict[str, Any]:
 def test_a_plan_passes_the_front(model: str, release: str, machine: str) -> None:
     node = description.load(machine)
     catalogue = Catalogue.from_mappings(
-        read(CATALOG / "releases" / f"{release}.yml"),
+        releases.read(release),
         {model: read(CATALOG / "models" / f"{model}.yml")},
         read(CATALOG / "cards.yml"),
     )
@@ -85,7 +85,7 @@ def test_a_plan_passes_the_front(model: str, release: str, machine: str) -> None
         numactl.check(numactl.parse([*plan["cpu_binding"][1:], "python3"]), node)
 
     limits = front.limits_of(command)
-    work = warmup.buckets(plan["environment"], limits, padding_limits=release.startswith(("1.22", "deepseek-r1")))
+    work = warmup.buckets(plan["environment"], limits, padding_limits=known.reads_padding_limits)
     # The first two releases take the length from the weights, which are not here.
     if "--max-model-len" in command.values:
         assert (len(work.prompt), len(work.decode)) == (

@@ -31,6 +31,15 @@ def test_every_release_knows_what_every_start_sets(release: str) -> None:
     surface.parse(known, ["--model", "/m", "--port", "1", "-tp", "2", "--trust-remote-code"])
 
 
+def test_a_surface_says_how_its_server_warms_up() -> None:
+    known = {release: surface.load(SURFACES, release) for release in RELEASES}
+    assert [release for release, found in known.items() if not found.has_buckets] == ["1.16"]
+    with_limits = {"1.22", "1.22-2025.11", "deepseek-r1", "deepseek-r1-2025.11"}
+    assert {release for release, found in known.items() if found.reads_padding_limits} >= with_limits
+    assert not known["1.18"].reads_padding_limits
+    assert {known[release].warmup_lines for release in ("1.22", "1.22-2025.11")} == {"1.22"}
+
+
 def test_releases_differ() -> None:
     assert surface.unknown_variables(R122, {"VLLM_PROMPT_SEQ_BUCKET_LIMIT": "0.25"}) == []
     older = surface.load(SURFACES, "1.21")

@@ -147,12 +147,14 @@ def real_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def warm_up(release: str, command: surface.Command, environment: Mapping[str, str], faults: Mapping[str, Any]) -> None:
+def warm_up(
+    names: surface.Surface, command: surface.Command, environment: Mapping[str, str], faults: Mapping[str, Any]
+) -> None:
     """Print the bucket configuration and the warm-up lines, at the described pace and with the described faults."""
-    if release == "1.16":
-        # Its server has no buckets and warms nothing up.
+    if not names.has_buckets:
+        # Such a server warms nothing up.
         return
-    work = warmup.buckets(environment, limits_of(command), padding_limits=release.startswith(("1.22", "deepseek-r1")))
+    work = warmup.buckets(environment, limits_of(command), padding_limits=names.reads_padding_limits)
     for line in work.configuration:
         log(line, "bucketing.py")
     if environment.get("VLLM_SKIP_WARMUP", "false").lower() in ("1", "true"):
@@ -160,7 +162,7 @@ def warm_up(release: str, command: surface.Command, environment: Mapping[str, st
         return
     log(f"Generated {len(work.prompt)} prompt buckets, {len(work.decode)} decode buckets", "bucketing.py")
     begin = time.monotonic()
-    lines = list(warmup.lines(release, work, DEVICE_GIB - 40))
+    lines = list(warmup.lines(names.warmup_lines, work, DEVICE_GIB - 40))
     pause = faults.get("slow_warmup", QUICK_WARMUP / max(len(lines), 100))
     for number, line in enumerate(lines, start=1):
         if number == faults.get("hang_at_warmup"):
@@ -212,7 +214,7 @@ def main(arguments: list[str]) -> NoReturn:
         if command.text("--trust-remote-code") == "true":
             written.write_modules(os.environ)
         written.write_caches(os.environ, CACHE)
-        warm_up(release, command, os.environ, faults)
+        warm_up(names, command, os.environ, faults)
         scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
         model = fp8.readable(Path(command.text("--model")), Path(scratch, "model"))
     except (cards.AcquireError, warmup.BucketError) as error:

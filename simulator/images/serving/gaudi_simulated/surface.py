@@ -80,6 +80,18 @@ class Surface:
     release: str
     options: Mapping[str, Option]
     environment: frozenset[str]
+    # The release whose form its warm-up lines have, where that is not the one of 1.18 and 1.21.
+    warmup_lines: str = ""
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether the server has buckets."""
+        return "VLLM_PROMPT_BS_BUCKET_MAX" in self.environment
+
+    @property
+    def reads_padding_limits(self) -> bool:
+        """Whether its buckets follow padding limits."""
+        return "VLLM_PROMPT_BS_BUCKET_LIMIT" in self.environment
 
     @property
     def spellings(self) -> dict[str, Option]:
@@ -133,7 +145,7 @@ def load(directory: Path, release: str) -> Surface:
         name: Option(name, tuple(entry["also"]), entry["kind"], tuple(map(str, entry.get("choices", []))))
         for name, entry in facts["arguments"].items()
     }
-    return Surface(release, options, frozenset(environment))
+    return Surface(release, options, frozenset(environment), facts.get("warmup_lines", ""))
 
 
 def parse(surface: Surface, arguments: list[str]) -> Command:

@@ -139,11 +139,11 @@ def buckets(environment: Mapping[str, str], limits: Limits, padding_limits: bool
     )
 
 
-def lines(release: str, work: Buckets, free: float) -> Iterator[str]:
-    """Yield the warm-up lines of a release; ``free`` is the device memory left, in GiB."""
+def lines(form: str, work: Buckets, free: float) -> Iterator[str]:
+    """Yield the warm-up lines in a release's form; ``free`` is the device memory left, in GiB."""
     total = len(work.prompt) + len(work.decode)
     memory = [free - 8.0 * done / max(total, 1) for done in range(2 * total + 1)]
-    if release.startswith("1.22"):
+    if form == "1.22":
         done = 0
         for phase, chosen in (("Graph/prompt", work.prompt), ("Graph/decode", work.decode)):
             for number, (batch, size) in enumerate(reversed(chosen), start=1):
