@@ -183,6 +183,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
+from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
@@ -382,12 +383,12 @@ def whole(folder: Path, measured_cards: int) -> bool:
 def to_bring(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is to be brought, each folder once; nothing where nobody asked for it."""
     root = Path(params["weights_root"])
-    weights.ask_anew(root)
+    folders.ask_anew(root)
     found: dict[str, dict[str, Any]] = {}
     for instance, ways in params["supplies"].items() if params["weights_fetch"] else ():
         for way in ways:
-            folders = {weights_supply.served(way), way["fetch"]["directory"]}
-            there = {name for name in folders if whole(root / name, way["fetch"]["measured_cards"])}
+            names = {weights_supply.served(way), way["fetch"]["directory"]}
+            there = {name for name in names if whole(root / name, way["fetch"]["measured_cards"])}
             todo = weights_supply.missing(way, there)
             if todo is not None:
                 found.setdefault(weights_supply.served(way), {**todo, "instance": instance})

@@ -264,6 +264,7 @@ from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub, sysctl
 from ansible.module_utils.gaudi.host import state as host_state
+from ansible.module_utils.gaudi.node import host
 
 _TEXT: dict[str, Any] = {"type": "path", "required": True}
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -424,7 +425,7 @@ class _Boot:
             update_grub = module.get_bin_path("update-grub", opt_dirs=["/usr/sbin", "/sbin"])
             self.loader = "grub" if _GRUB_DEFAULTS.exists() and update_grub else None
             self.entries = grub.parse_config(_GRUB_CONFIG.read_text(errors="replace"))
-            self.files = grub.read(_GRUB_DEFAULTS)
+            self.files = host.grub_files(_GRUB_DEFAULTS)
             if not os.access(_GRUB_CONFIG, os.W_OK):
                 self.refusal = f"{_GRUB_CONFIG.parent} is mounted read-only. Mount it for writing, then run again."
 
@@ -470,7 +471,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     refusals.append(
         sysctl.memory_refusal(int(settings.get(sysctl.HUGEPAGES, 0)), memory, wanted["max_memory_share"]) or ""
     )
-    running = sysctl.running(_SYSCTL, settings)
+    running = host.running_settings(_SYSCTL, settings)
     frozen = [key for key in running if not os.access(_SYSCTL / key.replace(".", "/"), os.W_OK)]
     assignments = _sysctl_files()
 
@@ -483,9 +484,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
     refusals.append(boot.refusal or "")
     refusals += host_files.foreign({path: _text(Path(path)) for name, path in paths.items() if name not in _OWN_FOLDER})
     refusals += [
-        host_files.obstacle(Path(path)) or ""
-        for name, path in paths.items()
-        if wanted["set_arguments"] or name != "grub"
+        host.obstacle(Path(path)) or "" for name, path in paths.items() if wanted["set_arguments"] or name != "grub"
     ]
     if needed and wanted["set_arguments"] and boot.loader is None and not container:
         refusals.append(
@@ -535,7 +534,7 @@ def _inspect(module: AnsibleModule) -> dict[str, Any]:
             f"{paths['former']} is gone: what {', '.join(lost)} were before tuning is not known any more. "
             "playbooks/untune_host.yml cannot put them back; a reboot after it brings the system's own values."
         )
-    findings += host_state.left_behind(record, settings, lambda keys: sysctl.running(_SYSCTL, keys))
+    findings += host_state.left_behind(record, settings, lambda keys: host.running_settings(_SYSCTL, keys))
     drop_in = _text(Path(paths["grub"])) or ""
     held = grub.drop_in_arguments(drop_in) if drop_in.startswith(host_files.MARK) else []
     gone = {argument: "was ours" for argument in held if argument not in arguments}

@@ -66,6 +66,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
+from ansible.module_utils.gaudi.node import host
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "raw", "required": True},
@@ -120,7 +121,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     if foreign:
         module.fail_json(msg=" ".join(foreign))
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
-    line = grub.command_line(grub.evaluate(grub.replaced(grub.read(DEFAULTS), path, new)))
+    line = grub.command_line(grub.evaluate(grub.replaced(host.grub_files(DEFAULTS), path, new)))
     expected = [argument for argument in arguments if kernel_cmdline.holds(argument, [word.text for word in line])]
 
     def boots() -> bool:
@@ -129,7 +130,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
 
     before = CONFIG.read_bytes()
     changed = old != new or (new is not None and not boots())
-    obstacle = host_files.obstacle(Path(path)) if old != new else None
+    obstacle = host.obstacle(Path(path)) if old != new else None
     if obstacle:
         module.fail_json(msg=obstacle)
     if changed and not module.check_mode:

@@ -22,7 +22,8 @@ from typing import Any
 
 import checkpoints
 import fp8_convert
-from gaudi import weights, weights_folders
+from gaudi.node import weight_folders as weights_folders
+from gaudi.weights import record as weights
 
 A, B, SERVER, GIVER = Path("/nodes/a"), Path("/nodes/b"), Path("/srv/models"), Path("/srv/giver/Model")
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")

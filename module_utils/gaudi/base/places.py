@@ -45,7 +45,7 @@ def normal(path: str) -> str:
             del parts[-1:]
         elif part not in ("", "."):
             parts.append(part)
-    shortest = f"/{'/'.join(parts)}"
+    shortest = "/" + "/".join(parts)
     return f"{shortest}/" if path.endswith("/") and shortest != "/" else shortest
 
 

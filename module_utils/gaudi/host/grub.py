@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import files as host_files
 
@@ -60,22 +59,6 @@ class Entry:
     kernel: str
     arguments: tuple[str, ...]
     line: int
-
-
-def read(defaults: Path) -> list[tuple[str, str]]:
-    """Return /etc/default/grub (`defaults`) and the files behind it, path and text, as grub-mkconfig finds them.
-
-    It passes over a link that leads nowhere. Bytes that are no UTF-8, as in old comments, are kept as "?".
-    Raises ValueError, with the path, for a file that cannot be read.
-    """
-    found = []
-    for path in (defaults, *sorted(defaults.parent.glob("grub.d/*.cfg"))):
-        if path.is_file():
-            try:
-                found.append((str(path), path.read_text(errors="replace")))
-            except OSError as error:
-                raise ValueError(f"{path} cannot be read ({error.strerror}). Mend that, then run again.") from error
-    return found
 
 
 def drop_in_arguments(text: str) -> list[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import files as host_files
 
@@ -56,27 +55,6 @@ class Plan:
     text: str | None
     todo: Mapping[str, str]
     findings: Sequence[str]
-
-
-def running(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of the settings this kernel knows. `proc_sys` is /proc/sys.
-
-    Raises ValueError for a name that is no single setting, or one that the kernel does not show.
-    """
-    found = {}
-    for key in keys:
-        path = proc_sys / key.replace(".", "/")
-        if path.is_dir():
-            raise ValueError(f"{key} is a group of kernel settings, not one. Name one of them, below {path}.")
-        if path.exists():
-            try:
-                found[key] = normal(path.read_text())
-            except OSError as error:
-                raise ValueError(
-                    f"The kernel does not show {key} ({path}: {error.strerror}), so nobody can tell whether it holds. "
-                    "Take it out of host_tuning_sysctl."
-                ) from error
-    return found
 
 
 def parse_meminfo(text: str) -> Memory:

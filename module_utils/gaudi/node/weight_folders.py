@@ -12,6 +12,7 @@ from typing import Any
 from ..model.headers import CONVERTED
 from ..planning import written
 from ..weights import record as weights
+from . import folders
 
 PLANS = Path("/etc/gaudi-serving/instances")
 
@@ -42,7 +43,7 @@ def damaged_plans(plans: Path) -> list[Path]:
 
 def bytes_below(folder: Path) -> int:
     """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
-    return sum(weights.size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
+    return sum(folders.size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
 
 
 def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
         "used_by": users(folder, plans),
     }
     # Another node that shares it may have published, mended or verified it just now.
-    weights.ask_anew(folder / weights.FOLDER)
+    folders.ask_anew(folder / weights.FOLDER)
     try:
         record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -71,7 +72,7 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
     except ValueError:
         described.update(standing="damaged", bytes=bytes_below(folder))
         return described
-    sizes = weights.sizes_in(folder, record)
+    sizes = folders.sizes_in(folder, record.names)
     wrong = weights.wrong_sizes(record, sizes)
     with contextlib.suppress(FileNotFoundError):
         note = json.loads((folder / weights.VERIFIED).read_text(encoding="utf-8"))
@@ -90,7 +91,7 @@ def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[d
     """The folders of a weights root by name, all of them without names; those that are not there are left out."""
     if not root.is_dir():
         return []
-    weights.ask_anew(root)
+    folders.ask_anew(root)
     found = sorted(root.iterdir()) if names is None else [root / name for name in names]
     return [describe(folder, plans) for folder in found if folder.is_dir() and not folder.is_symlink()]
 

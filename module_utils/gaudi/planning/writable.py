@@ -122,7 +122,7 @@ def _check(said: str, value: str, left_out: str, working_directory: str, below: 
         raise Refusal(f"{seen}, which names no place. {advice}")
     if value.startswith("~"):
         raise Refusal(f"{seen}, and not everything that reads it knows what ~ is. Write the absolute path. {advice}")
-    path = normal(value if value.startswith("/") else f"{working_directory}/{value}")
+    path = normal(value if value.startswith("/") else f"{working_directory}/{value}").rstrip("/")
     if is_below(path, SHARED_MEMORY):
         raise Refusal(f"{seen}. That is the node's own, so that what is left there outlives the container. {advice}")
     if not any(is_below(path, place) for place in below):

@@ -1,18 +1,13 @@
-"""The record beside finished weights: what they consist of, where they came from, and the quick look at them.
+"""The record beside finished weights: what they consist of and where they came from.
 
 Also installed on nodes as gaudi_weights/record.py, where the downloader writes what is read here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import posixpath
-import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 FOLDER = ".gaudi-serving"
@@ -51,6 +46,11 @@ class Manifest:
     files: tuple[Entry, ...]
 
     @property
+    def names(self) -> list[str]:
+        """Relative names of all files."""
+        return [file.name for file in self.files]
+
+    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
@@ -62,12 +62,11 @@ class Manifest:
 
 def unsafe(name: str) -> bool:
     """Whether a relative file name would leave its folder, or lie where the record does."""
+    parts = name.split("/")
     return (
-        name in ("", ".", "..")
-        or name != posixpath.normpath(name)
-        or name.startswith(("/", "../"))
+        any(part in ("", ".", "..") for part in parts)
         or any(ord(character) < 32 or character in "\\\x7f" for character in name)
-        or name.split("/", 1)[0] == FOLDER
+        or parts[0] == FOLDER
     )
 
 
@@ -87,32 +86,6 @@ def parse(text: str) -> Manifest:
         if unsafe(file.name):
             raise ValueError(f"the file name {file.name!r} leaves the folder")
     return Manifest(source, repository, revision, fetched, files)
-
-
-def ask_anew(*folders: Path) -> None:
-    """Have a network file system ask its server for what is in folders; those that are not there are left out.
-
-    NFS believes for 30 to 60 s what it saw of a folder last, also that a name is not there (acdirmin and acdirmax in
-    nfs(5)). To open the folder makes it ask.
-    """
-    for folder in folders:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.scandir(folder).close()
-
-
-def size_of(path: Path) -> int | None:
-    """Bytes of a regular file, None for anything else or nothing; in one look, since a fetch moves files meanwhile."""
-    try:
-        seen = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return seen.st_size if stat.S_ISREG(seen.st_mode) else None
-
-
-def sizes_in(folder: Path, manifest: Manifest) -> dict[str, int | None]:
-    """Bytes by name of what a folder holds of a model, None for what is not a regular file."""
-    ask_anew(*{(folder / file.name).parent for file in manifest.files})
-    return {file.name: size_of(folder / file.name) for file in manifest.files}
 
 
 def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int | None]) -> list[str]:

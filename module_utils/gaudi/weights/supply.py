@@ -6,7 +6,6 @@ A supply is a mapping that survives JSON: ``fetch`` (directory, repositories, by
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -71,8 +70,9 @@ def supplies(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root
     requires = plan["requires"]
     made = []
     for path in [requires.get("weights_path"), *requires.get("weights_beside", [])]:
-        if path and posixpath.dirname(path) == root.rstrip("/"):
-            ways = (supply(entry, posixpath.basename(path)) for entry in entries)
+        folder, _, name = str(path or "").rpartition("/")
+        if folder and folder == root.rstrip("/"):
+            ways = (supply(entry, name) for entry in entries)
             made += [way for way in ways if way is not None][:1]
     measurements = requires.get("measurements")
     for entry in entries if measurements else []:

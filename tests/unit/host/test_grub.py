@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.host import grub
+from ansible.module_utils.gaudi.node import host
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -214,7 +215,7 @@ def test_what_only_a_shell_works_out_is_named(text: str, line: int | None) -> No
 
 @pytest.mark.parametrize("system", ["debian12", "rhel9"])
 def test_files_of_the_distributions_are_read_wholly(system: str) -> None:
-    assert grub.unread(grub.read(RECORDED / system / "grub")) == []
+    assert grub.unread(host.grub_files(RECORDED / system / "grub")) == []
 
 
 def test_our_drop_in_takes_its_place_among_the_others() -> None:

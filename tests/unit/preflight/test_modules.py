@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
@@ -427,7 +428,7 @@ def test_what_another_node_has_published_is_not_brought_again(
         if root in folders:
             published.rename(root / "Big-G2")
 
-    monkeypatch.setattr(weights, "ask_anew", ask_anew)
+    monkeypatch.setattr(folders, "ask_anew", ask_anew)
     assert run(gaudi_preflight, bringing(root), HERE)["bring"] == []
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.testing import patch_module_args
@@ -121,13 +122,13 @@ def test_what_another_node_wrote_is_asked_for_before_it_is_looked_at(
         if folder / weights.FOLDER in folders:
             note.rename(folder / weights.VERIFIED)
 
-    monkeypatch.setattr(weights, "ask_anew", ask_anew)
+    monkeypatch.setattr(folders, "ask_anew", ask_anew)
     answer = run_main("model_weights_info", {"root": str(root), "directories": ["Whole-7B"]})
     assert [(found["standing"], found["wrong"]) for found in answer["folders"]] == [("incomplete", ["config.json"])]
 
 
 def test_to_ask_for_folders_that_are_not_there_is_no_fault(root: Path) -> None:
-    weights.ask_anew(root, root / "none", root / "a-file")
+    folders.ask_anew(root, root / "none", root / "a-file")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1}'])

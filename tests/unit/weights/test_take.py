@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.weights import record as weights
-from gaudi_weights import fetch, manifest, record, take
+from ansible.module_utils.gaudi.node import folders as node_folders
+from gaudi_weights import fetch, folders, manifest, record, take
 from gaudi_weights.model import Refusal, Stop
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Request
@@ -421,7 +421,7 @@ def test_a_file_that_is_moved_while_it_is_counted_is_no_fault(tmp_path: Path) ->
     mover = threading.Thread(target=move)
     mover.start()
     try:
-        assert {look(there) for look in (record.size_of, weights.size_of) for _ in range(5000)} <= {1, None}
+        assert {look(there) for look in (folders.size_of, node_folders.size_of) for _ in range(5000)} <= {1, None}
     finally:
         over.set()
         mover.join()
@@ -493,7 +493,7 @@ def test_what_a_node_that_shares_it_has_published_is_not_taken_once_more(
         if target.parent in folders and published.exists():
             published.rename(target)
 
-    monkeypatch.setattr(record, "ask_anew", ask_anew)
+    monkeypatch.setattr(folders, "ask_anew", ask_anew)
     monkeypatch.setattr(take, "only_one", None)  # nothing is begun
     assert run(ask())["received"] == 0
     assert [path.name for path in target.parent.iterdir()] == ["Small-Model"]
@@ -504,7 +504,7 @@ def test_a_lock_that_was_published_with_its_folder_holds_nothing(
 ) -> None:
     wanted, _offer = take.load(ask())
     # Who held it published the folder between the opening of the lock and its being free.
-    monkeypatch.setattr(record, "ask_anew", lambda *_folders: wanted.staging.rename(wanted.target))
+    monkeypatch.setattr(folders, "ask_anew", lambda *_folders: wanted.staging.rename(wanted.target))
     with pytest.raises(Refusal, match="is being fetched already"), only_one(wanted):
         raise AssertionError("two hold the lock")
     assert [path.name for path in wanted.target.parent.iterdir()] == ["Small-Model"]

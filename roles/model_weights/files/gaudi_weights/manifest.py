@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from . import record
+from . import folders, record
 from .model import Refusal
 
 BLOCK = 1024 * 1024  # bytes read at once
@@ -19,7 +19,7 @@ BLOCK = 1024 * 1024  # bytes read at once
 def load(folder: Path) -> record.Manifest | None:
     """The record of a folder, None without one; raises Refusal when it is damaged."""
     path = folder / record.MANIFEST
-    record.ask_anew(path.parent)
+    folders.ask_anew(path.parent)
     try:
         return record.parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def fsync_folder(folder: Path) -> None:
 
 def wrong_sizes(folder: Path, manifest: record.Manifest) -> list[str]:
     """Names of files that are missing or have another size: the look that takes under a second."""
-    return record.wrong_sizes(manifest, record.sizes_in(folder, manifest))
+    return record.wrong_sizes(manifest, folders.sizes_in(folder, manifest.names))
 
 
 def known_wrong(folder: Path, manifest: record.Manifest) -> list[str]:
@@ -85,7 +85,7 @@ class Arrived:
 
     def has(self, name: str, sha256: str | None) -> bool:
         """Whether a file is there whole, with the checksum a source states."""
-        if sha256 is None or name not in self.known or record.size_of(self.staging / name) is None:
+        if sha256 is None or name not in self.known or folders.size_of(self.staging / name) is None:
             return False
         seen = (self.staging / name).stat()
         return self.known[name] == (seen.st_size, seen.st_mtime_ns, sha256)

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import manifest, record
+from . import folders, manifest, record
 from .model import Refusal
 from .record import Manifest
 from .request import Request
@@ -25,7 +25,7 @@ def standing(wish: Request) -> Manifest | None:
     Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.
     """
     target = wish.target
-    record.ask_anew(target.parent)  # a node that shares it may have published it just now
+    folders.ask_anew(target.parent)  # a node that shares it may have published it just now
     if wish.mounted_on is not None and not wish.mounted_on.is_mount():
         raise Refusal(f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it")
     if target.is_symlink() or target.is_mount():
@@ -76,8 +76,8 @@ def holds(lock: Path, descriptor: int) -> bool:
     except BlockingIOError:
         return False
     # Who held it until now may have published the folder, and this lock with it.
-    record.ask_anew(lock.parents[2])
-    return record.size_of(lock) is not None and os.path.samestat(lock.stat(), os.fstat(descriptor))
+    folders.ask_anew(lock.parents[2])
+    return folders.size_of(lock) is not None and os.path.samestat(lock.stat(), os.fstat(descriptor))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import manifest, record, rsync
+from . import folders, manifest, record, rsync
 from .model import Refusal, listed
 from .progress import Progress
 from .record import Entry, Manifest
@@ -79,7 +79,7 @@ class Take:
     def here(self) -> int:
         """Bytes of the wanted files that lie in the staging folder, checked or not."""
         return sum(
-            min(max(record.size_of(folder / file.name) or 0 for folder in (self.staging, self.incoming)), file.size)
+            min(max(folders.size_of(folder / file.name) or 0 for folder in (self.staging, self.incoming)), file.size)
             for file in self.wanted
         )
 
@@ -91,14 +91,14 @@ class Take:
     def adopt(self) -> None:
         """Continue with files of a run that was interrupted: they are not checked, so they are given to nobody."""
         for name in self.missing:
-            if record.size_of(self.staging / name) is not None:
+            if folders.size_of(self.staging / name) is not None:
                 (self.incoming / name).parent.mkdir(parents=True, exist_ok=True)
                 (self.staging / name).replace(self.incoming / name)
 
     def check(self, file: Entry) -> bool:
         """Read every byte; what is as recorded goes to its place, anything else is removed."""
         path, place = self.incoming / file.name, self.staging / file.name
-        if record.size_of(path) != file.size or manifest.sha256_of(path, lambda _count: None) != file.sha256:
+        if folders.size_of(path) != file.size or manifest.sha256_of(path, lambda _count: None) != file.sha256:
             path.unlink(missing_ok=True)
             return False
         # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
@@ -155,7 +155,7 @@ class Take:
             return False
         for file in waiting:
             # An earlier run may have brought all of it, and of what is not there nothing is to be expected.
-            if not self.offer.relays or record.size_of(self.incoming / file.name) == file.size:
+            if not self.offer.relays or folders.size_of(self.incoming / file.name) == file.size:
                 come(file.name)
         if len(self.checks) == before and self.modules[0] == rsync.WHOLE:
             # An empty folder lies under the name for now.

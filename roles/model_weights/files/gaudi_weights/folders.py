@@ -1,0 +1,1 @@
+../../../../module_utils/gaudi/node/folders.py
