@@ -1,0 +1,160 @@
+"""The rooms of module_utils/gaudi: what may be imported from where, and who may touch the world outside."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BRAIN = ROOT / "module_utils" / "gaudi"
+# The one room with input and output.
+WORLD = "node"
+MOST_MODULES = 16
+
+# What a pure module may import of the standard library; where names stand, only these.
+ALLOWED: dict[str, tuple[str, ...]] = dict.fromkeys(
+    (
+        *("__future__", "bisect", "collections", "collections.abc", "csv", "dataclasses", "difflib", "enum"),
+        *("functools", "hashlib", "ipaddress", "itertools", "json", "math", "re", "shlex", "string", "textwrap"),
+        "typing",
+    ),
+    (),
+)
+ALLOWED["io"] = ("BytesIO", "StringIO")
+ALLOWED["pathlib"] = ("PurePosixPath",)
+# Built in, and of no use to a pure module.
+FORBIDDEN_CALLS = ("__import__", "compile", "eval", "exec", "input", "open", "print")
+
+MODULES = sorted(path for path in BRAIN.rglob("*.py") if path.name != "__init__.py")
+PURE = [path for path in MODULES if path.parent.name != WORLD]
+PACKAGES = sorted(path for path in BRAIN.rglob("*") if path.is_dir() and path.name != "__pycache__")
+
+
+def title(path: Path) -> str:
+    return str(path.relative_to(BRAIN))
+
+
+def imports(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """(level, module, names) of every import, wherever it stands."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or "", tuple(alias.name for alias in node.names)
+
+
+def modules_named(path: Path, level: int, module: str, names: Sequence[str]) -> list[Path]:
+    """Files that one relative import stands for; those that are not there as well."""
+    place = path.parents[level - 1].joinpath(*module.split("."))
+    return [place / f"{name}.py" for name in names] if place.is_dir() else [place.with_suffix(".py")]
+
+
+def imported(path: Path) -> set[Path]:
+    """Modules of the brain that a module imports."""
+    relative = (said for said in imports(path) if said[0])
+    return {file for level, module, names in relative for file in modules_named(path, level, module, names)}
+
+
+def shipping_faults(path: Path) -> list[str]:
+    """Why AnsiballZ, which reads import statements and nothing else, would not bring a module's imports to a node."""
+    found = []
+    for level, module, names in imports(path):
+        full = [module, *(f"{module}.{name}" for name in names)]
+        if level:
+            missing = [file.name for file in modules_named(path, level, module, names) if not file.is_file()]
+            found += [f"{'.' * level}{module} has no {file}" for file in missing]
+        elif any(f"{said}.".startswith("ansible.module_utils.gaudi.") for said in full):
+            found.append(f"{module} is imported by its full name")
+        elif module.split(".")[0] == "importlib":
+            found.append("an import made at run time is not shipped to the node")
+    return found
+
+
+def impurities(path: Path) -> list[str]:
+    """How a module could touch something outside."""
+    found = [f"{title(file)} is in {WORLD}" for file in imported(path) if file.parent.name == WORLD]
+    for level, module, names in imports(path):
+        if not level and module not in ALLOWED:
+            found.append(f"{module} is not for pure modules: move what needs it to {WORLD}/")
+        elif not level and ALLOWED[module] and not (names and set(names) <= set(ALLOWED[module])):
+            found.append(f"of {module} only {', '.join(ALLOWED[module])}, each by its name")
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    called = [call.id for call in calls if isinstance(call, ast.Name)]
+    return [*found, *(f"{call}() is called" for call in called if call in FORBIDDEN_CALLS)]
+
+
+def circles(graph: dict[Path, set[Path]]) -> list[str]:
+    """Modules that import themselves through others, as the way through them."""
+    found: list[str] = []
+    done: set[Path] = set()
+
+    def walk(path: Path, way: tuple[Path, ...]) -> None:
+        if path in way:
+            found.append(" -> ".join(file.stem for file in (*way[way.index(path) :], path)))
+        elif path not in done:
+            for other in sorted(graph[path]):
+                walk(other, (*way, path))
+            done.add(path)
+
+    for path in graph:
+        walk(path, ())
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=title)
+def test_imports_are_relative_and_static(path: Path) -> None:
+    assert shipping_faults(path) == []
+
+
+@pytest.mark.parametrize("path", PURE, ids=title)
+def test_a_pure_module_touches_nothing(path: Path) -> None:
+    assert impurities(path) == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert circles({path: imported(path) for path in MODULES}) == []
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=title)
+def test_a_room_is_small_and_has_an_empty_door(folder: Path) -> None:
+    assert (folder / "__init__.py").read_text(encoding="utf-8") == ""
+    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_MODULES
+
+
+def test_every_module_is_in_a_room() -> None:
+    assert [path.name for path in BRAIN.glob("*.py")] == ["__init__.py"]
+    assert [path.name for path in BRAIN.parent.glob("*.py")] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shipping", "impure"),
+    [
+        ("from ..base.units import human_bytes\nfrom . import entries\nimport re\n", [], []),
+        ("from ..base.unit import x\n", ["..base.unit has no unit.py"], []),
+        ("from . import entry\n", [". has no entry.py"], []),
+        ("from ansible.module_utils import gaudi\n", ["by its full name"], ["ansible.module_utils is not for pure"]),
+        ("import ansible.module_utils.gaudi.base\n", ["by its full name"], ["ansible.module_utils.gaudi.base is not"]),
+        ("def later():\n    import importlib\n", ["at run time"], ["importlib is not for pure modules"]),
+        ("from ..node import folders\n", [], ["node/folders.py is in node"]),
+        ("import os\n", [], ["os is not for pure modules"]),
+        ("from pathlib import Path, PurePosixPath\n", [], ["of pathlib only PurePosixPath"]),
+        ("import io\n", [], ["of io only BytesIO, StringIO"]),
+        ("text = open('x').read()\n", [], ["open() is called"]),
+    ],
+)
+def test_what_breaks_the_rules_is_found(
+    monkeypatch: pytest.MonkeyPatch, text: str, shipping: list[str], impure: list[str]
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda _self, **_options: text)
+    module = BRAIN / "catalogue" / "written_here.py"
+    for found, expected in ((shipping_faults(module), shipping), (impurities(module), impure)):
+        assert len(found) == len(expected)
+        assert all(words in sentence for words, sentence in zip(expected, found, strict=True)), found
+
+
+def test_a_circle_is_found() -> None:
+    a, b, c = (BRAIN / f"{letter}.py" for letter in "abc")
+    assert circles({a: {b}, b: {c}, c: {b}}) == ["b -> c -> b"]
