@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -121,7 +121,9 @@ def argument_items(
     return items
 
 
-def passing(needed: Sequence[Needed], entries: Sequence[Entry], written: Sequence[str] | None) -> list[str]:
+def lost_at_next_update_grub(
+    needed: Sequence[Needed], entries: Sequence[Entry], written: Sequence[str] | None
+) -> list[str]:
     """Say which arguments the boot entries have only until update-grub runs again. `written`: what GRUB's files say."""
     lost = [
         need.argument
@@ -220,7 +222,7 @@ def waits_for_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running
     ]
 
 
-def leaves_at_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
+def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
     """Return the arguments that the running kernel has and no kernel gets at the next boot."""
     return [
         need
@@ -402,19 +404,31 @@ def record(path: str, text: str | None) -> dict[str, object]:
     return dict(sections)
 
 
-def left_behind(
-    known: Mapping[str, object], wanted: Iterable[str], running: Callable[[Iterable[str]], Mapping[str, str]]
-) -> list[str]:
-    """Say which kernel settings still have the value they were given here, though nobody asks for them any more.
+def record_lost(path: str, lost: Sequence[str]) -> list[str]:
+    """Say that the record of what was there before the first change is gone. `lost`: the settings it was about."""
+    if not lost:
+        return []
+    return [
+        f"{path} is gone: what {', '.join(lost)} were before tuning is not known any more. "
+        "playbooks/untune_host.yml cannot put them back; a reboot after it brings the system's own values."
+    ]
 
-    `running` gives the values that settings have now.
-    """
+
+def abandoned(known: Mapping[str, object], wanted: Iterable[str]) -> dict[str, str]:
+    """Return the recorded kernel settings that nobody asks for any more, with their values before the first change."""
     recorded = known.get("sysctl", {})
-    then = {key: value for key, value in recorded.items() if key not in wanted} if isinstance(recorded, Mapping) else {}
+    return {key: value for key, value in recorded.items() if key not in wanted} if isinstance(recorded, Mapping) else {}
+
+
+def left_behind(then: Mapping[str, str], running: Mapping[str, str]) -> list[str]:
+    """Say which abandoned kernel settings still have the value they were given here.
+
+    `then` has the values before the first change, `running` those of now.
+    """
     return [
         f"{key} is {now}, and was {then[key]} before it was set here. The inventory no longer asks for it; "
         "playbooks/untune_host.yml puts it back, or sysctl -w does."
-        for key, now in sorted(running(then).items())
+        for key, now in sorted(running.items())
         if now != then[key]
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import resource
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
+from ansible.module_utils.gaudi.node import tuning
 
 from tests.unit.host.modules import run_main, script
 
@@ -28,12 +28,12 @@ class Host:
     def __init__(self, root: Path, patch: pytest.MonkeyPatch, container: str = "none") -> None:
         shutil.copytree(RECORDED / "debian12", root / "default")
         self.root = root
-        self.module = importlib.import_module("host_tuning_info")
-        patch.setattr(self.module, "_BOOT", root / "boot")
-        patch.setattr(self.module, "_GRUB_DEFAULTS", root / "default/grub")
-        patch.setattr(self.module, "_GRUB_CONFIG", root / "default/grub.cfg")
-        patch.setattr(self.module, "_TUNED", root / "no tuned here")
-        patch.setattr(self.module, "_os_release", lambda: {"ID": "debian", "PRETTY_NAME": "Debian 12"})
+        patch.setattr(tuning, "BOOT", root / "boot")
+        patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
+        patch.setattr(tuning, "GRUB_CONFIG", root / "default/grub.cfg")
+        patch.setattr(tuning, "TUNED", root / "no tuned here")
+        (root / "os-release").write_text('PRETTY_NAME="Debian 12"\nID=debian\n')
+        patch.setattr(tuning, "OS_RELEASE", root / "os-release")
         self.programs: dict[str, Any] = {
             "systemd-detect-virt": lambda command: (0, container if "--container" in command else "none", ""),
             "systemctl": lambda _command: (0, "", ""),
@@ -187,8 +187,8 @@ def test_without_update_grub_nothing_is_begun(debian: Host) -> None:
     assert refusal.startswith("Debian 12 has neither grubby nor update-grub")
 
 
-def test_a_kernel_that_is_installed_counts(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debian.module, "_os_release", lambda: {"ID": "ubuntu"})
+def test_a_kernel_that_is_installed_counts(debian: Host) -> None:
+    (debian.root / "os-release").write_text("ID=ubuntu\n")
     assert "iommu=pt" not in debian.run()["kernel_arguments"]
     (debian.root / "boot").mkdir()
     (debian.root / "boot/vmlinuz-6.8.0-45-generic").touch()
@@ -335,12 +335,12 @@ def test_a_unit_with_nothing_left_to_do(
     link = debian.root / "wanted"
     if enabled:
         link.symlink_to("/dev/null")
-    monkeypatch.setattr(debian.module, "_UNIT_WANTED", link)
+    monkeypatch.setattr(tuning, "UNIT_WANTED", link)
     controls = debian.root / "cpu/cpu0/cpufreq"
     controls.mkdir(parents=True)
     (controls / "scaling_governor").write_text(governor.split()[0])
     (controls / "scaling_available_governors").write_text("powersave" + " performance" * ("alone" not in governor))
-    monkeypatch.setattr(debian.module, "_CPUS", debian.root / "cpu")
+    monkeypatch.setattr(tuning, "CPUS", debian.root / "cpu")
     shown = f"Id=gaudi-host-tuning.service\nActiveState={active}\nNeedDaemonReload=no\n"
     shown += "\nId=vllm-a.service\nActiveState=failed\nNeedDaemonReload=no\n"
     debian.programs["systemctl"] = lambda command: (0, shown if _UNITS in command else "", "")
@@ -365,5 +365,5 @@ def test_what_the_node_keeps_is_compared_with_what_is_so(debian: Host) -> None:
 def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = debian.root / "active_profile"
     profile.write_text("virtual-guest\n")
-    monkeypatch.setattr(debian.module, "_TUNED", profile)
+    monkeypatch.setattr(tuning, "TUNED", profile)
     assert any("TuneD is set to the profile virtual-guest" in sentence for sentence in debian.run()["findings"])

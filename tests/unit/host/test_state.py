@@ -76,7 +76,7 @@ def test_entries_that_the_files_no_longer_say(written: list[str] | None, state: 
     entries = [entry(SPEED.argument)]
     (item,) = host_state.argument_items([SPEED], entries, [SPEED.argument], written, container=False)
     assert item.state == state
-    said = host_state.passing([SPEED], entries, written)
+    said = host_state.lost_at_next_update_grub([SPEED], entries, written)
     assert [sentence.startswith(f"The boot entries have {SPEED.argument}, but") for sentence in said] == (
         [True] if state == "wrong" else []
     )
@@ -157,9 +157,9 @@ def test_what_waits_for_a_reboot() -> None:
 
 
 def test_what_leaves_at_a_reboot() -> None:
-    assert host_state.leaves_at_reboot([SPEED], [entry("quiet")], [SPEED.argument]) == [SPEED]
-    assert host_state.leaves_at_reboot([SPEED], [entry(SPEED.argument)], [SPEED.argument]) == []
-    assert host_state.leaves_at_reboot([SPEED], [], [SPEED.argument]) == []
+    assert host_state.removed_at_reboot([SPEED], [entry("quiet")], [SPEED.argument]) == [SPEED]
+    assert host_state.removed_at_reboot([SPEED], [entry(SPEED.argument)], [SPEED.argument]) == []
+    assert host_state.removed_at_reboot([SPEED], [], [SPEED.argument]) == []
 
 
 REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [

@@ -1,0 +1,67 @@
+"""What the boot loader hands to the next kernel, and who else writes to that line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import grub
+from .grub import Entry, Place, Word
+
+
+@dataclass(frozen=True)
+class Boot:
+    """The boot loader as it was read: what sets kernel arguments here, the boot entries, and GRUB's files.
+
+    `loader` is "grub" or "grubby", None when the arguments cannot be set. `defaults` and `config` are GRUB's paths.
+    """
+
+    defaults: str
+    config: str
+    loader: str | None = None
+    entries: Sequence[Entry] = ()
+    files: Sequence[tuple[str, str]] = ()
+    read_only: bool = False
+
+    def refusal(self) -> str | None:
+        """Say why the boot entries cannot be changed, or None when they can."""
+        if not self.read_only:
+            return None
+        return f"{self.config.rpartition('/')[0]} is mounted read-only. Mount it for writing, then run again."
+
+    def follows(self) -> list[str] | None:
+        """Return what the next update-grub gives every kernel, or None without GRUB's files."""
+        return [word.text for word in grub.command_line(grub.evaluate(self.files))] if self.files else None
+
+    def taken_away(self, arguments: Sequence[str], own: str) -> str:
+        """Say which file behind our drop-in `own` sets the line anew, or return "" when none does.
+
+        Our drop-in counts as if it had these arguments already.
+        """
+        place = grub.taken_away(self._with_ours(arguments, own), own)
+        if place is None:
+            return ""
+        return (
+            f"{place} sets {grub.DEFAULT} anew, without what {own} adds to it, so that {' '.join(arguments)} do not "
+            f'reach the kernel. Write "${grub.DEFAULT} ..." there, or move that line to a file that sorts before.'
+        )
+
+    def written(self, arguments: Sequence[str], own: str) -> list[list[Word]]:
+        """Return command lines with the place of each word, as if our drop-in `own` had these arguments already."""
+        if self.loader == "grubby":
+            return [
+                [Word(word, Place(f"grubby, {entry.kernel}", 1)) for word in entry.arguments] for entry in self.entries
+            ]
+        return [grub.command_line(grub.evaluate(self._with_ours(arguments, own)))]
+
+    def unread(self) -> list[str]:
+        """Say which of GRUB's files only a shell can work out."""
+        return [
+            f"{place}: what this says is worked out by a shell, and is not read here; what the next boot brings may be "
+            "different. /proc/cmdline shows it after a reboot."
+            for place in grub.unread(self.files)
+        ]
+
+    def _with_ours(self, arguments: Sequence[str], own: str) -> list[tuple[str, str]]:
+        """GRUB's files as if our drop-in had these arguments already."""
+        return grub.replaced(self.files, own, grub.render(arguments) if arguments else None)

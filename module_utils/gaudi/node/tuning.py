@@ -1,0 +1,184 @@
+"""Read everything that says how a host is tuned; module_utils/gaudi/host says what it means."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..host import cmdline, grub, inspection, state, sysctl
+from ..host.boot import Boot
+from .host import grub_files, obstacle, running_settings
+
+BOOT = Path("/boot")
+GRUB_DEFAULTS = Path("/etc/default/grub")
+GRUB_CONFIG = Path("/boot/grub/grub.cfg")
+OS_RELEASE = Path("/etc/os-release")
+PROC = Path("/proc")
+CPUS = Path("/sys/devices/system/cpu")
+TUNED = Path("/etc/tuned/active_profile")
+UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / inspection.UNIT
+_INSTANCES = "vllm-*.service"
+_LIMITS = {"LimitNOFILE": "nofile", "LimitMEMLOCK": "memlock"}
+_SYSTEM = ["/usr/sbin", "/sbin"]
+
+
+def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[str, str]) -> inspection.Seen:
+    """Read the host. Raises ValueError for a wish that names no kernel setting, and for files that cannot be read."""
+    settings = inspection.requested(wanted)
+    container, virtual = _virtual(module, "--container"), _virtual(module, "--vm")
+    running = running_settings(PROC / "sys", settings)
+    texts = {name: _text(Path(path)) for name, path in paths.items()}
+    known = state.record(paths["former"], texts["former"])
+    cpus = _cpus()
+    own_limits = _limits_in(_pairs(_text(Path(paths["limits"])) or ""))
+    limits, started = _limits_of_units(module)
+    return inspection.Seen(
+        system=_os_release(),
+        kernel=platform.release(),
+        container=container,
+        virtual=virtual,
+        memory=sysctl.parse_meminfo((PROC / "meminfo").read_text()),
+        running=running,
+        abandoned=running_settings(PROC / "sys", state.abandoned(known, settings)),
+        frozen=[key for key in running if not os.access(PROC / "sys" / key.replace(".", "/"), os.W_OK)],
+        assignments=_sysctl_files(),
+        boot=Boot(str(GRUB_DEFAULTS), str(GRUB_CONFIG)) if container else _boot(module),
+        installed=[] if container else [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")],
+        command_line=cmdline.split((PROC / "cmdline").read_text()),
+        cpus=cpus,
+        firmware=_firmware(cpus, virtual=virtual or container),
+        own_limits=own_limits,
+        limits=limits,
+        started=frozenset(started),
+        unit_enabled=UNIT_WANTED.is_symlink(),
+        units=_units(module, "ActiveState", "NeedDaemonReload", of=[inspection.UNIT, _INSTANCES]),
+        tuned_profile=_text(TUNED),
+        server=[_text(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")],
+        texts=texts,
+        obstacles={name: obstacle(Path(path)) for name, path in paths.items()},
+        drop_in=Path(paths["grub"]).exists(),
+    )
+
+
+def _text(path: Path) -> str | None:
+    """Return a small file's text without its end of line, or None when it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        # sysfs answers some reads with an error where the hardware has nothing to say.
+        return None
+
+
+def _command(module: AnsibleModule, program: str, *arguments: str) -> str | None:
+    """Return what a program prints, or None when this system does not have it."""
+    path = module.get_bin_path(program, opt_dirs=_SYSTEM)
+    if path is None:
+        return None
+    _rc, out, _err = module.run_command([path, *arguments], environ_update={"LC_ALL": "C"})
+    return str(out)
+
+
+def _virtual(module: AnsibleModule, kind: str) -> bool:
+    """Tell whether this is a container (--container) or a virtual machine (--vm)."""
+    return (_command(module, "systemd-detect-virt", kind) or "none").strip() != "none"
+
+
+def _os_release() -> dict[str, str]:
+    return {key: value.strip("\"'") for key, value in _pairs(_text(OS_RELEASE) or "").items()}
+
+
+def _sysctl_files() -> list[sysctl.Assignment]:
+    """Read what sets kernel settings at boot, in the order it is applied."""
+    there = [str(path) for folder in sysctl.DIRECTORIES for path in sorted(Path(folder).glob("*.conf"))]
+    found: list[sysctl.Assignment] = []
+    for path in sysctl.boot_order(there):
+        # The name decides the order, the file it leads to is the one to edit: 99-sysctl.conf is /etc/sysctl.conf.
+        found += sysctl.parse(os.path.realpath(path), _text(Path(path)) or "")
+    return found
+
+
+def _boot(module: AnsibleModule) -> Boot:
+    """Read what the boot loader will hand to the next kernel. Raises ValueError for a file that cannot be read."""
+    defaults, config = str(GRUB_DEFAULTS), str(GRUB_CONFIG)
+    listing = _command(module, "grubby", "--info=ALL")
+    if listing is not None:
+        return Boot(defaults, config, "grubby", grub.parse_grubby(listing))
+    if not GRUB_CONFIG.exists():
+        return Boot(defaults, config)
+    # Without its defaults or update-grub it boots all the same, but nothing can be set.
+    settable = GRUB_DEFAULTS.exists() and module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
+    return Boot(
+        defaults,
+        config,
+        "grub" if settable else None,
+        grub.parse_config(GRUB_CONFIG.read_text(errors="replace")),
+        grub_files(GRUB_DEFAULTS),
+        read_only=not os.access(GRUB_CONFIG, os.W_OK),
+    )
+
+
+def _cpus() -> list[state.Cpu]:
+    found = []
+    for path in sorted(CPUS.glob("cpu[0-9]*")):
+        if _text(path / "online") == "0":
+            continue
+        states = {
+            _text(folder / "name") or folder.name: _text(folder / "disable") == "0"
+            for folder in sorted(path.glob("cpuidle/state*"))
+        }
+        governors = (_text(path / "cpufreq/scaling_available_governors") or "").split()
+        found.append(state.Cpu(int(path.name[3:]), _text(path / "cpufreq/scaling_governor"), states, governors))
+    return found
+
+
+def _firmware(cpus: Sequence[state.Cpu], *, virtual: bool) -> state.Firmware:
+    tables = Path("/sys/firmware/acpi/tables")
+    bias = _text(CPUS / "cpu0/power/energy_perf_bias")
+    nodes = [path for path in Path("/sys/devices/system/node").glob("node[0-9]*") if _text(path / "cpulist")]
+    return state.Firmware(
+        idle_driver=_text(CPUS / "cpuidle/current_driver"),
+        idle_states=sorted({name for cpu in cpus for name in cpu.idle_states}),
+        cpufreq=any(cpu.governor is not None for cpu in cpus),
+        energy_bias=int(bias) if bias and bias.isdigit() else None,
+        nodes=len(nodes),
+        packages=len({_text(path) for path in CPUS.glob("cpu[0-9]*/topology/physical_package_id")}),
+        iommu_table=(tables / "DMAR").exists() if tables.exists() else None,
+        virtual=virtual,
+    )
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Read lines of NAME=value, as systemd writes them."""
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def _units(module: AnsibleModule, *properties: str, of: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return properties of units by name; a pattern stands for the units that are loaded."""
+    shown = _command(module, "systemctl", "show", f"--property=Id,{','.join(properties)}", *of) or ""
+    blocks = [_pairs(block) for block in shown.split("\n\n")]
+    return {values["Id"]: values for values in blocks if "Id" in values}
+
+
+def _limits_in(pairs: Mapping[str, str]) -> dict[str, str]:
+    """Return the limits among a unit's properties, by the names that the role has for them."""
+    return {_LIMITS[key]: value for key, value in pairs.items() if key in _LIMITS}
+
+
+def _limits_of_units(module: AnsibleModule) -> tuple[dict[str, dict[str, str]], set[str]]:
+    """Return the limits of each of our units, and which of these run.
+
+    A unit that runs has the limits of its start, whatever systemd would give it now.
+    """
+    units: dict[str, dict[str, str]] = {}
+    running = set()
+    for unit, values in _units(module, "MainPID", *_LIMITS, of=[_INSTANCES]).items():
+        process = _text(PROC / values["MainPID"] / "limits")
+        units[unit] = state.process_limits(process) if process else _limits_in(values)
+        if process:
+            running.add(unit)
+    return units, running
