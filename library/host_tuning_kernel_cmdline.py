@@ -113,6 +113,10 @@ def _shown(entries: list[grub.Entry]) -> dict[str, str]:
     return {entry.kernel: " ".join(entry.arguments) for entry in entries}
 
 
+def _entries() -> list[grub.Entry]:
+    return grub.parse_config(CONFIG.read_text(errors="replace")) if CONFIG.exists() else []
+
+
 def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) -> dict[str, Any]:
     """Hold the arguments in a drop-in, and run update-grub when the boot entries do not follow from it."""
     path: str = module.params["path"]
@@ -122,39 +126,44 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
         module.fail_json(msg=" ".join(foreign))
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
     line = grub.command_line(grub.evaluate(grub.replaced(host.grub_files(DEFAULTS), path, new)))
-    expected = [argument for argument in arguments if kernel_cmdline.holds(argument, [word.text for word in line])]
-
-    def boots() -> bool:
-        entries = grub.parse_config(CONFIG.read_text(errors="replace")) if CONFIG.exists() else []
-        return all(kernel_cmdline.holds_in_all(argument, entries) for argument in expected)
-
-    before = CONFIG.read_bytes()
-    changed = old != new or (new is not None and not boots())
+    expected = kernel_cmdline.held(arguments, [word.text for word in line]) if new is not None else []
+    changed = old != new or not kernel_cmdline.all_hold(expected, _entries())
     obstacle = host.obstacle(Path(path)) if old != new else None
     if obstacle:
         module.fail_json(msg=obstacle)
     if changed and not module.check_mode:
-        if old != new:
-            # Taken away only after update-grub: while the file is there, a run that was interrupted can be made up for.
-            _write(module, path, (new or host_files.MARK + "\n").encode())
-        failure = _run(module, [update_grub])
-        if failure is None and new is not None and not boots():
-            failure = f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
-        if failure:
-            if old != new:
-                _write(module, path, None if old is None else old.encode())
-            if not CONFIG.exists() or CONFIG.read_bytes() != before:
-                _write(module, str(CONFIG), before)
-            # What grub-mkconfig writes to, and leaves behind when it fails.
-            CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
-            module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
-        if new is None:
-            _write(module, path, None)
+        _update_grub(module, update_grub, expected, old, new)
     return {
         "changed": changed,
-        "entries": _shown(grub.parse_config(CONFIG.read_text(errors="replace"))),
+        "entries": _shown(_entries()),
         "diff": {"before_header": path, "before": old or "", "after_header": path, "after": new or ""},
     }
+
+
+def _update_grub(
+    module: AnsibleModule, update_grub: str, expected: list[str], old: str | None, new: str | None
+) -> None:
+    """Change the drop-in from `old` to `new` and run update-grub; put everything back when the entries lack something.
+
+    None: no drop-in. `expected`: the arguments that the boot entries are to have then.
+    """
+    path, before = module.params["path"], CONFIG.read_bytes()
+    if old != new:
+        # Taken away only after update-grub: while the file is there, a run that was interrupted can be made up for.
+        _write(module, path, (new or host_files.MARK + "\n").encode())
+    failure = _run(module, [update_grub])
+    if failure is None and not kernel_cmdline.all_hold(expected, _entries()):
+        failure = f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
+    if failure:
+        if old != new:
+            _write(module, path, None if old is None else old.encode())
+        if not CONFIG.exists() or CONFIG.read_bytes() != before:
+            _write(module, str(CONFIG), before)
+        # What grub-mkconfig writes to, and leaves behind when it fails.
+        CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
+        module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
+    if new is None:
+        _write(module, path, None)
 
 
 def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> dict[str, Any]:
@@ -172,7 +181,7 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
     entries = read()
     if module.params["state"] == "absent":
         calls = kernel_cmdline.grubby_restore(arguments, entries, module.params["former"])
-    elif all(kernel_cmdline.holds_in_all(argument, entries) for argument in arguments):
+    elif kernel_cmdline.all_hold(arguments, entries):
         calls = []
     else:
         calls = [kernel_cmdline.grubby_set(arguments)]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import grub
-from .grub import Entry, Place, Word
+from .grub import Entry, Word
+from .shell import Place
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,11 @@ def holds_in_all(argument: str, entries: Sequence[Entry]) -> bool:
     return bool(entries) and all(holds(argument, entry.arguments) for entry in entries)
 
 
+def all_hold(arguments: Sequence[str], entries: Sequence[Entry]) -> bool:
+    """Tell whether every kernel that can be chosen at boot gets all of the arguments."""
+    return all(holds_in_all(argument, entries) for argument in arguments)
+
+
 def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) -> list[str]:
     """Say who else gives one of our arguments another value, where, and which value wins."""
     texts = [word.text for word in words]
@@ -175,9 +180,9 @@ def causes(arguments: Sequence[str], words: Sequence[Word], own_path: str) -> di
     }
 
 
-def missing(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return the arguments that a command line does not hold."""
-    return [argument for argument in arguments if not holds(argument, words)]
+def held(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the arguments that a command line holds."""
+    return [argument for argument in arguments if holds(argument, words)]
 
 
 def grubby_set(arguments: Sequence[str]) -> list[str]:

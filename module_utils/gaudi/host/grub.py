@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import files as host_files
+from .shell import Place, Text, plain, statements, value
 
 DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
 ALWAYS = "GRUB_CMDLINE_LINUX"
 
 _ASSIGNMENT = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
-_REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
 _SECTION = re.compile(r"### (?P<edge>BEGIN|END) /etc/grub\.d/(?P<script>\S+) ###")
 # Control flow, other files, and expansions in the two variables: read as text, though the shell does more.
 _BEYOND = re.compile(
@@ -26,21 +26,6 @@ _BEYOND = re.compile(
     re.DOTALL,
 )
 _STRAY_SPACE = re.compile(r"(?P<name>GRUB_[A-Z0-9_]+)[ \t]+=")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a piece of text stands."""
-
-    path: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
-
-
-Text = tuple[tuple[str, Place], ...]
-"""Characters, each with the place it came from."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +67,8 @@ def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
     Raises ValueError, with file and line, for what a shell could not read.
     """
     values: dict[str, Text] = {}
-    for _place, name, value in _assignments(files, values):
-        values[name] = value
+    for _place, name, text in _assignments(files, values):
+        values[name] = text
     return values
 
 
@@ -91,10 +76,10 @@ def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> Place | None:
     """Return where a file behind our drop-in sets the line anew, without what ours adds; None where nobody does."""
     values: dict[str, Text] = {}
     ours, place = False, None
-    for where, name, value in _assignments(files, values):
-        values[name] = value
+    for where, name, text in _assignments(files, values):
+        values[name] = text
         if name == DEFAULT:
-            had, ours = ours, any(origin.path == own_path for _, origin in value)
+            had, ours = ours, any(origin.path == own_path for _, origin in text)
             place = None if ours else where if had else place
     return place
 
@@ -103,9 +88,8 @@ def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
     """Return where a file says what only a shell can work out and the arguments may depend on, once a file."""
     found: dict[str, Place] = {}
     for path, text in files:
-        for statement in _statements(path, text):
-            written = "".join(character for character, _ in statement)
-            if _BEYOND.match(written):
+        for statement in statements(path, text):
+            if _BEYOND.match(plain(statement)):
                 found.setdefault(path, statement[0][1])
     return list(found.values())
 
@@ -113,8 +97,8 @@ def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
 def _assignments(files: Iterable[tuple[str, str]], values: Mapping[str, Text]) -> Iterator[tuple[Place, str, Text]]:
     """Every assignment in the order of the files: where, what, and its value with the values so far."""
     for path, text in files:
-        for statement in _statements(path, text):
-            written = "".join(character for character, _ in statement)
+        for statement in statements(path, text):
+            written = plain(statement)
             stray = _STRAY_SPACE.match(written)
             if stray:
                 raise ValueError(
@@ -123,7 +107,7 @@ def _assignments(files: Iterable[tuple[str, str]], values: Mapping[str, Text]) -
                 )
             match = _ASSIGNMENT.match(written)
             if match:
-                yield statement[0][1], match["name"], _value(statement[match.end() :], values)
+                yield statement[0][1], match["name"], value(statement[match.end() :], values)
 
 
 def words(values: Mapping[str, Text], name: str) -> list[Word]:
@@ -197,106 +181,3 @@ def parse_grubby(text: str) -> list[Entry]:
         elif name == "args":
             arguments = value.strip()[1:-1] if value.strip().startswith('"') else value.strip()
     return found
-
-
-def _statements(path: str, text: str) -> list[Text]:
-    """Cut a file into statements, without comments; quotes and substitutions stay as they are written."""
-    found: list[Text] = []
-    current: list[tuple[str, Place]] = []
-    line, index = 1, 0
-
-    def finish() -> None:
-        while current and current[-1][0] in " \t":
-            current.pop()
-        if current:
-            found.append(tuple(current))
-        current.clear()
-
-    while index < len(text):
-        character = text[index]
-        if character == "#" and (not current or current[-1][0] in " \t"):
-            while index < len(text) and text[index] != "\n":
-                index += 1
-            continue
-        if text.startswith("\\\n", index):
-            index, line = index + 2, line + 1
-            continue
-        if character in "\n;":
-            finish()
-        elif character in "'\"`\\" or text.startswith("$(", index):
-            end = _end_of_piece(path, text, index, line)
-            for piece in text[index:end]:
-                current.append((piece, Place(path, line)))
-                line += piece == "\n"
-            index = end
-            continue
-        elif current or character not in " \t":
-            current.append((character, Place(path, line)))
-        line += character == "\n"
-        index += 1
-    finish()
-    return found
-
-
-def _end_of_piece(path: str, text: str, start: int, line: int) -> int:
-    """Return where the quoted or substituted text that begins at `start` ends."""
-    opening = "$(" if text.startswith("$(", start) else text[start]
-    closing = ")" if opening == "$(" else opening
-    if opening == "\\":
-        return min(start + 2, len(text))
-    index, depth = start + len(opening), 1
-    while index < len(text):
-        character = text[index]
-        if character == "\\" and opening != "'":
-            index += 2
-            continue
-        if character == closing:
-            depth -= 1
-            if depth == 0:
-                return index + 1
-        elif opening == "$(" and character == "(":
-            depth += 1
-        elif (opening in ("$(", '"') and (character == "`" or text.startswith("$(", index))) or (
-            opening == "$(" and character in "'\""
-        ):
-            index = _end_of_piece(path, text, index, line + text.count("\n", start, index))
-            continue
-        index += 1
-    raise ValueError(
-        f"{path}:{line}: the {opening} opened here is never closed, so GRUB could not read the file. Close it."
-    )
-
-
-def _value(written: Text, values: Mapping[str, Text]) -> Text:
-    """Return what the shell makes of the right-hand side of an assignment."""
-    text = "".join(character for character, _ in written)
-    result: list[tuple[str, Place]] = []
-    index, quote = 0, ""
-    while index < len(written):
-        character = text[index]
-        reference = _REFERENCE.match(text, index) if character == "$" and quote != "'" else None
-        if reference:
-            result += values.get(reference["plain"] or reference["braced"], ())
-            index = reference.end()
-        elif quote != "'" and (character == "`" or text.startswith("$(", index)):
-            end = _end_of_piece(written[index][1].path, text, index, written[index][1].line)
-            result += written[index:end]
-            index = end
-        elif character == "\\" and quote != "'":
-            # In double quotes a backslash only protects what would mean something there.
-            escaped = text[index + 1 : index + 2]
-            if quote == '"' and escaped not in ('"', "\\", "$", "`", "\n"):
-                result.append(written[index])
-            if escaped and escaped != "\n":
-                result.append(written[index + 1])
-            index += 2
-        elif character in "'\"" and quote in ("", character):
-            quote = "" if quote else character
-            index += 1
-        elif not quote and character in " \t":
-            # "NAME=value command" sets the variable for that command only; GRUB's files have no such lines.
-            break
-        else:
-            result.append(written[index])
-            index += 1
-    return tuple(result)

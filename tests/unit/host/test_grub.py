@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.host import grub
+from ansible.module_utils.gaudi.host.shell import Place
 from ansible.module_utils.gaudi.node import host
 from hypothesis import given
 from hypothesis import strategies as st
@@ -190,7 +191,7 @@ def test_our_drop_in_adds_to_what_is_there() -> None:
 def test_a_file_that_forgets_ours_is_found(behind: str, line: int | None) -> None:
     files = [("/e/grub", "GRUB_CMDLINE_LINUX_DEFAULT=a\n"), ("/e/zz", grub.render(["b"])), ("/e/zzz", behind)]
     place = grub.taken_away(files, "/e/zz")
-    assert place == (None if line is None else grub.Place("/e/zzz", line))
+    assert place == (None if line is None else Place("/e/zzz", line))
     # Whoever stands before ours takes nothing away.
     assert grub.taken_away([files[2], *files[:2]], "/e/zz") is None
 
@@ -210,7 +211,7 @@ def test_a_file_that_forgets_ours_is_found(behind: str, line: int | None) -> Non
     ],
 )
 def test_what_only_a_shell_works_out_is_named(text: str, line: int | None) -> None:
-    assert grub.unread([("/e/grub", text)]) == ([] if line is None else [grub.Place("/e/grub", line)])
+    assert grub.unread([("/e/grub", text)]) == ([] if line is None else [Place("/e/grub", line)])
 
 
 @pytest.mark.parametrize("system", ["debian12", "rhel9"])

@@ -8,7 +8,8 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.host.grub import Entry, Place, Word
+from ansible.module_utils.gaudi.host.grub import Entry, Word
+from ansible.module_utils.gaudi.host.shell import Place
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = yaml.safe_load((ROOT / "catalog/host.yml").read_text())["kernel_arguments"]
