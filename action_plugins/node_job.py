@@ -26,11 +26,11 @@ def bar(job: dict[str, Any]) -> str:
 
 def failure(host: str, job: dict[str, Any]) -> str:
     """Why the work did not succeed, in its own words."""
-    if job["standing"] == "absent":
+    if job["status"] == "absent":
         return f"{job['key']} was never started on {host}; playbooks/jobs.yml lists what was."
     said = job["state"].get("message", "cut off by a kill or a restart of the node; run it again to continue")
     unit = f"gaudi-job@{job['key']}.service"
-    return f"{job['key']} on {host}: {job['standing']}: {said}. More: journalctl -u {unit}"
+    return f"{job['key']} on {host}: {job['status']}: {said}. More: journalctl -u {unit}"
 
 
 class Voice:
@@ -86,9 +86,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         alone = len(variables.get("ansible_play_hosts", [host])) == 1
         voice = Voice(host, str(options["key"]), int(options.get("interval", 30)), alone)
         looked = begun
-        if looked["job"]["standing"] == "running":
+        if looked["job"]["status"] == "running":
             voice.opening(host, str(options["key"]))
-        while looked["job"]["standing"] == "running":
+        while looked["job"]["status"] == "running":
             voice.show(looked["job"])
             looked = self._execute_module(
                 module_name="node_job",
@@ -106,6 +106,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         voice.close()
         result.update(looked)
         result["changed"] = bool(begun["changed"])
-        if looked["job"]["standing"] != "succeeded":
+        if looked["job"]["status"] != "succeeded":
             result.update(failed=True, msg=failure(host, looked["job"]))
         return result

@@ -372,9 +372,9 @@ def weights_present(plan: Mapping[str, Any]) -> bool:
 
 def whole(folder: Path, measured_cards: int) -> bool:
     """Tell whether a folder is as it was fetched, or is somebody's own model or set of measurements."""
-    described = weights_folders.describe(folder) if folder.is_dir() else {"standing": "absent"}
-    if described["standing"] != "unknown":
-        return described["standing"] in ("whole", "converted")
+    described = weights_folders.describe(folder) if folder.is_dir() else {"status": "absent"}
+    if described["status"] != "unknown":
+        return described["status"] in ("whole", "converted")
     if measured_cards:
         return measurement_files(folder) >= 3 * measured_cards
     return (folder / "config.json").is_file()
@@ -383,7 +383,7 @@ def whole(folder: Path, measured_cards: int) -> bool:
 def to_bring(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is to be brought, each folder once; nothing where nobody asked for it."""
     root = Path(params["weights_root"])
-    folders.ask_anew(root)
+    folders.revalidate_directory(root)
     found: dict[str, dict[str, Any]] = {}
     for instance, ways in params["supplies"].items() if params["weights_fetch"] else ():
         for way in ways:

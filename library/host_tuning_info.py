@@ -160,7 +160,7 @@ reboot:
   elements: str
   returned: always
   sample: ["intel_idle.max_cstate=0 (speed: the processor's power saving costs tokens per second)"]
-leaving:
+removed_at_reboot:
   description: What the running kernel still has and the next boot will not have, in sentences.
   type: list
   elements: str

@@ -57,7 +57,7 @@ folders:
       description: Name of the folder.
       type: str
       sample: Qwen3-8B
-    standing:
+    status:
       description:
         - V(whole), V(incomplete) (files are missing, short, or were found damaged), V(damaged) (the record cannot be
           read), V(unfinished) (a fetch that runs or was interrupted), V(converted) (made of another folder, with the

@@ -83,9 +83,9 @@ def refusal(folder: Path, described: dict[str, Any], damaged: Sequence[Path]) ->
             f"{damaged[0]} is damaged, so that nobody can tell whether {damaged[0].parent.name} uses {folder}. "
             "Run site.yml, which writes it anew, or remove the instance (playbooks/remove.yml)."
         )
-    if described["standing"] == "unknown":
+    if described["status"] == "unknown":
         return f"{folder} has no record of this project, so it is somebody's own. Remove it by hand if it may go."
-    if described["standing"] == "unfinished" and being_fetched(folder):
+    if described["status"] == "unfinished" and being_fetched(folder):
         return f"{folder} is being fetched. Cancel that first: playbooks/jobs.yml shows how."
     return ""
 

@@ -109,7 +109,7 @@ job:
       description: Name of the job.
       type: str
       sample: convert.deepseek-r1
-    standing:
+    status:
       description: One of absent, running, succeeded, failed, cancelled, interrupted.
       type: str
       sample: succeeded
@@ -182,7 +182,7 @@ def look(module: AnsibleModule, key: str) -> dict[str, Any]:
     progress = read_json(folder / "progress.json")
     return {
         "key": key,
-        "standing": jobs.standing(state, active),
+        "status": jobs.status(state, active),
         "digest": read_json(folder / "job.json").get("digest"),
         "progress": progress,
         "text": jobs.progress_text(progress),
@@ -229,7 +229,7 @@ def request(module: AnsibleModule) -> bool:
     wanted = jobs.digest(command, module.params["environment"], module.params["inputs"])
     if module.check_mode:
         job = look(module, key)
-        return bool(jobs.decide(job["standing"], job["digest"], wanted, module.params["force"]) == "start")
+        return bool(jobs.decide(job["status"], job["digest"], wanted, module.params["force"]) == "start")
     folder = JOBS / key
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Two controllers may ask at once: the one that comes second finds the unit running.
@@ -237,7 +237,7 @@ def request(module: AnsibleModule) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX)
         job = look(module, key)
         try:
-            todo = jobs.decide(job["standing"], job["digest"], wanted, module.params["force"])
+            todo = jobs.decide(job["status"], job["digest"], wanted, module.params["force"])
         except ValueError as refusal:
             module.fail_json(msg=f"{key}: {refusal}", job=job)
         if todo == "start":
@@ -252,7 +252,7 @@ def request(module: AnsibleModule) -> bool:
 def cancel(module: AnsibleModule) -> bool:
     """Stop the work if it runs; returns whether it did."""
     key = module.params["key"]
-    if look(module, key)["standing"] != "running":
+    if look(module, key)["status"] != "running":
         return False
     if not module.check_mode:
         (JOBS / key / "cancelled").touch()
@@ -262,7 +262,7 @@ def cancel(module: AnsibleModule) -> bool:
 
 def stands_for(job: dict[str, Any]) -> str:
     """Stand for how a job stands, without its figures: they change twice a second, and an answer costs a connection."""
-    stand = [job["standing"], job["state"], job["progress"].get("phase")]
+    stand = [job["status"], job["state"], job["progress"].get("phase")]
     return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -273,7 +273,7 @@ def answer(module: AnsibleModule, changed: bool) -> None:
         job = look(module, module.params["key"])
         digest = stands_for(job)
         if digest != module.params["seen"] or time.monotonic() >= deadline:
-            result = job["state"].get("result", {}) if job["standing"] == "succeeded" else {}
+            result = job["state"].get("result", {}) if job["status"] == "succeeded" else {}
             module.exit_json(changed=changed, job=job, result=result, digest=digest)
         time.sleep(LOOK_AGAIN)
 

@@ -41,7 +41,7 @@ jobs:
   elements: dict
   sample:
     - key: fetch.qwen3-8b
-      standing: succeeded
+      status: succeeded
       text: "fetch: 16.4 GB of 16.4 GB (100 %)"
       since: "2026-01-31T08:00:00Z"
       message: ""
@@ -79,7 +79,7 @@ def main() -> None:
         found.append(
             {
                 "key": key,
-                "standing": jobs.standing(state, active.get(f"gaudi-job@{key}.service", "inactive")),
+                "status": jobs.status(state, active.get(f"gaudi-job@{key}.service", "inactive")),
                 "text": jobs.progress_text(read_json(JOBS / key / "progress.json")),
                 "since": str(state.get("started", "")),
                 "message": str(state.get("message", "")),

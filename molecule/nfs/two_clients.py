@@ -104,7 +104,7 @@ def take(root: Path, name: str, **more: Any) -> Run[str]:
 def look(root: Path, *names: str) -> dict[str, Any]:
     """What the module model_weights_info says of folders, of all without names: how they stand, and what is wrong."""
     found = weights_folders.look(root, names or None)
-    return {said["directory"]: [said["standing"], *said["wrong"]] for said in found}
+    return {said["directory"]: [said["status"], *said["wrong"]] for said in found}
 
 
 def tree(folder: Path) -> list[str]:

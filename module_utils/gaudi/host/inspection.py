@@ -289,7 +289,7 @@ class Inspection:
             "checklist": self.checklist,
             "checklist_table": state.checklist_table(self.checklist),
             "reboot": self.reboot,
-            "leaving": state.reboot_reasons(self.removed_at_reboot),
+            "removed_at_reboot": state.reboot_reasons(self.removed_at_reboot),
             "ours": list(dict.fromkeys([*self.given_up, *self.held])),
             "unit_present": (seen.texts["unit"] or "").startswith(host_files.MARK),
             "unit_settled": self.unit_settled(),

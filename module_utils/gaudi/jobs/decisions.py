@@ -31,7 +31,7 @@ def digest(command: Sequence[str], environment: Mapping[str, str], inputs: Mappi
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def standing(state: Mapping[str, Any], active: str) -> str:
+def status(state: Mapping[str, Any], active: str) -> str:
     """How a job stands, from what it wrote and what systemd says of its unit.
 
     Returns absent, running, succeeded, failed, cancelled or interrupted. A job that wrote "running" but has no
@@ -43,19 +43,19 @@ def standing(state: Mapping[str, Any], active: str) -> str:
     return "interrupted" if written == "running" else written
 
 
-def decide(standing_now: str, recorded: str | None, wanted: str, force: bool) -> str:
+def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> str:
     """What to do about a request: start, attach or keep (the recorded result stands).
 
     recorded and wanted are digests. Raises ValueError when other work runs under the same key.
     """
-    if standing_now == "running":
+    if status_now == "running":
         if recorded != wanted:
             raise ValueError(
                 "other work runs under this key (its command or inputs differ). Wait for it, or cancel it with "
                 "playbooks/jobs.yml."
             )
         return "attach"
-    if standing_now == "succeeded" and recorded == wanted and not force:
+    if status_now == "succeeded" and recorded == wanted and not force:
         return "keep"
     return "start"
 
@@ -115,6 +115,6 @@ def table(found: Sequence[Mapping[str, str]]) -> list[str]:
         return ["No long work has been started on this node."]
     width = max(len(job["key"]) for job in found)
     return [
-        f"{job['key']:<{width}}  {job['standing']:<11}  {job['since']:<20}  {job['message'] or job['text']}"
+        f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}"
         for job in found
     ]

@@ -1,4 +1,4 @@
-"""What lies in folders: sizes of files, also where another node writes to the same folders.
+"""Sizes of files, also in folders that another node writes to.
 
 Also installed on nodes as gaudi_weights/folders.py, so it imports nothing of ours.
 """
@@ -12,11 +12,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 
-def ask_anew(*folders: Path) -> None:
-    """Have a network file system ask its server for what is in folders; those that are not there are left out.
+def revalidate_directory(*folders: Path) -> None:
+    """Make a network file system read folders from its server again; a folder that does not exist is skipped.
 
-    NFS believes for 30 to 60 s what it saw of a folder last, also that a name is not there (acdirmin and acdirmax in
-    nfs(5)). To open the folder makes it ask.
+    NFS caches directory attributes for 30 to 60 s, and caches that a name does not exist as well (acdirmin and
+    acdirmax in nfs(5)). Opening the folder revalidates the cache.
     """
     for folder in folders:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -24,7 +24,10 @@ def ask_anew(*folders: Path) -> None:
 
 
 def size_of(path: Path) -> int | None:
-    """Bytes of a regular file, None for anything else or nothing; in one look, since a fetch moves files meanwhile."""
+    """Bytes of a regular file; None for anything else, or nothing.
+
+    One system call, because a fetch may move the file meanwhile.
+    """
     try:
         seen = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -34,5 +37,5 @@ def size_of(path: Path) -> int | None:
 
 def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:
     """Bytes by name of the files in a folder, None for what is not a regular file."""
-    ask_anew(*{(folder / name).parent for name in names})
+    revalidate_directory(*{(folder / name).parent for name in names})
     return {name: size_of(folder / name) for name in names}

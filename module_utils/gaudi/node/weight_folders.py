@@ -50,7 +50,7 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
     """One folder of weights: whole, incomplete, damaged (its record), unfinished, converted, or unknown (not ours)."""
     described: dict[str, Any] = {
         "directory": folder.name,
-        "standing": "unknown",
+        "status": "unknown",
         "bytes": 0,
         "source": "",
         "repository": "",
@@ -61,16 +61,16 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
         "used_by": users(folder, plans),
     }
     # Another node that shares it may have published, mended or verified it just now.
-    folders.ask_anew(folder / weights.FOLDER)
+    folders.revalidate_directory(folder / weights.FOLDER)
     try:
         record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         staging = folder.name.endswith(weights.STAGING_SUFFIX) and (folder / weights.FOLDER).is_dir()
-        standing = "unfinished" if staging else "converted" if (folder / CONVERTED).is_file() else "unknown"
-        described.update(standing=standing, bytes=bytes_below(folder))
+        status = "unfinished" if staging else "converted" if (folder / CONVERTED).is_file() else "unknown"
+        described.update(status=status, bytes=bytes_below(folder))
         return described
     except ValueError:
-        described.update(standing="damaged", bytes=bytes_below(folder))
+        described.update(status="damaged", bytes=bytes_below(folder))
         return described
     sizes = folders.sizes_in(folder, record.names)
     wrong = weights.wrong_sizes(record, sizes)
@@ -79,7 +79,7 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
         described["verified"] = str(note["verified"])
         wrong = sorted({*wrong, *note["wrong"]})
     described.update(
-        standing="incomplete" if wrong else "whole",
+        status="incomplete" if wrong else "whole",
         bytes=sum(size or 0 for size in sizes.values()),
         wrong=wrong,
         **{key: getattr(record, key) for key in ("source", "repository", "revision", "fetched")},
@@ -91,7 +91,7 @@ def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[d
     """The folders of a weights root by name, all of them without names; those that are not there are left out."""
     if not root.is_dir():
         return []
-    folders.ask_anew(root)
+    folders.revalidate_directory(root)
     found = sorted(root.iterdir()) if names is None else [root / name for name in names]
     return [describe(folder, plans) for folder in found if folder.is_dir() and not folder.is_symlink()]
 

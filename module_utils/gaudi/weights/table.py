@@ -13,7 +13,7 @@ def table(folders: list[dict[str, Any]]) -> list[str]:
     for folder in folders:
         used = ", ".join(folder["used_by"]) or "nobody"
         size = human_bytes(folder["bytes"])
-        lines.append(f"{folder['directory']}  {size}  {folder['standing']}  used by {used}")
+        lines.append(f"{folder['directory']}  {size}  {folder['status']}  used by {used}")
         if folder["revision"]:
             seen = folder["verified"] or "when fetched"
             lines.append(

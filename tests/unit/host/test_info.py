@@ -231,7 +231,7 @@ def test_an_argument_that_left_the_inventory(debian: Host, monkeypatch: pytest.M
     found = debian.run()
     assert found["former"]["arguments"] == {"nosoftlockup": "was ours"}
     assert found["ours"] == ["nosoftlockup", "intel_idle.max_cstate=0"]
-    assert found["reboot"] == found["leaving"] == [left]
+    assert found["reboot"] == found["removed_at_reboot"] == [left]
     assert [need["argument"] for need in found["document"]["leaving"]] == ["nosoftlockup"]
     # The next run finds a drop-in without it, and knows it from the record.
     drop_in.write_text(grub.render(["intel_idle.max_cstate=0"]))
@@ -240,8 +240,8 @@ def test_an_argument_that_left_the_inventory(debian: Host, monkeypatch: pytest.M
     # After untune both are gone.
     drop_in.unlink()
     (debian.root / "former.json").unlink()
-    assert debian.run()["leaving"] == []
-    assert debian.run(formerly=found["ours"])["leaving"] == [left]
+    assert debian.run()["removed_at_reboot"] == []
+    assert debian.run(formerly=found["ours"])["removed_at_reboot"] == [left]
     # A drop-in of somebody else says nothing about what was ours.
     drop_in.write_text('GRUB_CMDLINE_LINUX_DEFAULT="nosoftlockup"\n')
     assert debian.run()["ours"] == []

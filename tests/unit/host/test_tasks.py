@@ -162,7 +162,7 @@ def test_untune_says_what_it_could_not_put_back(
         "__host_tuning_given_back": {"findings": findings},
         "__host_tuning_cpu_record": {"stat": {"exists": left}},
         "__host_tuning_first": {"former_lost": lost},
-        "__host_tuning_found": {"leaving": leaving},
+        "__host_tuning_found": {"removed_at_reboot": leaving},
         "ansible_check_mode": False,
     }
     differs = Templar(loader=DataLoader(), variables=values).template(trust_as_template(one["vars"]["differs"]))

@@ -33,8 +33,8 @@ def test_keys_that_cannot(key: str) -> None:
 
 
 def test_a_follower_is_woken_by_another_phase_or_the_end_and_not_by_figures() -> None:
-    def stands(standing: str = "running", state: dict[str, Any] | None = None, **progress: object) -> str:
-        return node_job.stands_for({"standing": standing, "state": state or {}, "progress": progress})
+    def stands(status: str = "running", state: dict[str, Any] | None = None, **progress: object) -> str:
+        return node_job.stands_for({"status": status, "state": state or {}, "progress": progress})
 
     assert stands(phase="take", done=1) == stands(phase="take", done=2) != stands(phase="verify", done=2)
     assert len({stands(), stands("failed"), stands("failed", {"message": "no room"})}) == 3
@@ -65,7 +65,7 @@ def test_work_is_the_same_only_with_the_same_inputs() -> None:
     ],
 )
 def test_how_a_job_stands(state: dict[str, Any], active: str, expected: str) -> None:
-    assert jobs.standing(state, active) == expected
+    assert jobs.status(state, active) == expected
 
 
 def test_what_to_do_about_a_request() -> None:

@@ -424,11 +424,11 @@ def test_what_another_node_has_published_is_not_brought_again(
     (published / "config.json").write_text("{}")
 
     # As NFS does: before it is asked for what is in a folder, it knows nothing of what others put there.
-    def ask_anew(*folders: Path) -> None:
+    def revalidate_directory(*folders: Path) -> None:
         if root in folders:
             published.rename(root / "Big-G2")
 
-    monkeypatch.setattr(folders, "ask_anew", ask_anew)
+    monkeypatch.setattr(folders, "revalidate_directory", revalidate_directory)
     assert run(gaudi_preflight, bringing(root), HERE)["bring"] == []
 
 

@@ -79,7 +79,7 @@ def use(plans: Path, path: str, name: str = "chat") -> None:
 
 def test_each_folder_is_called_what_it_is(root: Path) -> None:
     found = look(root)
-    assert {name: (folder["standing"], folder["bytes"]) for name, folder in found.items()} == {
+    assert {name: (folder["status"], folder["bytes"]) for name, folder in found.items()} == {
         "Made-7B-G2": ("converted", 2),
         "Mine": ("unknown", 7),
         "Part-7B.partial": ("unfinished", 2),
@@ -94,14 +94,14 @@ def test_a_missing_or_short_file_makes_it_incomplete(root: Path, content: bytes 
     file.unlink()
     if content is not None:
         file.write_bytes(content)
-    assert (look(root)["Whole-7B"]["standing"], look(root)["Whole-7B"]["wrong"]) == ("incomplete", ["a.safetensors"])
+    assert (look(root)["Whole-7B"]["status"], look(root)["Whole-7B"]["wrong"]) == ("incomplete", ["a.safetensors"])
 
 
 def test_what_a_verification_found_counts(root: Path) -> None:
     note = {"verified": "2026-02-28T08:00:00Z", "wrong": ["config.json"]}
     (root / "Whole-7B" / weights.VERIFIED).write_text(json.dumps(note))
     found = look(root)["Whole-7B"]
-    assert (found["standing"], found["wrong"], found["verified"]) == (
+    assert (found["status"], found["wrong"], found["verified"]) == (
         "incomplete",
         ["config.json"],
         "2026-02-28T08:00:00Z",
@@ -116,25 +116,25 @@ def test_what_another_node_wrote_is_asked_for_before_it_is_looked_at(
     published = folder.rename(root.parent / "published")
 
     # As NFS does: before it is asked for what is in a folder, it knows nothing of what others put there.
-    def ask_anew(*folders: Path) -> None:
+    def revalidate_directory(*folders: Path) -> None:
         if root in folders:
             published.rename(folder)
         if folder / weights.FOLDER in folders:
             note.rename(folder / weights.VERIFIED)
 
-    monkeypatch.setattr(folders, "ask_anew", ask_anew)
+    monkeypatch.setattr(folders, "revalidate_directory", revalidate_directory)
     answer = run_main("model_weights_info", {"root": str(root), "directories": ["Whole-7B"]})
-    assert [(found["standing"], found["wrong"]) for found in answer["folders"]] == [("incomplete", ["config.json"])]
+    assert [(found["status"], found["wrong"]) for found in answer["folders"]] == [("incomplete", ["config.json"])]
 
 
 def test_to_ask_for_folders_that_are_not_there_is_no_fault(root: Path) -> None:
-    folders.ask_anew(root, root / "none", root / "a-file")
+    folders.revalidate_directory(root, root / "none", root / "a-file")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1}'])
 def test_a_record_that_cannot_be_read_is_damage(root: Path, text: str) -> None:
     (root / "Whole-7B" / weights.MANIFEST).write_text(text)
-    assert look(root)["Whole-7B"]["standing"] == "damaged"
+    assert look(root)["Whole-7B"]["status"] == "damaged"
 
 
 def test_a_record_that_names_files_elsewhere_is_refused() -> None:
@@ -293,7 +293,7 @@ class TestRole:
         assert moving(model_weights_revision="1" * 40) == ["modelscope"]
         assert moving(model_weights_revision="main") == ["huggingface", "modelscope"]
         assert moving(model_weights_revision="1" * 40, model_weights_sources=self.SOURCES[:2]) == []
-        assert moving(__model_weights_seen={"folders": [{"standing": "incomplete"}]}) == []
+        assert moving(__model_weights_seen={"folders": [{"status": "incomplete"}]}) == []
 
     @pytest.mark.parametrize(
         ("source", "revision", "there"),
@@ -310,7 +310,7 @@ class TestRole:
     def test_what_is_there_is_of_the_revision_its_source_was_asked_for(
         self, source: str, revision: str, there: bool
     ) -> None:
-        folder = {"standing": "whole", "source": source, "revision": revision}
+        folder = {"status": "whole", "source": source, "revision": revision}
         found = self.template(
             "{{ __model_weights_there }}",
             __model_weights_seen={"folders": [folder]},

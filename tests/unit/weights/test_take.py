@@ -489,11 +489,11 @@ def test_what_a_node_that_shares_it_has_published_is_not_taken_once_more(
     published = target.rename(tmp_path / "published")
 
     # As NFS does: before it is asked for what is in a folder, it knows nothing of what others put there.
-    def ask_anew(*folders: Path) -> None:
+    def revalidate_directory(*folders: Path) -> None:
         if target.parent in folders and published.exists():
             published.rename(target)
 
-    monkeypatch.setattr(folders, "ask_anew", ask_anew)
+    monkeypatch.setattr(folders, "revalidate_directory", revalidate_directory)
     monkeypatch.setattr(take, "only_one", None)  # nothing is begun
     assert run(ask())["received"] == 0
     assert [path.name for path in target.parent.iterdir()] == ["Small-Model"]
@@ -504,7 +504,7 @@ def test_a_lock_that_was_published_with_its_folder_holds_nothing(
 ) -> None:
     wanted, _offer = take.load(ask())
     # Who held it published the folder between the opening of the lock and its being free.
-    monkeypatch.setattr(folders, "ask_anew", lambda *_folders: wanted.staging.rename(wanted.target))
+    monkeypatch.setattr(folders, "revalidate_directory", lambda *_folders: wanted.staging.rename(wanted.target))
     with pytest.raises(Refusal, match="is being fetched already"), only_one(wanted):
         raise AssertionError("two hold the lock")
     assert [path.name for path in wanted.target.parent.iterdir()] == ["Small-Model"]

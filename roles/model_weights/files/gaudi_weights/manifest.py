@@ -19,7 +19,7 @@ BLOCK = 1024 * 1024  # bytes read at once
 def load(folder: Path) -> record.Manifest | None:
     """The record of a folder, None without one; raises Refusal when it is damaged."""
     path = folder / record.MANIFEST
-    folders.ask_anew(path.parent)
+    folders.revalidate_directory(path.parent)
     try:
         return record.parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -25,7 +25,7 @@ def standing(wish: Request) -> Manifest | None:
     Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.
     """
     target = wish.target
-    folders.ask_anew(target.parent)  # a node that shares it may have published it just now
+    folders.revalidate_directory(target.parent)  # a node that shares it may have published it just now
     if wish.mounted_on is not None and not wish.mounted_on.is_mount():
         raise Refusal(f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it")
     if target.is_symlink() or target.is_mount():
@@ -76,7 +76,7 @@ def holds(lock: Path, descriptor: int) -> bool:
     except BlockingIOError:
         return False
     # Who held it until now may have published the folder, and this lock with it.
-    folders.ask_anew(lock.parents[2])
+    folders.revalidate_directory(lock.parents[2])
     return folders.size_of(lock) is not None and os.path.samestat(lock.stat(), os.fstat(descriptor))
 
 
