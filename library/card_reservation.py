@@ -104,10 +104,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.cards import reservations as decisions
 from ansible.module_utils.gaudi.node.reader import read_topology
 
-STATE = Path("/var/lib/gaudi-serving")
+STATE = Path(paths.STATE)
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},

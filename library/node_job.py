@@ -147,6 +147,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node.state import read_json, systemctl
 
@@ -167,7 +168,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "wait": {"type": "int", "default": 0},
 }
 
-JOBS = Path("/var/lib/gaudi-serving/jobs")
+JOBS = Path(paths.JOBS)
 # Drop-ins of units that are started for the occasion live as long as the boot.
 UNITS = Path("/run/systemd/system")
 # Seconds between two looks while waiting; progress is written twice a second.

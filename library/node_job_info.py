@@ -57,12 +57,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node.state import read_json, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
-JOBS = Path("/var/lib/gaudi-serving/jobs")
+JOBS = Path(paths.JOBS)
 
 
 def main() -> None:

@@ -98,6 +98,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.planning import difference as plan_diff
 from ansible.module_utils.gaudi.planning import written
@@ -111,7 +112,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "weights_coming": {"type": "bool", "default": False},
 }
 
-PLANS = Path("/etc/gaudi-serving/instances")
+PLANS = Path(paths.INSTANCES)
 UNITS = Path("/etc/systemd/system")
 TARGET = "gaudi-serving.target"
 STOPPED = ("inactive", "failed", "unknown")

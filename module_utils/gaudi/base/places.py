@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import paths
 from .checks import Refusal, shown
 
 # Everything below belongs to the system, on the node and in the container: mounted, it would show what nobody meant
@@ -24,7 +25,7 @@ SYSTEM = (
     "/usr",
     "/var/lib/containerd",
     "/var/lib/docker",
-    "/var/lib/gaudi-serving",
+    paths.STATE,
     "/var/log",
     "/var/run",
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..base import paths
 from ..cards.document import build_topology
 from ..cards.findings import finding
 from ..cards.hl_smi import parse_bus_id
@@ -32,7 +33,7 @@ from ..cards.users import device_index, is_reader, owner_of, parse_container_nam
 
 SYS = Path("/sys")
 PROC = Path("/proc")
-RESERVATIONS = Path("/var/lib/gaudi-serving/cards.lock")
+RESERVATIONS = Path(paths.RESERVATIONS)
 HABANA_VENDOR = "0x1da3"
 
 # A query takes a second or two. A card that is lost or in reset can hold hl-smi for ever.

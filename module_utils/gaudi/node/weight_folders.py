@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..base import paths
 from ..model.headers import CONVERTED
 from ..planning import written
 from ..weights import record as weights
 from . import folders
 
-PLANS = Path("/etc/gaudi-serving/instances")
+PLANS = Path(paths.INSTANCES)
 
 
 def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:

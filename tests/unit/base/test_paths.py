@@ -1,0 +1,152 @@
+"""Paths of ours on a node: the table against what the code says of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.base import paths
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLE = {owned.path: owned for owned in paths.TABLE}
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
+SOURCES = sorted(
+    path
+    for pattern in (
+        *("library/*.py", "module_utils/gaudi/**/*.py", "action_plugins/*.py", "roles/*/files/**/*"),
+        *("roles/*/templates/*", "roles/*/tasks/*.yml", "roles/*/vars/*.yml", "roles/*/defaults/*.yml"),
+    )
+    for path in ROOT.glob(pattern)
+    if path.is_file() and path.suffix != ".pyc"
+)
+_LITERAL = re.compile(rf"(?:{'|'.join(paths.ROOTS)})(?![\w-]|\.\w)(?:/[\w.<>*@-]+)*")
+_EXPRESSION = re.compile(r"\{\{.*?\}\}|\{[\w.]+\}", re.DOTALL)
+# How pages and comments write a name that stands for many.
+_ANY = re.compile(r"(?<=/)(?:[A-Z]+|<\w+>)(?=/|$|\.)")
+
+
+class Made(NamedTuple):
+    """A path that a task of a role makes."""
+
+    role: str
+    path: str
+    mode: str
+
+
+def general(path: str) -> str:
+    """A path with "*" for every name that is worked out."""
+    return _ANY.sub("*", _EXPRESSION.sub("*", path)).rstrip("./")
+
+
+def literals(text: str) -> set[str]:
+    """The paths of ours that a text names."""
+    return {general(found) for found in _LITERAL.findall(_EXPRESSION.sub("*", text))}
+
+
+def variables(role: str) -> dict[str, str]:
+    """The role's variables that hold a path of ours, those in a mapping too."""
+    file = ROOT / "roles" / role / "vars/main.yml"
+    known: dict[str, str] = {}
+    for name, value in (yaml.safe_load(file.read_text()) if file.is_file() else {}).items():
+        entries = value.items() if isinstance(value, dict) else [("", value)]
+        known |= {f"{name}.{key}".rstrip("."): text for key, text in entries if isinstance(text, str)}
+    return known
+
+
+def resolved(text: str, known: Mapping[str, str], item: Any = None) -> str:
+    """A text of a task with the role's variables and the loop's item put in."""
+    for _ in range(3):
+        text = re.sub(r"\{\{\s*([\w.]+)\s*\}\}", lambda found: known.get(found[1], found[0]), text)
+        text = re.sub(
+            r"\{\{\s*([\w.]+) \| (dirname|splitext \| first)\s*\}\}",
+            lambda found: (
+                known[found[1]].rpartition("/" if found[2] == "dirname" else ".")[0] if found[1] in known else found[0]
+            ),
+            text,
+        )
+    if isinstance(item, dict):
+        text = re.sub(r"\{\{\s*item\.(\w+)\s*\}\}", lambda found: str(item.get(found[1], found[0])), text)
+    elif isinstance(item, str):
+        text = text.replace("{{ item }}", item).replace("{{ item | basename }}", item.rpartition("/")[2])
+    # What a loop's items bring is resolved, too.
+    return resolved(text, known) if item is not None else text
+
+
+def tasks(entries: Any) -> Iterator[dict[str, Any]]:
+    """Every task, those in blocks too."""
+    for entry in entries or []:
+        yield entry
+        for part in ("block", "rescue", "always"):
+            yield from tasks(entry.get(part))
+
+
+def made(role: str) -> Iterator[Made]:
+    """What the tasks of a role write or make, with the mode they give it."""
+    known = variables(role)
+    for file in sorted((ROOT / "roles" / role / "tasks").glob("*.yml")):
+        for task in tasks(yaml.safe_load(file.read_text())):
+            loop = task.get("loop")
+            for item in loop if isinstance(loop, list) else [None]:
+                for options in (value for value in task.values() if isinstance(value, dict)):
+                    path = resolved(str(options.get("dest") or options.get("path") or ""), known, item)
+                    if path.startswith(paths.ROOTS) and "mode" in options:
+                        mode = resolved(str(options["mode"]), known, item)
+                        yield Made(role, general(path), next(iter(re.findall(r"\b0\d{3}\b", mode)), mode))
+
+
+def rows_of(role: str, path: str) -> list[paths.Owned]:
+    """What a path stands for whose last name comes from a loop that only a run can work out."""
+    folder, _, name = path.rpartition("/")
+    below = [owned for owned in paths.TABLE if owned.path.rpartition("/")[0] == folder and owned.owner == role]
+    return below if name == "*" else []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_path_in_the_code_is_in_the_table(path: Path) -> None:
+    assert literals(path.read_text(encoding="utf-8")) - set(TABLE) == set()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_who_makes_a_path_and_its_mode_are_the_tables(role: str) -> None:
+    for found in made(role):
+        rows = [TABLE[found.path]] if found.path in TABLE else rows_of(role, found.path)
+        assert rows, f"{found.path}, which {role} makes, has no owner"
+        for owned in rows:
+            assert role in (owned.owner, *owned.ensured_by), f"{role} makes {owned.path}, which is of {owned.owner}"
+            assert found.mode == owned.mode, f"{role} gives {owned.path} the mode {found.mode}"
+
+
+def test_the_tasks_are_read_as_they_are_meant() -> None:
+    everything = {found for role in ROLES for found in made(role)}
+    assert Made("vllm_service", f"{paths.PROGRAMS}/guard/gaudi_guard.py", "0644") in everything
+    assert Made("vllm_service", f"{paths.INSTANCES}/*/keys", "0700") in everything
+    assert Made("fp8_calibration", f"{paths.PROGRAMS}/vllm_plan.py", "0644") in everything
+    assert Made("fp8_calibration", f"{paths.STATE}/calibrations", "0700") in everything
+    assert Made("node_job", paths.JOBS, "0700") in everything
+    assert len(everything) > 30
+
+
+def test_a_path_in_a_text_is_found() -> None:
+    said = (
+        "/etc/gaudi-serving/instances/{{ name }}/plan.json, f'/var/lib/gaudi-serving/jobs/{key}', /etc/gaudi-serving."
+    )
+    assert literals(said) == {f"{paths.INSTANCES}/*/plan.json", f"{paths.JOBS}/*", paths.CONFIGURATION}
+    assert literals("/var/lib/gaudi-serving-others/x and /run/gaudi-serving/y") == set()
+
+
+def test_each_path_has_one_owner_who_is_there() -> None:
+    assert len(TABLE) == len(paths.TABLE)
+    programs = {path.name for path in ROOT.glob("roles/*/files/*.py")}
+    modules = {path.stem for path in ROOT.glob("library/*.py")}
+    for owned in paths.TABLE:
+        assert {owned.owner, *owned.ensured_by} <= {*ROLES, *programs, *modules}, owned
+        assert owned.path.startswith(paths.ROOTS), owned
+        assert re.fullmatch(r"0[0-7]{3}", owned.mode), owned
+
+
+def test_what_lies_in_a_directory_has_that_directory_in_the_table() -> None:
+    assert {owned.path.rpartition("/")[0] for owned in paths.TABLE if owned.path not in paths.ROOTS} <= set(TABLE)
