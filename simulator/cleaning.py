@@ -24,21 +24,29 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
     for machine in machines() if scopes is None else []:
         machine.down()
         say(f"Switched off and removed the virtual machine {machine.name}")
-    ours = [machine.name for machine in machines() if machine.process]
-    others: list[str] = []
-    if client is not None:
-        for name, checkout in sorted(living_scopes(client)):
-            if checkout == str(ROOT) and (scopes is None or Scope(name) in scopes):
-                _remove_scope(client, Scope(name), say)
-        living = sorted(living_scopes(client))
-        ours += [name for name, checkout in living if checkout == str(ROOT)]
-        others = [f"{name} (of {checkout})" for name, checkout in living if checkout != str(ROOT)]
-        if not ours and not others:
-            _remove_shared(client, say)
+    ours, others = _remove_scopes(client, scopes, say) if client is not None else ([], [])
+    ours = [*(machine.name for machine in machines() if machine.process), *ours]
     if ours or others:
         hint = " (clean --all: every scope of this checkout)" if ours else ""
         say(f"Images, the engine and .cache stay for {', '.join([*ours, *others])}{hint}")
         return
+    _remove_everything_shared(client, say)
+
+
+def _remove_scopes(client: DockerClient, scopes: list[Scope] | None, say: Say) -> tuple[list[str], list[str]]:
+    """Remove scopes of this checkout; give the names of those that are left, its own and those of others."""
+    for name, checkout in sorted(living_scopes(client)):
+        if checkout == str(ROOT) and (scopes is None or Scope(name) in scopes):
+            _remove_scope(client, Scope(name), say)
+    living = sorted(living_scopes(client))
+    ours = [name for name, checkout in living if checkout == str(ROOT)]
+    return ours, [f"{name} (of {checkout})" for name, checkout in living if checkout != str(ROOT)]
+
+
+def _remove_everything_shared(client: DockerClient | None, say: Say) -> None:
+    """Remove what the scopes shared: images, the kernel's settings, the engine, the cache."""
+    if client is not None:
+        _remove_shared(client, say)
     for sentence in kernel.restore():
         say(sentence)
     installed = host.installed_packages()

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 # Pure Python, so models of a test's size only. Bytes.
 LIMIT = 16_000_000
 SCALE = "_scale_inv"
+
+Tensor = tuple[str, list[int], bytes]
+"""Type, shape and content."""
 
 
 def value(code: int) -> float:
@@ -58,7 +62,19 @@ def readable(model: Path, scratch: Path) -> Path:
     size = sum(shard.stat().st_size for shard in shards)
     if size > LIMIT:
         raise ValueError(f"the simulated server reads FP8 models of at most {LIMIT} bytes, and {model} has {size}")
-    tensors: dict[str, tuple[str, list[int], bytes]] = {}
+    scratch.mkdir()
+    for path in model.iterdir():
+        if path.is_file() and path not in shards and not path.name.endswith(".index.json"):
+            (scratch / path.name).write_bytes(path.read_bytes())
+    del config["quantization_config"]
+    (scratch / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (scratch / "model.safetensors").write_bytes(bfloat16_file(read_tensors(shards)))
+    return scratch
+
+
+def read_tensors(shards: list[Path]) -> dict[str, Tensor]:
+    """Return every tensor of some safetensors files."""
+    tensors: dict[str, Tensor] = {}
     for shard in shards:
         raw = shard.read_bytes()
         start = 8 + int.from_bytes(raw[:8], "little")
@@ -66,12 +82,11 @@ def readable(model: Path, scratch: Path) -> Path:
             if name != "__metadata__":
                 begin, end = entry["data_offsets"]
                 tensors[name] = (entry["dtype"], entry["shape"], raw[start + begin : start + end])
-    scratch.mkdir()
-    for path in model.iterdir():
-        if path.is_file() and path not in shards and not path.name.endswith(".index.json"):
-            (scratch / path.name).write_bytes(path.read_bytes())
-    del config["quantization_config"]
-    (scratch / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return tensors
+
+
+def bfloat16_file(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return a safetensors file of these tensors, those in FP8 as bfloat16 and without their scales."""
     header, data = {}, bytearray()
     for name, (dtype, shape, content) in tensors.items():
         if name.endswith(SCALE):
@@ -84,5 +99,4 @@ def readable(model: Path, scratch: Path) -> Path:
         data += plain
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    (scratch / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(data))
-    return scratch
+    return struct.pack("<Q", len(text)) + text + bytes(data)
