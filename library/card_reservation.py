@@ -124,7 +124,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 @contextlib.contextmanager
 def turn(check_mode: bool) -> Iterator[None]:
-    """Wait for this caller's turn. Check mode leaves no file behind: before the first one nobody waits."""
+    """Hold the lock of the reservations. Check mode creates no lock file; without one there is nothing to wait for."""
     guard_file = STATE / "cards.lock.guard"
     if check_mode and not guard_file.exists():
         yield
@@ -133,7 +133,7 @@ def turn(check_mode: bool) -> Iterator[None]:
         STATE.mkdir(mode=0o755, parents=True, exist_ok=True)
     guard = os.open(guard_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        # The kernel takes the lock back when its holder ends, however it ends.
+        # The kernel releases the lock when its holder ends, even when it is killed.
         fcntl.flock(guard, fcntl.LOCK_EX)
         yield
     finally:
@@ -155,7 +155,7 @@ def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations]:
 
 
 def write_file(text: str) -> None:
-    """Replace the reservations as a whole, so that nobody, and no power cut, sees half of them."""
+    """Replace the file in one durable rename: no reader and no power cut leaves half a file."""
     handle, name = tempfile.mkstemp(dir=STATE, prefix=".cards.lock.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -149,7 +149,7 @@ def _update_grub(
     """
     path, before = module.params["path"], CONFIG.read_bytes()
     if old != new:
-        # Taken away only after update-grub: while the file is there, a run that was interrupted can be made up for.
+        # The drop-in is removed after update-grub: as long as it exists, the next run completes an interrupted one.
         _write(module, path, (new or host_files.MARK + "\n").encode())
     failure = _run(module, [update_grub])
     if failure is None and not kernel_cmdline.all_hold(expected, _entries()):
@@ -159,7 +159,7 @@ def _update_grub(
             _write(module, path, None if old is None else old.encode())
         if not CONFIG.exists() or CONFIG.read_bytes() != before:
             _write(module, str(CONFIG), before)
-        # What grub-mkconfig writes to, and leaves behind when it fails.
+        # grub-mkconfig writes to this file and leaves it behind when it fails.
         CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
         module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
     if new is None:

@@ -169,14 +169,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 JOBS = Path(paths.JOBS)
-# Drop-ins of units that are started for the occasion live as long as the boot.
+# A drop-in below /run lasts until the next boot, as a job does.
 UNITS = Path("/run/systemd/system")
 # Seconds between two looks while waiting; progress is written twice a second.
 LOOK_AGAIN = 0.5
 
 
 def look(module: AnsibleModule, key: str) -> dict[str, Any]:
-    """Read how a job stands."""
+    """Read a job's status, progress and result."""
     folder = JOBS / key
     active = systemctl(module, "show", "--property=ActiveState", "--value", f"gaudi-job@{key}.service").strip()
     state = read_json(folder / "state.json")
@@ -233,7 +233,7 @@ def request(module: AnsibleModule) -> bool:
         return bool(jobs.decide(job["status"], job["digest"], wanted, module.params["force"]) == "start")
     folder = JOBS / key
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Two controllers may ask at once: the one that comes second finds the unit running.
+    # Two controllers may ask at once: the second one waits here, then finds the unit running.
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         job = look(module, key)
@@ -262,7 +262,7 @@ def cancel(module: AnsibleModule) -> bool:
 
 
 def stands_for(job: dict[str, Any]) -> str:
-    """Stand for how a job stands, without its figures: they change twice a second, and an answer costs a connection."""
+    """Digest of a job's status without its figures, which change twice a second: each answer costs a connection."""
     stand = [job["status"], job["state"], job["progress"].get("phase")]
     return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -164,9 +164,9 @@ def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
 
 
 def _refuse_taken(module: AnsibleModule, port: int) -> None:
-    """Nobody sees a daemon that ends because its port is taken: it has begun by then."""
+    """Fail when the port is taken: the daemon itself would fail after it has started, where nobody sees it."""
     with socket.socket() as probe:
-        # As the daemon does: a connection of the last run that is on its way out is no obstacle.
+        # The daemon sets SO_REUSEADDR too: a connection of the last run in TIME_WAIT does not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -181,9 +181,9 @@ def _refuse_taken(module: AnsibleModule, port: int) -> None:
 
 
 def _used(module: AnsibleModule, directory: Path, unit: Path) -> bool:
-    """Whether somebody takes at the moment, or took a short while ago."""
+    """Whether a node downloads now, or did within the last `unused_for` seconds."""
     shown = _systemctl(module, "show", "--property=TasksCurrent", "--value", unit.name).strip()
-    # The daemon itself is one, each taker another.
+    # One process is the daemon; every further one serves a node that downloads.
     if shown.isdigit() and int(shown) > 1:
         return True
     times = [path.stat().st_mtime for path in (directory / "log", directory / "secrets") if path.exists()]

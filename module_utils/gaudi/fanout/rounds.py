@@ -11,8 +11,8 @@ from typing import Any
 SHARED_TYPES = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "fuse.ceph", "gpfs", "beegfs", "glusterfs", "fuse.glusterfs")
 )
-# Nodes of a site that are refused from outside before the site gives up: one may have a fault of its own, and a hub
-# that is away makes each of them wait.
+# A site gives up after this many of its nodes failed to fetch from outside: one may have a fault of its own, and a hub
+# that is down makes each of them wait.
 TRIES_OUTSIDE = 2
 
 
@@ -62,9 +62,9 @@ def writers(nodes: Iterable[Node]) -> list[Node]:
 
 
 def givers(nodes: Iterable[Node], site: str) -> list[str]:
-    """Who gives at a site: one of each storage, since two that read the same disk give no more than one.
+    """Nodes of a site that give the folder: one of each storage, since two that read one disk are no quicker than one.
 
-    Where a copy was verified in this run, nobody gives another one.
+    Where this run verified a copy, only verified copies are given.
     """
     able = [node for node in nodes if node.site == site and node.has and node.gives]
     verified = {node.storage for node in able if node.verified}
@@ -76,7 +76,7 @@ def givers(nodes: Iterable[Node], site: str) -> list[str]:
 
 
 def fetchers(nodes: Iterable[Node]) -> list[str]:
-    """Who fetches from outside: the first writer of each site where nobody gives the folder."""
+    """Nodes that fetch from outside: the first writer of each site that has no giver."""
     nodes = list(nodes)
     chosen: dict[str, str] = {}
     for node in writers(node for node in nodes if not node.refused):
@@ -87,23 +87,23 @@ def fetchers(nodes: Iterable[Node]) -> list[str]:
 
 
 def alone(nodes: list[Node], fetching: Iterable[str]) -> list[str]:
-    """Those who fetch where no other node of the site needs it: nobody could try in their place, or waits for why."""
+    """Fetching nodes that are the only ones of their site to need the folder: no other could try in their place."""
     sites = [node.site for node in nodes if node.needs and not node.has]
     return [node.name for node in nodes if node.name in fetching and sites.count(node.site) == 1]
 
 
 def moved(names: list[str], turn: int) -> list[str]:
-    """Begin further on with every turn."""
+    """Rotate names by the number of the turn."""
     first = turn % len(names) if names else 0
     return names[first:] + names[:first]
 
 
 def chains(nodes: Iterable[Node], turn: int) -> list[list[str]]:
-    """Who takes from whom: every node of a chain from the one before it, the first has the folder.
+    """Chains of nodes: the first has the folder, every other one takes it from the node before it.
 
-    Each passes on file by file what it has checked, so that a chain takes little longer than one node does, and every
-    link sends the folder once. A node that cannot give ends its chain. With every turn givers and takers move on by
-    one, so that nobody asks a broken node twice in a row, nor waits behind it again.
+    A node passes on each file as soon as it is checked. So a chain takes little longer than one transfer, and every
+    link carries the folder once. A node that cannot give ends its chain. Every turn rotates givers and takers by one,
+    so that no node asks a broken one twice in a row, nor waits behind it again.
     """
     nodes = list(nodes)
     made: list[list[str]] = []
@@ -120,17 +120,17 @@ def chains(nodes: Iterable[Node], turn: int) -> list[list[str]]:
 
 
 def takers(nodes: Iterable[Node]) -> list[str]:
-    """Who may come to take it from another node: the writers of sites that have more than one storage."""
+    """Nodes that may take the folder from another one later: the writers of sites with more than one storage."""
     nodes = list(nodes)
     storages = {site: {node.storage for node in nodes if node.site == site} for site in {node.site for node in nodes}}
     return [node.name for node in writers(nodes) if len(storages[node.site]) > 1]
 
 
 def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str, Any]:
-    """One round from what each node said: its number, who fetches (alone or not), takes, gives, and who may yet take.
+    """One round: its number, the nodes that fetch (and those that do so alone), take and give, and those that may take.
 
-    A node says site, shared (true, false or none), fstype, source, has, needs, gives, refused and verified. Of a taker
-    is said who gives (giver), and who has the folder at the head of its chain (head).
+    Each node says site, shared (true, false or none), fstype, source, has, needs, gives, refused and verified. A taker
+    is told its giver, and the head of its chain, which has the folder.
     """
     nodes = [node(name, words) for name, words in said.items()]
     made = chains(nodes, turn)

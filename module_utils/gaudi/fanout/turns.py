@@ -26,7 +26,7 @@ def calibration_turns(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     take: dict[str, str] = {}
     for names in groups.values():
         givers = [name for name in names if said[name]["has"]]
-        # Work that runs already is waited for, not begun elsewhere once more.
+        # A node that measures already is waited for; no second one begins.
         running = [name for name in names if said[name]["running"]]
         measures = running if running or givers else names[:1]
         measure += measures

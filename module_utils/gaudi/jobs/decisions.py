@@ -26,13 +26,13 @@ def check_key(key: str) -> str:
 
 
 def digest(command: Sequence[str], environment: Mapping[str, str], inputs: Mapping[str, Any]) -> str:
-    """Stand for what a job would do; equal digests mean the same work on the same inputs."""
+    """Digest of what a job would do; equal digests mean the same work on the same inputs."""
     text = json.dumps([list(command), dict(environment), dict(inputs)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def status(state: Mapping[str, Any], active: str) -> str:
-    """How a job stands, from what it wrote and what systemd says of its unit.
+    """Status of a job, from its state file and what systemd says of its unit.
 
     Returns absent, running, succeeded, failed, cancelled or interrupted. A job that wrote "running" but has no
     running unit was cut off: by a kill, a crash or a reboot.

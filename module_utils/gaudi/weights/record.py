@@ -14,15 +14,15 @@ FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
 LOCK = FOLDER + "/lock"
-# Which files have arrived and were checked, a line each, until the record says so.
+# One line for each file that was received and checked. The record replaces it.
 ARRIVED = FOLDER + "/arrived"
-# What has not been checked yet of what another node gives; nobody is given anything out of it.
+# Files received from another node and not checked yet. Never passed on.
 INCOMING = FOLDER + "/incoming"
-# For the node that takes from this one meanwhile: that this one is alive, or why it gave up.
+# Tells the node that downloads from this one that this one is alive, or why it gave up.
 RELAY = FOLDER + "/relay.json"
-# What a source has to put somewhere while it is asked.
+# Temporary files of a source.
 SCRATCH = FOLDER + "/scratch"
-# Where files are until all of them are right; beside the target, so that a rename publishes them.
+# Directory for a download that is not complete. It lies beside the target, so that one rename publishes it.
 STAGING_SUFFIX = ".partial"
 
 
@@ -97,7 +97,7 @@ def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int | None]) -> list[str
 
 
 def used_by(plan: Mapping[str, Any], folder: str) -> bool:
-    """Whether a serving plan needs a folder: as its weights, or as something its container mounts."""
+    """Whether a serving plan uses a folder, as its weights or in a mount of its container."""
     container = plan.get("container") or {}
     paths = [mount.get("source") for mount in container.get("mounts", [])]
     paths.append((plan.get("requires") or {}).get("weights_path"))

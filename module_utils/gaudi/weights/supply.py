@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-# What every item must name: the hub that most sources are, or are mirrors of.
+# Every item names a repository on this hub: most sources are the hub itself or a mirror of it.
 HUBS = ("huggingface",)
-# What is made of bfloat16 has half its bytes; block-quantised FP8 stays one byte a weight.
+# Published bytes for each byte served: a conversion from bfloat16 halves the size, one from block-quantised FP8 keeps
+# one byte a weight.
 PUBLISHED_SHARE = {"fp8_block": 1, "fp8_dynamic": 2}
 
 

@@ -125,7 +125,7 @@ def refresh(document: dict[str, Any], kernel: str, command_line: list[str]) -> d
     The same rule as module_utils/gaudi/host/state.py, which this program cannot import; a test holds them together.
     """
     arguments = [
-        # What is in effect no longer waits; a later boot without it is not mended by one more.
+        # An argument in effect no longer waits for a reboot. If a later boot lacks it, one more reboot does not help.
         {**need, "waits": need["waits"] and not holds(need["argument"], command_line)}
         for need in document["kernel_arguments"]
     ]

@@ -84,18 +84,36 @@ def tasks(entries: Any) -> Iterator[dict[str, Any]]:
             yield from tasks(entry.get(part))
 
 
-def made(role: str) -> Iterator[Made]:
-    """What the tasks of a role write or make, with the mode they give it."""
-    known = variables(role)
-    for file in sorted((ROOT / "roles" / role / "tasks").glob("*.yml")):
+def mappings(value: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping in what a task says: its options, and the files that some modules take a list of."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from mappings(inner)
+
+
+def written(role: str) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Options that may write a file, with the item of the loop they are in: of the role's tasks and its variables."""
+    folder = ROOT / "roles" / role
+    for file in sorted((folder / "tasks").glob("*.yml")):
         for task in tasks(yaml.safe_load(file.read_text())):
             loop = task.get("loop")
             for item in loop if isinstance(loop, list) else [None]:
-                for options in (value for value in task.values() if isinstance(value, dict)):
-                    path = resolved(str(options.get("dest") or options.get("path") or ""), known, item)
-                    if path.startswith(paths.ROOTS) and "mode" in options:
-                        mode = resolved(str(options["mode"]), known, item)
-                        yield Made(role, general(path), next(iter(re.findall(r"\b0\d{3}\b", mode)), mode))
+                for options in mappings({name: value for name, value in task.items() if name != "loop"}):
+                    yield options, item
+    for file in (folder / "vars").glob("main.yml"):
+        yield from ((options, None) for options in mappings(yaml.safe_load(file.read_text())))
+
+
+def made(role: str) -> Iterator[Made]:
+    """What a role writes or makes, with the mode it gives."""
+    known = variables(role)
+    for options, item in written(role):
+        path = resolved(str(options.get("dest") or options.get("path") or ""), known, item)
+        if path.startswith(paths.ROOTS) and "mode" in options:
+            mode = resolved(str(options["mode"]), known, item)
+            # One that depends on something names the mode it has where it is not left as it is.
+            yield Made(role, general(path), next(iter(re.findall(r"\b0\d{3}\b", mode)), mode))
 
 
 def rows_of(role: str, path: str) -> list[paths.Owned]:
@@ -122,8 +140,8 @@ def test_who_makes_a_path_and_its_mode_are_the_tables(role: str) -> None:
 
 def test_the_tasks_are_read_as_they_are_meant() -> None:
     everything = {found for role in ROLES for found in made(role)}
-    assert Made("vllm_service", f"{paths.PROGRAMS}/guard/gaudi_guard.py", "0644") in everything
-    assert Made("vllm_service", f"{paths.INSTANCES}/*/keys", "0700") in everything
+    assert Made("host_tuning", f"{paths.PROGRAMS}/host_tuning.py", "0755") in everything
+    assert Made("weights_supply", f"{paths.CONFIGURATION}/weights/giver.token", "0600") in everything
     assert Made("fp8_calibration", f"{paths.PROGRAMS}/vllm_plan.py", "0644") in everything
     assert Made("fp8_calibration", f"{paths.STATE}/calibrations", "0700") in everything
     assert Made("node_job", paths.JOBS, "0700") in everything
