@@ -10,10 +10,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..base import paths
 from .state import read_json, systemctl
 
-PLANS = Path("/etc/gaudi-serving/instances")
-STATES = Path("/var/lib/gaudi-serving/instances")
+PLANS = Path(paths.INSTANCES)
+STATES = Path(paths.INSTANCE_STATES)
 PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState"]
 
 
