@@ -11,9 +11,9 @@ from ..cards.placement import Card, choose, cpu_binding, read_cards
 from ..catalogue.entries import ReleaseEntry
 from ..families.registry import family_of
 from ..model.facts import ModelFacts
+from ..request.node import Node
 from ..request.options import Request
 from ..rules.draft import Draft, given, rule
-from .node import Node
 from .refusals import check_card_names, check_heads, inputs_of
 
 # More cards than this on one node are beyond every manual and script.

@@ -13,8 +13,8 @@ from ..cards.reservations import parse_reservations
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
 from ..model.headers import Weights
+from ..request.node import Node
 from ..request.options import Request, check_options, name_of
-from .node import Node
 from .planner import plan
 from .shared_card import common, share
 

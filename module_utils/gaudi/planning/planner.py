@@ -18,6 +18,7 @@ from ..model.facts import facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
 from ..model.remote_code import check_code, code_of
+from ..request.node import Node
 from ..request.options import ALL, Request, check_options
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Origin
@@ -27,7 +28,6 @@ from .chosen_cards import all_modules, bind_cpus, card_name, module_variables, p
 from .container import Setting, check_places, container, image, requires
 from .memory import memory_part
 from .merging import merged, options_in_environment, with_recipe_cache
-from .node import Node
 from .refusals import (
     check_block_size,
     check_card_type,

@@ -8,11 +8,11 @@ from typing import Any
 from ..base.checks import Refusal, shown
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
+from ..request.node import Node
 from ..request.options import Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given, rule
 from .network import network, read_addresses
-from .node import Node
 
 # The kernel's own limit for processes that lack NET_BIND_SERVICE, which the container drops.
 LOWEST_PORT = 1024

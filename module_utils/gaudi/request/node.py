@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cards.placement import Reservations
-from ..request.options import path, registry
+from .options import path, registry
 
 
 @dataclass(frozen=True)
