@@ -33,7 +33,7 @@ from ansible.module_utils.gaudi.base.checks import Refusal
 from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.catalogue.extends import extended, file_of
 from ansible.module_utils.gaudi.families.registry import FAMILIES
-from ansible.module_utils.gaudi.planning.page import page as describe
+from ansible.module_utils.gaudi.pages.page import page as describe
 from ansible.module_utils.gaudi.request.options import name_of
 from ansible.module_utils.gaudi.weights import supply
 

@@ -100,8 +100,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.node.state import systemctl
-from ansible.module_utils.gaudi.planning import difference as plan_diff
-from ansible.module_utils.gaudi.planning import written
+from ansible.module_utils.gaudi.pages import difference as plan_diff
+from ansible.module_utils.gaudi.pages import written
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},

@@ -158,3 +158,8 @@ def test_what_breaks_the_rules_is_found(
 def test_a_circle_is_found() -> None:
     a, b, c = (BRAIN / f"{letter}.py" for letter in "abc")
     assert circles({a: {b}, b: {c}, c: {b}}) == ["b -> c -> b"]
+
+
+def test_the_map_names_every_room() -> None:
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert [folder.name for folder in PACKAGES if f"| `{folder.name}/` |" not in design] == []

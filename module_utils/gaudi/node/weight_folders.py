@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base import paths
 from ..model.headers import CONVERTED
-from ..planning import written
+from ..pages import written
 from ..weights import record as weights
 from . import folders
 

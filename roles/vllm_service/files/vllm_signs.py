@@ -277,16 +277,24 @@ class Progress:
                 self.expected[found["phase"].lower()] = int(found["total"])
         elif found := SHARDS.search(line):
             self.phase, self.shards = "loading", (int(found["done"]), int(found["total"]))
-        elif found := WEIGHTS.search(line):
+        elif self._understand_memory(line):
+            return
+        elif found := FINISHED.search(line):
+            self.phase, self.warm_up_seconds = "warmed-up", float(found["seconds"])
+        elif SKIPPED.search(line):
+            self.phase, self.warm_up = "warmed-up", {}
+
+    def _understand_memory(self, line: str) -> bool:
+        """Whether a line says what the device's memory is used for."""
+        if found := WEIGHTS.search(line):
             self.phase, self.memory["weights"] = "loading", found["size"]
         elif found := MEMORY.search(line):
             self.memory["device"] = found["text"]
         elif found := BLOCKS.search(line):
             self.memory["kv_cache_blocks"] = found["count"]
-        elif found := FINISHED.search(line):
-            self.phase, self.warm_up_seconds = "warmed-up", float(found["seconds"])
-        elif SKIPPED.search(line):
-            self.phase, self.warm_up = "warmed-up", {}
+        else:
+            return False
+        return True
 
     @property
     def filling(self) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.cards.text import WIDTH
+from ansible.module_utils.gaudi.pages.page import describe_plan, page
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
-from ansible.module_utils.gaudi.planning.page import describe_plan, page
 
 from action_plugins import serving_plan
 

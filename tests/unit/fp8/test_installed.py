@@ -33,10 +33,10 @@ def tasks(path: Path) -> Iterator[dict[str, Any]]:
 
 def installing() -> Iterator[str]:
     """Files of tasks, in all roles, that write the converters to a node."""
-    names = ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_files", "__fp8_weights_programs")
+    names = ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_contents", "__fp8_weights_programs")
     for path in sorted(ROLES.glob("*/tasks/*.yml")):
         for task in tasks(path):
-            for module in ("ansible.builtin.copy", "ansible.builtin.template", "host_tuning_files"):
+            for module in ("ansible.builtin.copy", "ansible.builtin.template", "node_files"):
                 if any(name in f"{task.get(module, '')} {task.get('loop')}" for name in names) and module in task:
                     yield str(path.relative_to(ROLES))
 

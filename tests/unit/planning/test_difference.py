@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.planning.difference import differences, environment_of, unit_differences
+from ansible.module_utils.gaudi.pages.difference import differences, environment_of, unit_differences
 
 PLAN: dict[str, Any] = {
     "schema": 1,

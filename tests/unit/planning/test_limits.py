@@ -9,8 +9,8 @@ import pytest
 from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, TPU, TWO_NODES, Absent
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.model.headers import Weights
+from ansible.module_utils.gaudi.pages.page import page
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
-from ansible.module_utils.gaudi.planning.page import page
 
 from . import vendor
 

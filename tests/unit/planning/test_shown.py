@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.planning.page import page
+from ansible.module_utils.gaudi.pages.page import page
 
 from . import vendor
 from .test_releases import RELEASES

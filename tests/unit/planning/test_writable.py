@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base.places import is_below
 from ansible.module_utils.gaudi.catalogue.surface import Surface
-from ansible.module_utils.gaudi.planning.page import page
+from ansible.module_utils.gaudi.pages.page import page
 from ansible.module_utils.gaudi.planning.writable import LEADING, SCRATCH, VARIABLES
 
 from . import vendor

@@ -182,15 +182,9 @@ def kill_later(seconds: float) -> None:
         os._exit(0)
 
 
-def main(arguments: list[str]) -> NoReturn:
-    """Check, show, acquire, and become the server."""
-    release = RELEASE_FILE.read_text(encoding="ascii").strip()
-    names = surface.load(SURFACES, release)
-    called, given = arguments[0], arguments[1:]
+def read_command(names: surface.Surface, release: str, called: str, given: list[str]) -> surface.Command:
+    """Take the command line and the variables as the release's own parser does, or end as it ends."""
     program = "api_server.py" if called == "api_server" else "vllm serve"
-    if called == "serve" and given and not given[0].startswith("-"):
-        given = ["--model", *given]
-    print(f"SIMULATED Gaudi release {release}: the real vLLM for CPUs answers, no accelerator is used.", flush=True)
     try:
         command = surface.parse(names, given)
         if not command.text("--model"):
@@ -199,6 +193,18 @@ def main(arguments: list[str]) -> NoReturn:
             raise surface.UsageError(f"release {release} knows no environment variable {', '.join(unknown)}")
     except surface.UsageError as error:
         fail(f"usage: {program} [options]\n{program}: error: {error}", 2)
+    return command
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Check, show, acquire, and become the server."""
+    release = RELEASE_FILE.read_text(encoding="ascii").strip()
+    names = surface.load(SURFACES, release)
+    called, given = arguments[0], arguments[1:]
+    if called == "serve" and given and not given[0].startswith("-"):
+        given = ["--model", *given]
+    print(f"SIMULATED Gaudi release {release}: the real vLLM for CPUs answers, no accelerator is used.", flush=True)
+    command = read_command(names, release, called, given)
     try:
         node = cards.load_node()
         faults = node["faults"]
