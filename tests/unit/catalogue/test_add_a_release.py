@@ -1,0 +1,113 @@
+"""docs/add-a-release.md, followed to the letter in a copy of the checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.catalogue.documentation import ROOT
+
+TEXT = (ROOT / "docs" / "add-a-release.md").read_text(encoding="utf-8")
+# "Write `path`...:" and the block below it.
+FILES = dict(re.findall(r"^Write `([^`]+)`.*?\n```\w+\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
+COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+RELEASE, SURFACE, FAMILY = (
+    "catalog/releases/1.22-own.yml",
+    "simulator/images/serving/surface/1.22-own.json",
+    "module_utils/gaudi/families/r123.py",
+)
+REGISTRY = "module_utils/gaudi/families/registry.py"
+# Of what the document has a person run only what a release more can change, and not this walk itself.
+NARROWED = (
+    "--ignore=tests/unit/catalogue/test_add_a_release.py --ignore=tests/unit/catalogue/test_add_a_model.py "
+    "-k '1.22-own or test_canonical or test_families'"
+)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What a person who follows the document has before its first line."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".cache", "build", "__pycache__"))
+    (copy / ".venv").symlink_to(sys.prefix)
+    return copy
+
+
+def run(checkout: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """A command of the document, in a shell of its own."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        "ANSIBLE_CONFIG": str(checkout / "ansible.cfg"),
+        "PYTEST_ADDOPTS": NARROWED,
+    }
+    return subprocess.run(
+        ["bash", "-euc", f"{COMMANDS[0]}\n{command}"],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def write(checkout: Path, name: str, content: str | None = None) -> None:
+    (checkout / name).write_text(FILES[name] if content is None else content, encoding="utf-8")
+
+
+def test_the_document_has_three_files_and_three_steps_of_commands() -> None:
+    assert list(FILES) == [RELEASE, SURFACE, FAMILY]
+    assert len(COMMANDS) == 3
+
+
+def test_followed_to_the_letter_it_ends_green(checkout: Path) -> None:
+    _, look, check = COMMANDS
+    write(checkout, RELEASE)
+    shown = run(checkout, look)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "refused" not in shown.stdout
+    assert "VLLM_OWN_SCHEDULER" in shown.stdout
+
+    # Without the surface, and without the list of plans, the checks say so.
+    missing = run(
+        checkout,
+        "python -m pytest -q tests/unit/planning/test_canonical.py tests/unit/planning/test_stand_in_takes_it.py",
+    )
+    assert "test_canonical.py" in missing.stdout
+    assert "surface/1.22-own.json" in missing.stdout
+
+    write(checkout, SURFACE)
+    checked = run(checkout, check)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    lint = run(checkout, f"yamllint --strict {RELEASE}")
+    assert lint.returncode == 0, lint.stdout + lint.stderr
+
+
+def test_a_mistake_is_shown_as_the_document_says(checkout: Path) -> None:
+    write(checkout, RELEASE, FILES[RELEASE].replace("max_num_seqs", "max_num_seq"))
+    shown = run(checkout, COMMANDS[1])
+    (promised,) = re.findall(r"^ {4}(catalog/releases/.*)$", TEXT, re.MULTILINE)
+    assert promised in " ".join(shown.stdout.split())
+
+
+def test_a_family_is_a_file_an_import_and_an_entry(checkout: Path) -> None:
+    unknown = FILES[RELEASE].replace("constants:", 'rules: "1.23"\nconstants:')
+    write(checkout, RELEASE, unknown)
+    refused = run(checkout, COMMANDS[1])
+    assert 'rules is "1.23", but must be the family of rules' in " ".join(refused.stdout.split())
+
+    write(checkout, FAMILY)
+    (line,) = re.findall(r"^Add to `[^`]+registry.py`:\n\n```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    registry = (ROOT / REGISTRY).read_text(encoding="utf-8")
+    entered = registry.replace("from .r122 import", f"{line}from .r122 import").replace("R122, ", "R122, R123, ")
+    write(checkout, REGISTRY, entered)
+    shown = run(checkout, COMMANDS[1])
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "refused" not in shown.stdout
+    checked = run(checkout, "python -m pytest -q tests/unit/planning/test_families.py")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
