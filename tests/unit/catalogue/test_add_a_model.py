@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.unit.catalogue import walk
 from tests.unit.catalogue.documentation import ROOT, table_in
 
 TEXT = (ROOT / "docs" / "add-a-model.md").read_text(encoding="utf-8")
@@ -24,31 +22,11 @@ NARROWED = "--ignore=tests/unit/catalogue/test_add_a_model.py -k 'qwen3-14b or t
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What a person who follows the document has before its first line."""
-    copy = tmp_path / "checkout"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".cache", "build", "__pycache__"))
-    # Somebody may have added the document's own example.
-    for name in FILES:
-        (copy / name).unlink(missing_ok=True)
-    (copy / ".venv").symlink_to(sys.prefix)
-    return copy
+    return walk.copy_of_checkout(tmp_path, FILES)
 
 
 def run(checkout: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """A command of the document, in a shell of its own."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
-        "ANSIBLE_CONFIG": str(checkout / "ansible.cfg"),
-        "PYTEST_ADDOPTS": NARROWED,
-    }
-    return subprocess.run(
-        ["bash", "-euc", f"{COMMANDS[0]}\n{command}"],
-        cwd=checkout,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return walk.run(checkout, COMMANDS[0], command, NARROWED)
 
 
 def test_the_document_has_two_files_and_three_steps_of_commands() -> None:
