@@ -61,12 +61,17 @@ document:
   returned: success
   type: dict
   sample: {schema: 1, model: qwen3-coder-480b-a35b-instruct-fp8, tool: run_example_tp.py, tensor_parallel_size: 8}
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the plan or an option is refused
+  type: str
+  sample: served_without_measurements
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run as calibration
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -85,7 +90,7 @@ def main() -> None:
     try:
         document = calibration.describe(given["plan"], options)
     except Refusal as refusal:
-        module.fail_json(msg=str(refusal))
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     module.exit_json(changed=False, document=document)
 
 

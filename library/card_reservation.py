@@ -92,6 +92,11 @@ reservations:
         - {module_id: 0, serial: AM50016138}
         - {module_id: 1, serial: AM50016139}
       since: "2026-11-21T03:04:05+00:00"
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the request is refused
+  type: str
+  sample: card_reserved
 """
 
 import contextlib
@@ -105,6 +110,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import reservations as decisions
 from ansible.module_utils.gaudi.node.reader import read_topology
 
@@ -149,7 +155,8 @@ def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations]:
     except ValueError as error:
         module.fail_json(
             msg=f"{path} does not hold reservations of this module: {error}. Correct it, or move it away after "
-            "looking at which instances run; nothing was changed."
+            "looking at which instances run; nothing was changed.",
+            refused_id="reservations_damaged",
         )
         raise
 
@@ -182,8 +189,8 @@ def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.R
             return decisions.free(before, instance)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return decisions.reserve(before, instance, cards, read_topology(module, links=False), now)
-    except decisions.Refusal as refusal:
-        module.fail_json(msg=str(refusal), reservations=before)
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id, reservations=before)
         raise
 
 

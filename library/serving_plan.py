@@ -282,7 +282,8 @@ RETURN = r"""
 plans:
   description:
     - One plan for each request, in order.
-    - For a refused request (with O(on_refusal=report)) only RV(plans[].instance) and RV(plans[].refused).
+    - For a refused request (with O(on_refusal=report)) only RV(plans[].instance), RV(plans[].refused) and
+      RV(plans[].refused_id).
   returned: always
   type: list
   elements: dict
@@ -293,9 +294,14 @@ plans:
       sample: qwen3-8b
     refused:
       description: Why there is no plan, in a sentence that names the option, the value and the limit.
-      returned: for a refused request, which has no other keys but the instance
+      returned: for a refused request, which has no other keys but the instance and the id
       type: str
       sample: "Request 'qwen3-8b': tensor_parallel_size is 3, which does not divide the 32 attention heads of ..."
+    refused_id:
+      description: What is wrong, in one word that stays the same; for programs, which must not read the sentence.
+      returned: for a refused request
+      type: str
+      sample: heads_not_divisible
     model:
       description: Name of the model's catalogue file; null for weights served as they are.
       type: str
@@ -391,6 +397,11 @@ plans:
       type: list
       elements: str
       sample: []
+refused_id:
+  description: The RV(plans[].refused_id) of the first request that was refused, or what is wrong with something else.
+  returned: when the task fails for a refusal
+  type: str
+  sample: no_cards
 topology:
   description: The topology the plans were made for; null where every request was refused before one was read.
   returned: always
@@ -429,7 +440,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.given import given_topology
 from ansible.module_utils.gaudi.cards.reservations import holders, parse_reservations
 from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
@@ -480,7 +491,9 @@ def read_config(file: Path) -> bytes | None:
     with file.open("rb") as stream:
         content = stream.read(CONFIG_LIMIT + 1)
     if len(content) > CONFIG_LIMIT:
-        raise Refusal(f"{file} is larger than {CONFIG_LIMIT >> 20} MiB, which no model's is. Fetch it again.")
+        raise Refusal(
+            "file_too_large", f"{file} is larger than {CONFIG_LIMIT >> 20} MiB, which no model's is. Fetch it again."
+        )
     return content
 
 
@@ -493,8 +506,11 @@ def read_reservations(path: str) -> str:
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     try:
         parse_reservations(text)
-    except ValueError as error:
-        raise Refusal(f"{path} cannot be used: {error}. Restore it; without it cards could be given twice.") from error
+    except Refusal as error:
+        raise Refusal(
+            "reservations_damaged",
+            f"{path} cannot be used: {error}. Restore it; without it cards could be given twice.",
+        ) from error
     return text
 
 
@@ -516,13 +532,16 @@ def main() -> None:
             reservations=reservations,
             read_weights=read_weights if given is None else None,
         )
-    except ValueError as error:  # refusals are, and what a given topology cannot be read for
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    except UnicodeError as error:  # a file beside the weights
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Plan as root.")
-    refused = [plan["refused"] for plan in plans if "refused" in plan]
+    refused = [plan for plan in plans if "refused" in plan]
     if refused and module.params["on_refusal"] == "fail":
-        module.fail_json(msg=" ".join(refused), plans=plans, topology=topology)
+        sentences = " ".join(plan["refused"] for plan in refused)
+        module.fail_json(msg=sentences, refused_id=refused[0]["refused_id"], plans=plans, topology=topology)
     reserved = {str(module_id): name for module_id, name in holders(parse_reservations(reservations)).items()}
     module.exit_json(changed=False, plans=plans, topology=topology, reserved=reserved)
 

@@ -67,6 +67,7 @@ def plans() -> Iterator[tuple[str, Any]]:
             request = {"model": file.stem, "instance": "canonical"}
             for card, node in nodes.items():
                 (plan,) = plan_all([request], catalogue, node, weights_root="/data/models")
+                plan.pop("refused_id", None)
                 yield f"{file.stem} {release} {card}", plan
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from .refusal import Refusal
+
 # Longest text any single value may have (characters). Linux refuses a single argument or
 # environment string above 128 KiB (MAX_ARG_STRLEN); far less than that is already a mistake here.
 MAX_TEXT = 4096
@@ -12,10 +14,6 @@ MAX_TEXT = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?\Z", re.ASCII)
-
-
-class Refusal(ValueError):
-    """A wish that cannot be granted, in one sentence for a person: what was seen, the limit, what to do."""
 
 
 # How deep a value is shown; what is nested deeper helps nobody who reads a sentence.
@@ -46,14 +44,16 @@ def _spelled(value: object, depth: int) -> str:
 def text(value: object, what: str, *, longest: int = MAX_TEXT, empty: bool = False) -> str:
     """A string without control characters, so that it stays one argument, one line, one file name."""
     if not isinstance(value, str):
-        raise Refusal(f"{what} must be text, not {shown(value)}.")
+        raise Refusal("not_text", f"{what} must be text, not {shown(value)}.")
     if len(value) > longest:
-        raise Refusal(f"{what} has {len(value)} characters, the limit is {longest}. Shorten it.")
+        raise Refusal("too_long", f"{what} has {len(value)} characters, the limit is {longest}. Shorten it.")
     found = _CONTROL.search(value)
     if found:
-        raise Refusal(f"{what} {shown(value)} contains the control character {found.group()!r}. Remove it.")
+        raise Refusal(
+            "control_character", f"{what} {shown(value)} contains the control character {found.group()!r}. Remove it."
+        )
     if not value and not empty:
-        raise Refusal(f"{what} is empty. Give it a value or leave it out.")
+        raise Refusal("empty", f"{what} is empty. Give it a value or leave it out.")
     return str(value)
 
 
@@ -61,7 +61,7 @@ def matching(value: object, what: str, pattern: re.Pattern[str], form: str, *, l
     """A string of a given form; ``form`` says in words what the pattern asks for."""
     result = text(value, what, longest=longest)
     if not pattern.fullmatch(result):
-        raise Refusal(f"{what} {shown(result)} must be {form}.")
+        raise Refusal("wrong_form", f"{what} {shown(result)} must be {form}.")
     return result
 
 
@@ -70,9 +70,14 @@ def integer(value: object, what: str, lowest: int, highest: int) -> int:
     if isinstance(value, str) and _INTEGER.match(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refusal(f"{what} must be a whole number from {lowest} to {highest}, not {shown(value)}.")
+        raise Refusal(
+            "not_a_whole_number", f"{what} must be a whole number from {lowest} to {highest}, not {shown(value)}."
+        )
     if not lowest <= value <= highest:
-        raise Refusal(f"{what} is {shown(value)}, the limits are {lowest} to {highest}. Choose a value between them.")
+        raise Refusal(
+            "out_of_range",
+            f"{what} is {shown(value)}, the limits are {lowest} to {highest}. Choose a value between them.",
+        )
     return int(value)
 
 
@@ -96,12 +101,18 @@ def number(value: object, what: str, lowest: float, highest: float) -> float:
     written = str(value)[:64]
     if isinstance(value, str):
         if not _DECIMAL.match(value):
-            raise Refusal(f"{what} must be a number from {lowest} to {highest} written like 0.25, not {shown(value)}.")
+            raise Refusal(
+                "not_a_number",
+                f"{what} must be a number from {lowest} to {highest} written like 0.25, not {shown(value)}.",
+            )
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Refusal(f"{what} must be a number from {lowest} to {highest}, not {shown(value)}.")
+        raise Refusal("not_a_number", f"{what} must be a number from {lowest} to {highest}, not {shown(value)}.")
     if not lowest <= value <= highest:  # also refuses NaN
-        raise Refusal(f"{what} is {shown(value)}, the limits are {lowest} to {highest}. Choose a value between them.")
+        raise Refusal(
+            "out_of_range",
+            f"{what} is {shown(value)}, the limits are {lowest} to {highest}. Choose a value between them.",
+        )
     return Number(value, written)
 
 
@@ -111,29 +122,29 @@ def switch(value: object, what: str) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "yes", "false", "no"):
         return value.lower() in ("true", "yes")
-    raise Refusal(f"{what} must be true or false, not {shown(value)}.")
+    raise Refusal("not_true_or_false", f"{what} must be true or false, not {shown(value)}.")
 
 
 def choice(value: object, what: str, allowed: Collection[str]) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in allowed:
-        raise Refusal(f"{what} must be one of {', '.join(sorted(allowed))}, not {shown(value)}.")
+        raise Refusal("unknown_choice", f"{what} must be one of {', '.join(sorted(allowed))}, not {shown(value)}.")
     return str(value)
 
 
 def mapping(value: object, what: str) -> Mapping[str, object]:
     """A mapping whose keys are all text."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise Refusal(f"{what} must be a mapping of names to values, not {shown(value)}.")
+        raise Refusal("not_a_mapping", f"{what} must be a mapping of names to values, not {shown(value)}.")
     return value
 
 
 def sequence(value: object, what: str, longest: int = 256) -> Sequence[object]:
     """A list (never a string, which is also a sequence to Python)."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise Refusal(f"{what} must be a list, not {shown(value)}.")
+        raise Refusal("not_a_list", f"{what} must be a list, not {shown(value)}.")
     if len(value) > longest:
-        raise Refusal(f"{what} has {len(value)} entries, the limit is {longest}.")
+        raise Refusal("too_many_entries", f"{what} has {len(value)} entries, the limit is {longest}.")
     return value
 
 
@@ -142,7 +153,7 @@ def only_known(value: Mapping[str, object], what: str, known: Collection[str]) -
     unknown = sorted(set(value) - set(known))
     if unknown:
         names = ", ".join(shown(name) for name in unknown[:5])
-        raise Refusal(f"{what} does not know {names}. Known: {', '.join(sorted(known))}.")
+        raise Refusal("unknown_key", f"{what} does not know {names}. Known: {', '.join(sorted(known))}.")
 
 
 class Reader:
@@ -163,7 +174,7 @@ class Reader:
     def raw(self, key: str) -> object:
         """The value as it stands; a missing key is refused."""
         if not self.has(key):
-            raise Refusal(f"{self._what(key)} is missing. Add it.")
+            raise Refusal("missing_key", f"{self._what(key)} is missing. Add it.")
         return self._values[key]
 
     def text(self, key: str, default: str | None = None, *, longest: int = MAX_TEXT) -> str:

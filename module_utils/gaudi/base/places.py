@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from . import paths
-from .checks import Refusal, shown
+from .checks import shown
+from .refusal import Refusal
 
 # Everything below belongs to the system, on the node and in the container: mounted, it would show what nobody meant
 # to show, or hide the programs and libraries of the image.
@@ -57,17 +58,23 @@ def check_place(path: str, what: str, fork_directory: str | None = None) -> None
     """
     path = path.rstrip("/")
     if not path:
-        raise Refusal(f"{what} is /, which is the whole node. {ADVICE}")
+        raise Refusal("directory_is_root", f"{what} is /, which is the whole node. {ADVICE}")
     kept = (*SYSTEM, fork_directory) if fork_directory else SYSTEM
     for place in kept:
         of = "the release's fork_directory" if place == fork_directory else "a directory of the system"
         if is_below(path, place):
             inside = "" if path == place else f", inside {place}"
-            raise Refusal(f"{what} is {shown(path)}{inside}, {of}: it must not be mounted in the container. {ADVICE}")
+            raise Refusal(
+                "directory_of_system",
+                f"{what} is {shown(path)}{inside}, {of}: it must not be mounted in the container. {ADVICE}",
+            )
         if is_below(place, path):
-            raise Refusal(f"{what} is {shown(path)}, which would hide {place} in the container. {ADVICE}")
+            raise Refusal(
+                "directory_hides_system",
+                f"{what} is {shown(path)}, which would hide {place} in the container. {ADVICE}",
+            )
     if path in SHARED:
-        raise Refusal(f"{what} is {path}, which others use as well. {ADVICE}")
+        raise Refusal("directory_of_others", f"{what} is {path}, which others use as well. {ADVICE}")
 
 
 def is_below(path: str, directory: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class Refusal(ValueError):
     """A wish that cannot be granted.
@@ -17,3 +19,16 @@ class Refusal(ValueError):
     def __str__(self) -> str:
         """Return the sentence alone; people need no id."""
         return str(self.args[1])
+
+    def about(self, what: str) -> Refusal:
+        """Return the same refusal; its sentence begins with what it is about."""
+        return Refusal(self.id, f"{what}: {self}")
+
+    def as_keys(self) -> dict[str, str]:
+        """Return what a document says of it: the sentence beside its id."""
+        return {"refused": str(self), "refused_id": self.id}
+
+    @classmethod
+    def from_keys(cls, document: Mapping[str, object]) -> Refusal:
+        """Read the refusal that a document holds."""
+        return cls(str(document["refused_id"]), str(document["refused"]))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 
 # Never quantised: the head, and the router of a mixture of experts (not its experts: a word must end after "gate").
 ALWAYS_BFLOAT16 = ("lm_head", r"mlp\.gate\b")
@@ -87,7 +87,7 @@ def measurement(dump_stats_path: str) -> dict[str, Any]:
 def quantisation(scheme: str, dump_stats_path: str) -> dict[str, Any]:
     """The configuration a server of quantised weights is given. Raises Refusal for a scheme nobody knows."""
     if scheme not in SCHEMES:
-        raise Refusal(f"There is no quantisation scheme {scheme!r}. Known: {', '.join(SCHEMES)}.")
+        raise Refusal("unknown_choice", f"There is no quantisation scheme {scheme!r}. Known: {', '.join(SCHEMES)}.")
     found = SCHEMES[scheme]
     return {
         "mode": "QUANTIZE",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from . import quant_config
 
 # The data set both flows were made with; a folder of this name in the working directory is taken instead of the hub's.
@@ -75,21 +75,28 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
     Raises Refusal for a plan that serves without measurements, and for options the vendor's tool does not have.
     """
     if plan.get("refused"):
-        raise Refusal(str(plan["refused"]))
+        raise Refusal.from_keys(plan)
     if not 1 <= options.prompts <= 10000:
-        raise Refusal(f"{options.prompts} prompts cannot be measured; 1 to 10000 are possible ({DATASET} has no more).")
+        raise Refusal(
+            "out_of_range",
+            f"{options.prompts} prompts cannot be measured; 1 to 10000 are possible ({DATASET} has no more).",
+        )
     requires = plan["requires"]
     weights = requires["weights_path"]
     if weights is None:
-        raise Refusal("Only weights on the node can be measured; fetch the model first (playbooks/fetch_weights.yml).")
+        raise Refusal(
+            "weights_not_on_node",
+            "Only weights on the node can be measured; fetch the model first (playbooks/fetch_weights.yml).",
+        )
     if requires["measurements"] is not None:
         run = _hooks(plan, options, weights)
     elif requires["files"] and (named := SCRIPTS_FILE.search(str(plan["environment"].get("QUANT_CONFIG", "")))):
         run = _script(plan, options, weights, named["device"])
     else:
         raise Refusal(
+            "served_without_measurements",
             f"{plan['served_model_name']} is served without measurements by release {plan['release']}. "
-            "Ask for dtype fp8, or for a release and model whose catalogue entries have them."
+            "Ask for dtype fp8, or for a release and model whose catalogue entries have them.",
         )
     place: Place = run["place"]
     cards = len(plan["modules"])
@@ -155,7 +162,10 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
     cards = str(len(plan["modules"]))
     working = plan["container"]["working_directory"]
     if options.dataset.endswith(".pkl"):
-        raise Refusal(f"{options.dataset}: this release's tool reads a folder of {DATASET}, not a pickled table.")
+        raise Refusal(
+            "dataset_pickled",
+            f"{options.dataset}: this release's tool reads a folder of {DATASET}, not a pickled table.",
+        )
     own = f"{place.container}/{OWN}"
     files = {f"{OWN}/measure.json": quant_config.rendered(quant_config.measurement(f"{container}/{place.prefix}"))}
     for name in quant_config.SCHEMES:
@@ -192,14 +202,16 @@ def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str
     called = weights.rstrip("/").rpartition("/")[2].lower()
     if called != name:
         raise Refusal(
+            "measurements_named_otherwise",
             f"calibrate_model.sh names its result after the weights ({called}), but the plan looks for {name}. "
-            "Leave quantization_config out."
+            "Leave quantization_config out.",
         )
     pickled = options.dataset.endswith(".pkl")
     if not pickled and options.prompts != FIXED_PROMPTS:
         raise Refusal(
+            "prompts_fixed",
             f"calibrate_model.sh measures {FIXED_PROMPTS} prompts of a data set by name, not {options.prompts}. "
-            "Leave the number out, or give a pickled table (.pkl)."
+            "Leave the number out, or give a pickled table (.pkl).",
         )
     command = ["bash", f"{options.extension_directory}/calibrate_model.sh", "-m", weights]
     command += ["-d", options.dataset or DATASET, "-o", above, "-t", str(len(plan["modules"]))]

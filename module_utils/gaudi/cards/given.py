@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ..base.checks import Refusal, integer, mapping, only_known, sequence, shown, text
+from ..base.checks import integer, mapping, only_known, sequence, shown, text
 from ..base.cpulist import normalise_cpulist
+from ..base.refusal import Refusal
 from .document import SCHEMA, new_card, new_topology
 from .findings import name_findings, topo_findings
 from .hl_smi import Affinity, parse_amount, parse_csv, parse_topo
@@ -31,7 +32,7 @@ def given_topology(given: object) -> dict[str, Any]:
 
     given is a topology document, the whole result of gaudi_topology_info, or what hl-smi printed (see
     topology_from_case). Of a card only its module id and name are needed; what is not said is not known. Raises
-    ValueError, in a sentence that names the key, for anything else.
+    Refusal, in a sentence that names the key, for anything else.
     """
     content = mapping(given, "The content")
     if isinstance(content.get("topology"), Mapping):
@@ -42,7 +43,8 @@ def given_topology(given: object) -> dict[str, Any]:
         return topology_from_case(content)
     found = f"Its keys are {', '.join(sorted(content)[:5])}" if content else "It is empty"
     raise Refusal(
-        f"{found}, but what hl-smi prints was expected ({', '.join(CASE_KEYS)}), or the result of gaudi_topology_info."
+        "not_a_topology",
+        f"{found}, but what hl-smi prints was expected ({', '.join(CASE_KEYS)}), or the result of gaudi_topology_info.",
     )
 
 
@@ -53,23 +55,27 @@ def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
     ``hl-smi -Q index,module_id -f csv``) and ``hl_smi_topo`` (of ``hl-smi topo -c -N``), and may hold
     ``modules_in_use`` (module ids) and ``addresses`` (pairs of interface and address with prefix).
     A card in use has one user of which nothing more is known; what the three do not agree on is a finding.
-    Raises ValueError, naming the key, for a missing or unknown key and for text that cannot be read.
+    Raises Refusal, naming the key, for a missing or unknown key and for text that cannot be read.
     """
     only_known(given, "What hl-smi prints", CASE_KEYS)
     missing = [key for key in CASE_KEYS[:3] if key not in given]
     if missing:
-        raise Refusal(f"What hl-smi prints is not complete: {', '.join(missing)} must be given as well.")
+        raise Refusal("missing_key", f"What hl-smi prints is not complete: {', '.join(missing)} must be given as well.")
     names = [row["name"] for row in _parsed(given, "hl_smi_name_csv", lambda text: parse_csv(text, ["name"]))]
     numbers = _parsed(given, "hl_smi_index_module_csv", _indexes_and_modules)
     if len(names) != len(numbers):
-        raise Refusal(f"hl_smi_name_csv lists {len(names)} cards, hl_smi_index_module_csv {len(numbers)}.")
+        raise Refusal(
+            "card_counts_differ", f"hl_smi_name_csv lists {len(names)} cards, hl_smi_index_module_csv {len(numbers)}."
+        )
     # hl-smi topo prints nothing where it knows nothing; that is no reason to refuse the rest.
     places = _parsed(given, "hl_smi_topo", lambda text: parse_topo(text) if text.strip() else ())
     affinity = {place.module_id: place for place in places}
     in_use = {integer(item, "modules_in_use", 0, LAST_MODULE) for item in _list(given, "modules_in_use")}
     absent = sorted(in_use - {module_id for _index, module_id in numbers})
     if absent:
-        raise Refusal(f"modules_in_use names module {absent[0]}, which hl_smi_index_module_csv does not list.")
+        raise Refusal(
+            "no_such_module", f"modules_in_use names module {absent[0]}, which hl_smi_index_module_csv does not list."
+        )
     cards = []
     for name, (index, module_id) in zip(names, numbers):
         card = new_card(index, module_id)
@@ -85,11 +91,11 @@ def _parsed(given: Mapping[str, object], key: str, parse: Callable[[str], T]) ->
     """Return what a parser makes of the text of a key; what it cannot read is refused with the key."""
     printed = given[key]
     if not isinstance(printed, str):
-        raise Refusal(f"{key} must be text as hl-smi prints it, not {shown(printed)}.")
+        raise Refusal("not_text", f"{key} must be text as hl-smi prints it, not {shown(printed)}.")
     try:
         return parse(printed)
     except ValueError as error:
-        raise Refusal(f"{key}: {error}.") from error
+        raise Refusal("hl_smi_unreadable", f"{key}: {error}.") from error
 
 
 def _indexes_and_modules(text: str) -> list[tuple[int, int]]:
@@ -110,8 +116,9 @@ def _document(given: Mapping[str, object]) -> dict[str, Any]:
     only_known(given, "A topology", tuple(new_topology([])))
     if given.get("schema", SCHEMA) != SCHEMA:
         raise Refusal(
+            "wrong_schema",
             f"schema is {shown(given['schema'])}, but {SCHEMA} is read here. Read the node again with this version's "
-            f"gaudi_topology_info."
+            f"gaudi_topology_info.",
         )
     cards = [_card(card, f"cards[{place}]") for place, card in enumerate(_list(given, "cards"))]
     return _new(
@@ -129,7 +136,7 @@ def _new(cards: list[dict[str, Any]], given: Mapping[str, object], **facts: obje
     modules = [card["module_id"] for card in cards if card["module_id"] is not None]
     twice = next((module_id for module_id in modules if modules.count(module_id) > 1), None)
     if twice is not None:
-        raise Refusal(f"Module {twice} is listed twice. A card is known by its module id.")
+        raise Refusal("module_twice", f"Module {twice} is listed twice. A card is known by its module id.")
     addresses = [_address(pair, f"addresses[{place}]") for place, pair in enumerate(_list(given, "addresses"))]
     return new_topology(cards, addresses=addresses, **facts)
 
@@ -155,7 +162,7 @@ def _card(given: object, place: str) -> dict[str, Any]:
     try:
         known["cpus"] = normalise_cpulist(cpus)
     except ValueError as error:
-        raise Refusal(f"{place}.cpus: {error}.") from error
+        raise Refusal("not_a_cpu_list", f"{place}.cpus: {error}.") from error
     known["users"] = [_user(user, f"{place}.users") for user in _list(card, "users")]
     return known
 
@@ -181,7 +188,7 @@ def _address(given: object, place: str) -> list[str]:
     """Return a pair of interface and address."""
     pair = sequence(given, place, 2)
     if len(pair) != 2:
-        raise Refusal(f"{place} must be a pair such as [eth0, 10.20.0.11/24], not {shown(given)}.")
+        raise Refusal("not_a_pair", f"{place} must be a pair such as [eth0, 10.20.0.11/24], not {shown(given)}.")
     return [text(part, place) for part in pair]
 
 

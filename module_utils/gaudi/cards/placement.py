@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..base.checks import Refusal
 from ..base.cpulist import format_ranges, parse_ranges
+from ..base.refusal import Refusal
 from .users import describe_user, may_stay, new_user
 
 
@@ -40,18 +40,22 @@ class Reservations:
         serials: dict[int, str] = {}
         if document is not None and not isinstance(held, Mapping):
             raise Refusal(
-                "The reservation file has no mapping reservations. Restore it, or free all cards and remove it."
+                "reservations_damaged",
+                "The reservation file has no mapping reservations. Restore it, or free all cards and remove it.",
             )
         for instance, entry in (held or {}).items():
             cards = entry.get("cards") if isinstance(entry, Mapping) else None
             if not isinstance(cards, Sequence):
                 raise Refusal(
-                    f"The reservation file lists no cards for {instance}. Release that instance and start again."
+                    "reservations_damaged",
+                    f"The reservation file lists no cards for {instance}. Release that instance and start again.",
                 )
             for card in cards:
                 module_id = card.get("module_id") if isinstance(card, Mapping) else None
                 if not isinstance(module_id, int):
-                    raise Refusal(f"The reservation file holds a card without a module id for {instance}.")
+                    raise Refusal(
+                        "reservations_damaged", f"The reservation file holds a card without a module id for {instance}."
+                    )
                 modules[str(instance)] = (*modules.get(str(instance), ()), module_id)
                 if card.get("serial"):
                     serials[module_id] = str(card["serial"])
@@ -138,8 +142,9 @@ def choose(
     free = [card for card in allowed if card.taken is None]
     if len(free) < count:
         raise Refusal(
+            "too_few_free_cards",
             f"{what} asks for {_cards(count)}, but {_only_free(free)} {_others(allowed)}. "
-            f"Free cards or lower tensor_parallel_size."
+            f"Free cards or lower tensor_parallel_size.",
         )
     kept = [card for card in free if card.module_id in own]
     if len(kept) == count:
@@ -157,18 +162,20 @@ def choose(
 def _check_listed(by_id: Mapping[int, Card], wanted: Sequence[int], what: str, option: str) -> None:
     double = sorted({module_id for module_id in wanted if list(wanted).count(module_id) > 1})
     if double:
-        raise Refusal(f"{what}: {option} names module {double[0]} twice. Name every card once.")
+        raise Refusal("module_twice", f"{what}: {option} names module {double[0]} twice. Name every card once.")
     for module_id in wanted:
         if module_id not in by_id:
             there = ", ".join(str(known) for known in by_id) or "none"
             raise Refusal(
-                f"{what}: {option} names module {module_id}, which this node does not have. There are: {there}."
+                "no_such_module",
+                f"{what}: {option} names module {module_id}, which this node does not have. There are: {there}.",
             )
         if by_id[module_id].taken:
             raise Refusal(
+                "card_taken",
                 f"{what}: {option} names module {module_id}, which is {by_id[module_id].taken}. "
                 f"{_only_free([card for card in by_id.values() if card.taken is None]).capitalize()}. "
-                f"Choose free cards or stop that user."
+                f"Choose free cards or stop that user.",
             )
 
 

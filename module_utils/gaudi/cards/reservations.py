@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.cpulist import shown
+from ..base.refusal import Refusal
 from .findings import label
 from .users import describe_user, may_stay
 
@@ -27,14 +28,10 @@ Card = dict[str, Any]
 Reservations = dict[str, dict[str, Any]]
 
 
-class Refusal(ValueError):
-    """A request that is not granted; the message names who holds the card and what to do."""
-
-
 def parse_reservations(text: str) -> Reservations:
     """Return the reservations of the file's text, by instance; an empty text holds none.
 
-    Raises ValueError, saying what is wrong, for a text that this module did not write: to go on as if
+    Raises Refusal, saying what is wrong, for a text that this module did not write: to go on as if
     nothing were reserved would give cards away twice.
     """
     if not text.strip():
@@ -42,14 +39,14 @@ def parse_reservations(text: str) -> Reservations:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {shown(text)}") from error
+        raise Refusal("reservations_damaged", f"it is no JSON: {shown(text)}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f"it is not of schema {SCHEMA}: {shown(text)}")
+        raise Refusal("reservations_damaged", f"it is not of schema {SCHEMA}: {shown(text)}")
     reservations = document.get("reservations")
     if not isinstance(reservations, dict) or not all(
         INSTANCE.fullmatch(instance) and _is_reservation(held) for instance, held in reservations.items()
     ):
-        raise ValueError(f"its reservations cannot be read: {shown(text)}")
+        raise Refusal("reservations_damaged", f"its reservations cannot be read: {shown(text)}")
     return reservations
 
 
@@ -76,15 +73,16 @@ def check_request(instance: str, cards: Sequence[Mapping[str, Any]], state: str)
     """Raise Refusal for a request that can never be granted, whatever the node looks like."""
     if not INSTANCE.fullmatch(instance):
         raise Refusal(
+            "not_an_instance_name",
             "An instance's name has at most 48 of a-z, 0-9 and '-', with no '-' at either end; "
-            f"{shown(instance)} is none. Choose another name."
+            f"{shown(instance)} is none. Choose another name.",
         )
     modules = [card["module_id"] for card in cards]
     if state == "present" and not modules:
-        raise Refusal(f"{instance} asks for no card. Name the cards, or free them with state: absent.")
+        raise Refusal("no_card_asked", f"{instance} asks for no card. Name the cards, or free them with state: absent.")
     twice = sorted({module for module in modules if modules.count(module) > 1})
     if twice:
-        raise Refusal(f"{instance} asks for module {twice[0]} twice. Name each card once.")
+        raise Refusal("module_twice", f"{instance} asks for module {twice[0]} twice. Name each card once.")
 
 
 def free(reservations: Reservations, instance: str) -> Reservations:
@@ -121,32 +119,40 @@ def _granted(reservations: Reservations, instance: str, wanted: Mapping[str, Any
     """Return the card as it is written down, or raise Refusal."""
     blind = [finding["message"] for finding in topology["findings"] if finding["id"] in _BLIND]
     if blind:
-        raise Refusal(f"{instance} cannot have module {wanted['module_id']}, because its use is not known. {blind[0]}")
+        raise Refusal(
+            "card_use_unknown",
+            f"{instance} cannot have module {wanted['module_id']}, because its use is not known. {blind[0]}",
+        )
     card = next((card for card in topology["cards"] if card["module_id"] == wanted["module_id"]), None)
     if card is None:
         seen = ", ".join(str(card["module_id"]) for card in topology["cards"]) or "none"
         raise Refusal(
+            "no_such_module",
             f"{instance} asks for module {wanted['module_id']}, which is not on this node (modules seen: {seen}). "
-            "Plan the instance again, or look for the card with lspci -d 1da3: and dmesg."
+            "Plan the instance again, or look for the card with lspci -d 1da3: and dmesg.",
         )
     serial = wanted.get("serial")
     if serial is not None and serial != card["serial"]:
         raise Refusal(
+            "serial_changed",
             f"{instance} was planned for the card with serial {serial} as {label(card)}, but the card there has "
-            f"{card['serial'] or 'no serial that can be read'}. Cards were exchanged or moved: plan the instance again."
+            f"{card['serial'] or 'no serial that can be read'}. Cards were exchanged or moved: "
+            f"plan the instance again.",
         )
     holder = _holder(reservations, instance, card)
     if holder is not None:
         raise Refusal(
+            "card_reserved",
             f"{instance} cannot have {label(card)}: it is reserved by {holder} since {reservations[holder]['since']}. "
-            f"Choose another card, or take {holder} off this node first."
+            f"Choose another card, or take {holder} off this node first.",
         )
     is_held = any(held["module_id"] == card["module_id"] for held in reservations.get(instance, {}).get("cards", []))
     strangers = [user for user in card["users"] if not may_stay(user, instance, is_held)]
     if strangers:
         raise Refusal(
+            "card_in_use",
             f"{instance} cannot have {label(card)}: it is in use by {' and '.join(map(describe_user, strangers))}. "
-            "Stop that first, or choose another card."
+            "Stop that first, or choose another card.",
         )
     return {"module_id": card["module_id"], "serial": card["serial"]}
 

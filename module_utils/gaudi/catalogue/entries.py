@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.checks import Reader, Refusal, integer, number
+from ..base.checks import Reader, integer, number
+from ..base.refusal import Refusal
 
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
@@ -268,7 +269,7 @@ def _nested(value: Mapping[str, object], where: str) -> dict[str, Mapping[str, o
     nested: dict[str, Mapping[str, object]] = {}
     for key, options in value.items():
         if not isinstance(options, Mapping):
-            raise Refusal(f"{where}.{key} must be a mapping of request options.")
+            raise Refusal("not_a_mapping", f"{where}.{key} must be a mapping of request options.")
         nested[key] = options
     return nested
 
@@ -349,7 +350,9 @@ class ReleaseEntry:
         reader = Reader(value, where, cls.KEYS)
         image = Reader(reader.raw("image"), f"{where}: image", ("registry", "path", "tag", "digest"))
         if image.text("tag") == "latest":
-            raise Refusal(f"{where}: image.tag is latest, which means another image tomorrow. Name the build.")
+            raise Refusal(
+                "moving_tag", f"{where}: image.tag is latest, which means another image tomorrow. Name the build."
+            )
         return cls(
             name=reader.text("name", longest=32),
             title=reader.text("title", longest=128),
@@ -452,6 +455,6 @@ class CardType:
             )
             for printed in reader.texts("names", required=True):
                 if printed in result:
-                    raise Refusal(f"{where}: the name {printed} belongs to two card types.")
+                    raise Refusal("card_name_twice", f"{where}: the name {printed} belongs to two card types.")
                 result[printed] = card
         return result

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.checks import Refusal, mapping, shown
+from ..base.checks import mapping, shown
+from ..base.refusal import Refusal
 
 KEY = "extends"
 
@@ -74,9 +75,15 @@ def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> E
         base = content[KEY]
         where = f"{file_of(current)}: {KEY} is {shown(base)}"
         if base in files:
-            raise Refusal(f"{where}, which extends it in turn ({' -> '.join([*files, base])}). Break the circle.")
+            raise Refusal(
+                "circular_extends",
+                f"{where}, which extends it in turn ({' -> '.join([*files, base])}). Break the circle.",
+            )
         if not isinstance(base, str) or base not in known:
-            raise Refusal(f"{where}, which has no file in catalog/releases. Known: {', '.join(sorted(known))}.")
+            raise Refusal(
+                "not_in_catalogue",
+                f"{where}, which has no file in catalog/releases. Known: {', '.join(sorted(known))}.",
+            )
         current = base
     if len(files) == 1:
         return Extended(content, files)

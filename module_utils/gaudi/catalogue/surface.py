@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from ..base.absent import absent
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from .entries import ReleaseEntry
 
 # Namespaces that belong to the server and the cards: there, a name the release does not read is a mistake.
@@ -43,23 +44,26 @@ class Surface:
         """Refuse variables that are no settings, and those of what is not here."""
         if variable in DENIED:
             raise Refusal(
-                f"extra_environment sets {variable}, which changes what runs in the container. Leave it to your image."
+                "variable_denied",
+                f"extra_environment sets {variable}, which changes what runs in the container. Leave it to your image.",
             )
         sentence = absent(variable, value)
         if sentence is not None:
-            raise Refusal(f"extra_environment sets {variable}. {sentence}")
+            raise Refusal("not_offered", f"extra_environment sets {variable}. {sentence}")
         if SECRET.search(variable):
             raise Refusal(
+                "secret_in_environment",
                 f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect "
-                f"shows them. Give it to the service role as a file."
+                f"shows them. Give it to the service role as a file.",
             )
 
     def check_option(self, option: str) -> None:
         """Refuse an option the release does not know."""
         if not self.knows(option):
             raise Refusal(
+                "unknown_to_release",
                 f"extra_args has {shown(option)}, which release {self._release} does not know: its server would not "
-                f"start. Remove it."
+                f"start. Remove it.",
             )
 
     @property

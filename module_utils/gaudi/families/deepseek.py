@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from ..model.facts import ModelFacts
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Value, borrowed, rule
@@ -103,8 +103,9 @@ def card_step(resolved: ResolvedRequest) -> int:
     known = [name for name in table if resolved.card_name.startswith(name)]
     if not known:
         raise Refusal(
+            "release_for_other_cards",
             f"Release {resolved.release.name} is made for {', '.join(table)}, but this node has {resolved.card_name}. "
-            f"Serve the model with another release."
+            f"Serve the model with another release.",
         )
     return int(table[max(known, key=len)])
 

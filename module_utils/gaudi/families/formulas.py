@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from ..rules.buckets import ceil_div, ceil_to
 from ..rules.draft import Draft, rule
 from .base import spoken_length
@@ -123,8 +123,9 @@ def check_ranges(
     need, spoken = input_range[1] + output_range[1], spoken_length(asked, max_model_len)
     if max_model_len < need and given:
         raise Refusal(
+            "max_model_len_below_ranges",
             f"max_model_len is {spoken}, but input_range and output_range together reach "
-            f"{input_range[1]} + {output_range[1]} = {need} tokens. Raise max_model_len or lower the ranges."
+            f"{input_range[1]} + {output_range[1]} = {need} tokens. Raise max_model_len or lower the ranges.",
         )
     if max_model_len < need:
         draft.warn(

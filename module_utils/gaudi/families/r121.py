@@ -5,7 +5,7 @@ Formulas that 1.22 shares are in ``formulas.py``.
 
 from __future__ import annotations
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from ..request.resolved import ResolvedRequest
 from ..rules.buckets import ceil_div, ceil_to, doublings
 from ..rules.draft import Draft, Value, borrowed, rule
@@ -230,18 +230,21 @@ def _partial_warmup(draft: Draft, resolved: ResolvedRequest) -> None:
     fewest_blocks = decode_block_min(input_min=shortest, block_size=block).result
     if wanted.max_num_seqs > seqs:
         raise Refusal(
+            "warmup_beyond_service",
             f"partial_warmup.max_num_seqs is {wanted.max_num_seqs}, above max_num_seqs {seqs}: no batch is that large. "
-            f"Lower it to {seqs} at most."
+            f"Lower it to {seqs} at most.",
         )
     if wanted.max_seq_len > longest:
         raise Refusal(
+            "warmup_beyond_service",
             f"partial_warmup.max_seq_len is {wanted.max_seq_len}, above the longest input {longest} of input_range. "
-            f"Lower it to {longest} at most."
+            f"Lower it to {longest} at most.",
         )
     if wanted.max_seq_len < shortest:
         raise Refusal(
+            "nothing_to_warm_up",
             f"partial_warmup.max_seq_len is {wanted.max_seq_len}, below the shortest input {shortest} of input_range: "
-            f"nothing would be warmed up. Raise it to {shortest_prompt}."
+            f"nothing would be warmed up. Raise it to {shortest_prompt}.",
         )
     hot = partial_warmup_seq(max_seq_len=wanted.max_seq_len, prompt_seq_min=shortest_prompt)
     if hot.result % block:

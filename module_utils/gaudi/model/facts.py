@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from ..catalogue.entries import Architecture, ModelEntry
 from .positions import KEYS as POSITION_KEYS
 from .positions import Positions, positions_of
@@ -171,7 +172,10 @@ def method_of(config: Mapping[str, object]) -> str | None:
         return None
     method = found.get("quant_method") if isinstance(found, Mapping) else None
     if not isinstance(method, str) or not method:
-        raise Refusal(f"model_config: quantization_config needs a quant_method such as fp8, not {shown(found)}.")
+        raise Refusal(
+            "no_quant_method",
+            f"model_config: quantization_config needs a quant_method such as fp8, not {shown(found)}.",
+        )
     return method.lower().replace("_", "-") if method.lower() == "compressed_tensors" else method.lower()
 
 
@@ -213,13 +217,16 @@ def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape
                 value = source.get(key)
                 if value is not None:
                     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= 1 << 40:
-                        raise Refusal(f"model_config: {key} must be a whole number from {lowest}, not {shown(value)}.")
+                        raise Refusal(
+                            "not_a_whole_number",
+                            f"model_config: {key} must be a whole number from {lowest}, not {shown(value)}.",
+                        )
                     return value
         return None
 
     model_type = config.get("model_type")
     if model_type is not None and (not isinstance(model_type, str) or not model_type or len(model_type) > 64):
-        raise Refusal(f"model_config: model_type must be a name such as qwen2, not {shown(model_type)}.")
+        raise Refusal("wrong_form", f"model_config: model_type must be a name such as qwen2, not {shown(model_type)}.")
     heads = find("num_attention_heads", "n_head", "n_heads")
     experts = find("num_experts", "num_local_experts", "n_routed_experts", lowest=0)
     return Shape(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from .remote_code import Code, code_in
 
 INDEX = "model.safetensors.index.json"
@@ -42,7 +42,9 @@ def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
     """The length of a header from the file's first eight bytes. Raises :class:`Refusal` with the file's name."""
     length = int.from_bytes(prefix, "little")
     if len(prefix) < PREFIX_BYTES or length > HEADER_LIMIT or length + PREFIX_BYTES > file_bytes:
-        raise Refusal(f"{name} is no safetensors file, or was cut short ({file_bytes} bytes). Fetch it again.")
+        raise Refusal(
+            "not_safetensors", f"{name} is no safetensors file, or was cut short ({file_bytes} bytes). Fetch it again."
+        )
     return length
 
 
@@ -57,14 +59,18 @@ def fits_published(record: str, shards: Iterable[str]) -> bool:
         made, tool, wrong = {*said["shards"]}, said["tool"], said.get("wrong")
         fits = bool(said.get("usable_with_published_measurements", True))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Refusal(f"{CONVERTED} cannot be read ({type(error).__name__}). {again}") from error
+        raise Refusal(
+            "conversion_record_unreadable", f"{CONVERTED} cannot be read ({type(error).__name__}). {again}"
+        ) from error
     # A file that is missing is spoken of elsewhere.
     foreign = sorted({*shards} - made)
     if foreign or tool not in CONVERTERS:
         what = f"it does not name {foreign[0]}" if foreign else f"made by {tool!r}"
-        raise Refusal(f"{CONVERTED} is not the record of the weights beside it ({what}). {again}")
+        raise Refusal(
+            "conversion_record_foreign", f"{CONVERTED} is not the record of the weights beside it ({what}). {again}"
+        )
     if wrong:
-        raise Refusal(f"{CONVERTED} says that a check found the converted weights wrong. {again}")
+        raise Refusal("conversion_wrong", f"{CONVERTED} says that a check found the converted weights wrong. {again}")
     return fits
 
 
@@ -89,13 +95,17 @@ def weights_from(
                 total += end - begin
                 parameters[kind] = parameters.get(kind, 0) + (end - begin) // WIDTHS.get(kind, 1)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise Refusal(f"The header of {name} cannot be read ({type(error).__name__}). Fetch it again.") from error
+            raise Refusal(
+                "not_safetensors", f"The header of {name} cannot be read ({type(error).__name__}). Fetch it again."
+            ) from error
     missing: tuple[str, ...] = ()
     if index is not None:
         try:
             named = {str(shard) for shard in json.loads(index)["weight_map"].values()}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise Refusal(f"{INDEX} cannot be read ({type(error).__name__}). Fetch it again.") from error
+            raise Refusal(
+                "index_unreadable", f"{INDEX} cannot be read ({type(error).__name__}). Fetch it again."
+            ) from error
         missing = tuple(sorted(named - set(headers)))
     # Shards that are missing would make the sum a guess.
     return Weights(

@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 
 # The smallest of those that are there counts; max_position_embeddings in nearly all models.
 KEYS = (
@@ -64,7 +65,10 @@ def positions_of(config: Mapping[str, object]) -> Positions:
 def _scaled(scaling: object, longest: int | None, because: str) -> Positions:
     """What ``rope_scaling`` makes of the length beside it."""
     if not isinstance(scaling, Mapping):
-        raise Refusal(f"rope_scaling of config.json must be a mapping of rope_type and factor, not {shown(scaling)}.")
+        raise Refusal(
+            "not_a_mapping",
+            f"rope_scaling of config.json must be a mapping of rope_type and factor, not {shown(scaling)}.",
+        )
     kind = scaling.get("rope_type") or scaling.get("type")
     if not isinstance(kind, str):
         return Positions(None, "", "rope_scaling has no rope_type, without which the server ends")
@@ -72,7 +76,9 @@ def _scaled(scaling: object, longest: int | None, because: str) -> Positions:
         return Positions(longest, because)
     factor = scaling.get("factor", 1.0)
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 1 << 20:
-        raise Refusal(f"rope_scaling of config.json: factor must be a number above 0, not {shown(factor)}.")
+        raise Refusal(
+            "not_a_number", f"rope_scaling of config.json: factor must be a number above 0, not {shown(factor)}."
+        )
     if kind == "yarn":
         original = scaling.get("original_max_position_embeddings")
         if original is None:
@@ -86,7 +92,7 @@ def _scaled(scaling: object, longest: int | None, because: str) -> Positions:
 
 def _length(key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 40:
-        raise Refusal(f"{key} of config.json must be a whole number from 1, not {shown(value)}.")
+        raise Refusal("not_a_whole_number", f"{key} of config.json must be a whole number from 1, not {shown(value)}.")
     return value
 
 
@@ -108,7 +114,7 @@ def overrides_in(arguments: Sequence[str]) -> dict[str, object]:
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
-            raise Refusal(f"extra_args: {option} takes a JSON object, not {shown(value)}.")
+            raise Refusal("not_a_json_object", f"extra_args: {option} takes a JSON object, not {shown(value)}.")
         key = ARGUMENTS[option]
         found.update({key: content} if key else content)
     return found

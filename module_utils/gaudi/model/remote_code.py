@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..request.options import Request
 from ..rules.draft import Draft
@@ -50,7 +51,9 @@ def code_in(config: bytes) -> Code:
     try:
         return code_of(json.loads(config))
     except (ValueError, AttributeError, RecursionError) as error:
-        raise Refusal(f"config.json cannot be read ({type(error).__name__}). Fetch it again.") from error
+        raise Refusal(
+            "config_unreadable", f"config.json cannot be read ({type(error).__name__}). Fetch it again."
+        ) from error
 
 
 def lacking(code: Code, release: ReleaseEntry) -> str | None:
@@ -94,12 +97,14 @@ def check_code(
     )
     if request.trust_remote_code is False:
         raise Refusal(
+            "remote_code_forbidden",
             f"{label}: {seen}, but trust_remote_code is false: the server would not start. Read the code, which runs "
             f"with the server's rights, then set trust_remote_code to true; or serve other weights, or use a release "
-            f"that knows the model."
+            f"that knows the model.",
         )
     if request.trust_remote_code is None and not (entry is not None and entry.trust_remote_code):
         raise Refusal(
+            "remote_code_undecided",
             f"{label}: {seen}. The server starts only with that code, which runs with its rights. Read it, then set "
-            f"trust_remote_code to true; or serve other weights, or use a release that knows the model."
+            f"trust_remote_code to true; or serve other weights, or use a release that knows the model.",
         )

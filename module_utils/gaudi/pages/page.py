@@ -26,11 +26,11 @@ def page(
 ) -> str:
     """Return the page for all requests of one node, at most WIDTH columns, without a newline at the end.
 
-    ``plans`` holds plan documents and refusals (``{"instance": ..., "refused": sentence}``), a request each;
-    ``topology`` is the topology document they were made for, or None where it is not known; ``reserved`` names the
-    instances that hold cards already, by module id as text; ``notes`` are those of the catalogue, by model; ``names``
-    is what each request goes by, as a refusal does not say. Only what cannot be broken (a path, an image, a variable)
-    is wider than WIDTH.
+    ``plans`` holds plan documents and refusals (``{"instance": ..., "refused": sentence, "refused_id": id}``), a
+    request each; ``topology`` is the topology document they were made for, or None where it is not known; ``reserved``
+    names the instances that hold cards already, by module id as text; ``notes`` are those of the catalogue, by model;
+    ``names`` is what each request goes by, as a refusal does not say. Only what cannot be broken (a path, an image, a
+    variable) is wider than WIDTH.
     """
     called = [*names, *[None] * (len(plans) - len(names))]
     titles = [

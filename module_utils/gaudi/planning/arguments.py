@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..base.absent import absent
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from ..catalogue.surface import Surface, normal
 from ..rules.draft import Draft
 
@@ -118,16 +119,23 @@ def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
         found: object = True
         if normal(name) not in FLAGS:
             if not value and not queue:
-                raise Refusal(f"extra_args ends with {name}, which needs a value. Use the option {option}.")
+                raise Refusal(
+                    "argument_without_value",
+                    f"extra_args ends with {name}, which needs a value. Use the option {option}.",
+                )
             found = value or queue.pop(0)
         said = result.get(option)
         if normal(name) in FLAGS and isinstance(said, str) and said.lower() in ("true", "yes"):
             raise Refusal(
+                "argument_repeats_option",
                 f"extra_args has {name}, and {option} is {shown(said)}: both say the same. Keep the option, and take "
-                f"{name} out of extra_args."
+                f"{name} out of extra_args.",
             )
         if said is not None and str(said) != str(found):
-            raise Refusal(f"extra_args has {name} {shown(found)}, but {option} is {shown(result[option])}. Keep one.")
+            raise Refusal(
+                "argument_contradicts_option",
+                f"extra_args has {name} {shown(found)}, but {option} is {shown(result[option])}. Keep one.",
+            )
         result[option] = found
     result["extra_args"] = rest
     return result
@@ -137,22 +145,30 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
     """Check ``extra_args`` and let it replace what it says anew; its tokens are appended as they stand."""
     if extra and not is_option(extra[0]):
         if absent(extra[0]) is not None:
-            raise Refusal(f"extra_args begins with {shown(extra[0])}. {absent(extra[0])}")
-        raise Refusal(f"extra_args begins with {shown(extra[0])}, which is no option. Begin with one such as --seed.")
+            raise Refusal("not_offered", f"extra_args begins with {shown(extra[0])}. {absent(extra[0])}")
+        raise Refusal(
+            "not_an_option",
+            f"extra_args begins with {shown(extra[0])}, which is no option. Begin with one such as --seed.",
+        )
     replaced = set()
     for token, values in _grouped(extra):
         name = normal(token)
         if name in SECRETS:
             raise Refusal(
-                f"extra_args has {name}: every process of the node can read it there. Give the key to the service role."
+                "secret_in_arguments",
+                f"extra_args has {name}: every process of the node can read it there. "
+                f"Give the key to the service role.",
             )
         sentence = absent(name, values[0] if values else None)
         if sentence is not None and name not in TENSOR_PARALLEL_INSTEAD:
-            raise Refusal(f"extra_args has {shown(name)}. {sentence}")
+            raise Refusal("not_offered", f"extra_args has {shown(name)}. {sentence}")
         if name in OWNED:
-            raise Refusal(f"extra_args has {name}, which other values depend on. Use the option {OWNED[name]}.")
+            raise Refusal(
+                "argument_bypasses_option",
+                f"extra_args has {name}, which other values depend on. Use the option {OWNED[name]}.",
+            )
         if name in FIXED:
-            raise Refusal(f"extra_args has {name}, but {FIXED[name]}. Leave it out.")
+            raise Refusal("argument_fixed", f"extra_args has {name}, but {FIXED[name]}. Leave it out.")
         surface.check_option(token)
         _check_values(name, values)
         replaced.add(name)
@@ -177,16 +193,21 @@ def _check_values(name: str, values: Sequence[str]) -> None:
     """Refuse what the server's parser would end with: a value too many, too few, or of another type."""
     if _FLAG.fullmatch(name):
         if values and name not in _WITH_WORD:
-            raise Refusal(f"extra_args has {name} with the value {shown(values[0])}, but it takes none. Remove it.")
+            raise Refusal(
+                "argument_takes_no_value",
+                f"extra_args has {name} with the value {shown(values[0])}, but it takes none. Remove it.",
+            )
         return
     if not values:
-        raise Refusal(f"extra_args has {name} without a value. Write it after the option.")
+        raise Refusal("argument_without_value", f"extra_args has {name} without a value. Write it after the option.")
     for pattern, word, read in ((_WHOLE, "a whole number", int), (_NUMBER, "a number", float)):
         if pattern.fullmatch(name):
             try:
                 read(values[0])
             except ValueError:
-                raise Refusal(f"extra_args has {name} {shown(values[0])}, but it takes {word}.") from None
+                raise Refusal(
+                    "wrong_argument_value", f"extra_args has {name} {shown(values[0])}, but it takes {word}."
+                ) from None
 
 
 def check_environment(draft: Draft, surface: Surface) -> None:
@@ -195,6 +216,7 @@ def check_environment(draft: Draft, surface: Surface) -> None:
     options = [option for option, *_ in draft.arguments if not surface.knows(option)]
     if unknown or options:
         raise Refusal(
+            "unknown_to_release",
             f"The plan sets {', '.join(unknown + options)}, which release {surface.release} does not know. Leave the "
-            f"option out that asks for it, or complete catalog/releases/{surface.release}.yml."
+            f"option out that asks for it, or complete catalog/releases/{surface.release}.yml.",
         )

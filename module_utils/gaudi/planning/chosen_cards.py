@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.absent import TWO_NODES
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from ..cards.placement import Card, choose, cpu_binding, read_cards
 from ..catalogue.entries import ReleaseEntry
 from ..families.registry import family_of
@@ -41,26 +41,30 @@ def place(
     asked = request.tensor_parallel_size
     if fixed is not None and asked not in (None, fixed):
         raise Refusal(
+            "card_count_fixed",
             f"{label}: tensor_parallel_size is {asked}, but release {release.name} always serves on {fixed} cards. "
-            f"Leave it out, or use another release."
+            f"Leave it out, or use another release.",
         )
     count = int(fixed or asked or (len(request.modules) if request.modules else 1))
     if request.modules is not None and len(request.modules) != count:
         raise Refusal(
+            "card_counts_differ",
             f"{label}: modules names {len(request.modules)} cards, but tensor_parallel_size is {count}. "
-            f"Name as many modules as the instance has cards."
+            f"Name as many modules as the instance has cards.",
         )
     cards = read_cards(node.topology, node.reservations, request.instance, node.planned)
     if not cards:
         raise Refusal(
+            "no_cards",
             f"{label} asks for {count} card{'s' if count > 1 else ''}, but none was found on the node. "
-            f"Check that the driver is loaded and that hl-smi lists the cards."
+            f"Check that the driver is loaded and that hl-smi lists the cards.",
         )
     if request.modules is None and count > len(cards):
         raise Refusal(
+            "too_few_cards",
             f"{label} asks for {count} cards, but the node has {len(cards)} "
             f"(modules {_list([card.module_id for card in cards])}). Lower tensor_parallel_size, or serve it on a node "
-            f"with more cards. {TWO_NODES.sentence}"
+            f"with more cards. {TWO_NODES.sentence}",
         )
     check_heads(model, count, len(cards), label)
     own = node.reservations.modules.get(request.instance or "", ())
@@ -68,8 +72,9 @@ def place(
         held = node.reservations.serials.get(card.module_id)
         if card.module_id in own and held and card.serial and held != card.serial:
             raise Refusal(
+                "serial_changed",
                 f"{label}: module {card.module_id} had the serial {held} when it was reserved, now it has "
-                f"{card.serial}: the card was exchanged. Release the instance's reservation and plan again."
+                f"{card.serial}: the card was exchanged. Release the instance's reservation and plan again.",
             )
     within = _within(request, label, draft, count, fixed=fixed is not None)
     chosen = choose(cards, count, what=label, wanted=request.modules, within=within, own=own)
@@ -103,8 +108,9 @@ def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bo
     environment = request.extra_environment
     if "HABANA_VISIBLE_DEVICES" in environment:
         raise Refusal(
+            "cards_by_index",
             f"{label}: extra_environment sets HABANA_VISIBLE_DEVICES, which counts device indexes that change over "
-            f"reboots; they are looked up at every start. Use modules."
+            f"reboots; they are looked up at every start. Use modules.",
         )
     listed_text = environment.get("HABANA_VISIBLE_MODULES") or environment.get("HLS_MODULE_ID")
     if not listed_text or listed_text.lower() == "all":

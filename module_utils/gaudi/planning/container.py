@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.checks import Refusal
 from ..base.places import check_place, is_below
+from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..model.headers import Weights
 from ..request.options import RecipeCache, Request
@@ -87,8 +87,9 @@ def check_places(setting: Setting) -> None:
     check_place(cache, "recipe_cache", fork)
     if is_below(cache, setting.weights_path) or is_below(setting.weights_path, cache):
         raise Refusal(
+            "cache_and_weights_nested",
             f"recipe_cache is {cache} and the weights are {setting.weights_path}: one holds the other, but the weights "
-            f"are read only and the cache is written to. Give the cache a directory beside them."
+            f"are read only and the cache is written to. Give the cache a directory beside them.",
         )
 
 
@@ -166,13 +167,15 @@ def _measurements(setting: Setting) -> dict[str, object] | None:
     made_for = setting.entry.measurements.tensor_parallel_size
     if made_for != setting.cards:
         raise Refusal(
+            "measured_for_other_cards",
             f"The measurement files of {setting.entry.name} are for {made_for} cards, the instance has "
-            f"{setting.cards}. Measure anew, or use {made_for} cards."
+            f"{setting.cards}. Measure anew, or use {made_for} cards.",
         )
     if setting.weights is not None and not setting.weights.fits_published:
         raise Refusal(
+            "measured_for_other_conversion",
             f"{setting.weights_path} was converted by another factor than 240/448 (its record says so), which the "
-            f"measurement files of {setting.entry.name} were not made for. Convert it without --exact-half."
+            f"measurement files of {setting.entry.name} were not made for. Convert it without --exact-half.",
         )
     # A JSON file, an npz file and a list of modules for each rank.
     return {"path": setting.measurements, "files": 3 * setting.cards}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from ..cards.placement import Reservations
 from ..cards.reservations import parse_reservations
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
@@ -49,10 +49,11 @@ def plan_all(
     reservations: str = "",
     read_weights: Callable[[str], Weights | None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One plan document a request, in order, or ``{"instance": ..., "refused": sentence}``.
+    """One plan document a request, in order, or ``{"instance": ..., "refused": sentence, "refused_id": id}``.
 
     ``reservations`` is the text of the reservation file; ``read_weights`` looks at a path of the node, None where the
-    node is not there. Raises ValueError for a reservation file nobody can read: to go on would give cards away twice.
+    node is not there. Raises :class:`Refusal` for a reservation file nobody can read: to go on would give cards away
+    twice.
     """
     held = Reservations.from_document({"reservations": parse_reservations(reservations)})
     planned: dict[int, str] = {}
@@ -64,7 +65,10 @@ def plan_all(
         instance = name if isinstance(name, str) and len(name) <= 64 else None
         try:
             if instance is not None and instance in instances:
-                raise Refusal(f"Two requests are for the instance {instance}. Give every instance a name of its own.")
+                raise Refusal(
+                    "instance_twice",
+                    f"Two requests are for the instance {instance}. Give every instance a name of its own.",
+                )
             node = Node(
                 topology=topology,
                 reservations=held,
@@ -77,7 +81,7 @@ def plan_all(
             entry = catalogue.models.get(model) if isinstance(model, str) else None
             made = _made(request, entry, catalogue, node, read_weights)
         except Refusal as refusal:
-            plans.append({"instance": instance, "refused": _named(request, str(refusal))})
+            plans.append({"instance": instance, **_named(request, refusal).as_keys()})
             continue
         plans.append(made)
         # A request without an instance is a question ("what would this take?"): a hundred of them fit on any node.
@@ -88,11 +92,12 @@ def plan_all(
     return plans
 
 
-def _named(request: object, sentence: str) -> str:
+def _named(request: object, refusal: Refusal) -> Refusal:
     """A refusal with what it is about: of many requests, a sentence alone could be any's."""
     name = name_of(request)
-    said = name is None or re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", sentence)
-    return sentence if said else f"{name}: {sentence}"
+    if name is None or re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", str(refusal)):
+        return refusal
+    return refusal.about(name)
 
 
 def _made(
@@ -110,7 +115,9 @@ def _made(
     ).share_card_with
     missing = [name for name in wanted if name not in catalogue.models]
     if missing:
-        raise Refusal(f"share_card_with names {', '.join(missing)}, which has no file in catalog/models.")
+        raise Refusal(
+            "not_in_catalogue", f"share_card_with names {', '.join(missing)}, which has no file in catalog/models."
+        )
     others = [catalogue.models[name] for name in wanted]
     adjusted = common(request, entry, others, catalogue.release)
     made = plan(adjusted, catalogue.release, entry, catalogue.cards, node, read_weights)

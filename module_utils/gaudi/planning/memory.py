@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..base.absent import TWO_NODES
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from ..cards.placement import Card
 from ..catalogue.entries import POOLING_TASKS, CardType, ModelEntry
 from ..families.base import Lengths
@@ -43,8 +44,9 @@ def _graph_share(draft: Draft, resolved: ResolvedRequest) -> float:
         # Without graphs nothing is kept for them (determine_num_available_blocks of every release).
         return 0.0 if resolved.request.enforce_eager else share
     raise Refusal(
+        "not_a_share",
         f"graph_reserved_mem (VLLM_GRAPH_RESERVED_MEM) is {shown(text)}; a share of the usable memory is needed, "
-        "at least 0 and below 1, since the rest of it is the KV cache. The releases use 0.1 to 0.4."
+        "at least 0 and below 1, since the rest of it is the KV cache. The releases use 0.1 to 0.4.",
     )
 
 
@@ -97,10 +99,11 @@ def memory_part(
         split = memory.split_of_card(whole, whole - (have - per_card), utilization)
     if split.kv_cache <= 0:
         raise Refusal(
+            "weights_too_large",
             f"{label}: {per_card:.1f} GiB of weights per card ({resolved.dtype}) do not fit: a "
             f"{resolved.card_name or 'card'} has "
             f"{have:.1f} GiB beside the driver and the profiling run. "
-            f"{_more_cards(per_card * count, have, count, resolved)}"
+            f"{_more_cards(per_card * count, have, count, resolved)}",
         )
     result: dict[str, object] = {
         "card_mib": total,
@@ -125,9 +128,10 @@ def memory_part(
         result.update({"kv_cache_blocks": blocks, "kv_cache_tokens": tokens})
         if tokens < lengths.max_model_len:
             raise Refusal(
+                "kv_cache_too_small",
                 f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
                 f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
-                f"gpu_memory_utilization, or use more cards."
+                f"gpu_memory_utilization, or use more cards.",
             )
     source = f"{draft.origin.fork} vllm/worker/{family_of(resolved.release).worker}.py determine_num_available_blocks"
     draft.note("memory", result, "memory-split", source, inputs)

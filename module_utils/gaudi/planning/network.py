@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 
 # Interfaces made by container engines and virtual machines: never what other nodes are reached by.
 BRIDGES = ("docker", "br-", "veth", "cni", "flannel", "cali", "virbr", "podman", "lxc", "lxd", "tunl", "kube")
@@ -73,7 +73,9 @@ def network(
     names = {name for name, _ in addresses}
     if interface is not None and names and interface not in names:
         raise Refusal(
-            f"network_interface is {interface}, but this node has {_listed(addresses)}. Choose one of these interfaces."
+            "no_such_interface",
+            f"network_interface is {interface}, but this node has {_listed(addresses)}. "
+            f"Choose one of these interfaces.",
         )
     if node_address is not None:
         return _of_request(node_address, interface, addresses)
@@ -84,7 +86,10 @@ def network(
         return _on_loopback(family, listen, interface, addresses)
     by_address = _by_address(addresses)
     if addresses and listen not in by_address:
-        raise Refusal(f"host is {host}, but this node has {_listed(addresses)}. Listen on one of these or on 0.0.0.0.")
+        raise Refusal(
+            "no_such_address",
+            f"host is {host}, but this node has {_listed(addresses)}. Listen on one of these or on 0.0.0.0.",
+        )
     return Network(listen, interface or by_address.get(listen), "listen-address", "script:set_common_env")
 
 
@@ -92,7 +97,10 @@ def _of_request(node_address: str, interface: str | None, addresses: Sequence[tu
     """The address that was asked for, which must be one of the node's."""
     by_address = _by_address(addresses)
     if addresses and node_address not in by_address and not _is_loopback(node_address):
-        raise Refusal(f"node_address is {node_address}, but this node has {_listed(addresses)}. Choose one of these.")
+        raise Refusal(
+            "no_such_address",
+            f"node_address is {node_address}, but this node has {_listed(addresses)}. Choose one of these.",
+        )
     carrier = by_address.get(node_address) or ("lo" if _is_loopback(node_address) else None)
     apart: tuple[str, ...] = ()
     if interface is not None and carrier is not None and carrier != interface:

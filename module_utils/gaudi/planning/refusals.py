@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.absent import TWO_NODES
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
@@ -52,7 +53,7 @@ def check_supported(
     _check_effect(asked, release)
     for feature, seen in [*_features_of_weights(request, model), *_features_of_arguments(request.extra_args)]:
         if feature in release.unsupported:
-            raise Refusal(f"{seen}: {release.unsupported[feature]}")
+            raise Refusal("unsupported_feature", f"{seen}: {release.unsupported[feature]}")
     _warn_of_gaps(model, weights, draft)
 
 
@@ -78,7 +79,7 @@ def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> No
         return
     tried = f"{entry.name} is known to be served with release {', '.join(entry.releases)}"
     if release.name in entry.unsupported:
-        raise Refusal(f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
+        raise Refusal("unsupported_model", f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
     draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
 
 
@@ -87,14 +88,16 @@ def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
     for option in family_of(release).without_effect:
         if option in asked:
             raise Refusal(
-                f"{option} is without effect on release {release.name}. Leave it out, or use another release."
+                "without_effect",
+                f"{option} is without effect on release {release.name}. Leave it out, or use another release.",
             )
     surface = Surface(release)
     for option, variable in KNOBS.items():
         if option in asked and not surface.reads(variable):
             raise Refusal(
+                "without_effect",
                 f"{option} is without effect on release {release.name}: its server does not read {variable}. "
-                f"Leave it out, or use another release."
+                f"Leave it out, or use another release.",
             )
 
 
@@ -151,20 +154,23 @@ def check_quantization(resolved: ResolvedRequest) -> None:
     for seen, name in ((f"{model.name} is stored in {method}", method), (f"dtype is {asked}", asked)):
         if name is not None and name not in served:
             raise Refusal(
+                "unsupported_quantization",
                 f"{seen}, but release {resolved.release.name} serves {', '.join(served) or 'no quantised weights'}. "
-                f"Serve other weights, or use another release."
+                f"Serve other weights, or use another release.",
             )
     if model.known_from == "name":
         return
     if resolved.dtype in DTYPE_METHODS and resolved.dtype != method:
         stored = f"as {method}" if method else "without quantisation"
         raise Refusal(
-            f"dtype is {resolved.dtype}, but {model.name} is stored {stored}. Leave dtype out: it follows the weights."
+            "dtype_not_as_stored",
+            f"dtype is {resolved.dtype}, but {model.name} is stored {stored}. Leave dtype out: it follows the weights.",
         )
     if method in DTYPE_METHODS and resolved.dtype != method:
         raise Refusal(
+            "dtype_not_as_stored",
             f"{model.name} is stored in {method}, but dtype is {resolved.dtype}. Set dtype to {method}, or leave dtype "
-            f"and quantization_config out."
+            f"and quantization_config out.",
         )
 
 
@@ -173,8 +179,9 @@ def check_block_size(resolved: ResolvedRequest, draft: Draft) -> None:
     size, allowed = resolved.block_size, resolved.constant("block_sizes")
     if size not in allowed:
         raise Refusal(
+            "unsupported_block_size",
             f"block_size is {size}, but release {resolved.release.name} takes {_or(allowed)}. "
-            f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends."
+            f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends.",
         )
     if size < RECOMMENDED_BLOCK_SIZE:
         draft.warn(
@@ -206,13 +213,15 @@ def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
     fits = [n for n in range(1, min(most, cards) + 1) if heads % n == 0]
     if heads % count:
         raise Refusal(
+            "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "
-            f"(num_attention_heads), which {count} does not divide. Use {_or(fits)}."
+            f"(num_attention_heads), which {count} does not divide. Use {_or(fits)}.",
         )
     if count > most:
         raise Refusal(
+            "more_cards_than_heads",
             f"{label}: tensor_parallel_size is {count}, above the {shared} key-value heads (num_key_value_heads) of "
-            f"{model.name}. Use {_or(fits)}."
+            f"{model.name}. Use {_or(fits)}.",
         )
 
 
@@ -227,18 +236,21 @@ def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> 
     most = _most_on_one_node(resolved)
     if length is not None and most is not None and length > most:
         raise Refusal(
+            "max_model_len_beyond_node",
             f"max_model_len is {lengths.spoken}, but one node serves {model.name} with {most} tokens at most (the help "
-            f"of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}"
+            f"of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}",
         )
     if length is not None and tokens is not None and tokens < length:
         raise Refusal(
+            "batch_below_longest_request",
             f"max_num_batched_tokens is {tokens}, below max_model_len {lengths.spoken}: without chunked prefill the "
-            f"longest request must fit into one batch. Set max_num_batched_tokens to {length} at least."
+            f"longest request must fit into one batch. Set max_num_batched_tokens to {length} at least.",
         )
     if tokens is not None and tokens < lengths.max_num_seqs:
         raise Refusal(
+            "batch_below_sequences",
             f"max_num_batched_tokens is {tokens}, below max_num_seqs {lengths.max_num_seqs}: every sequence of a batch "
-            f"needs a token. Lower max_num_seqs or raise max_num_batched_tokens."
+            f"needs a token. Lower max_num_seqs or raise max_num_batched_tokens.",
         )
     positions = model.positions
     if positions.broken:
@@ -249,7 +261,7 @@ def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> 
     if resolved.request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
         draft.warn(f"{beyond} ({positions.because}). VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it: answers may be nonsense.")
         return
-    raise Refusal(f"{beyond} ({positions.because}). Lower max_model_len or the ranges.")
+    raise Refusal("max_model_len_beyond_model", f"{beyond} ({positions.because}). Lower max_model_len or the ranges.")
 
 
 def _most_on_one_node(resolved: ResolvedRequest) -> int | None:
@@ -269,8 +281,9 @@ def check_fp8(
     must = family_of(resolved.release).serves_stored_fp8 or (entry is not None and entry.conversion is not None)
     if must and any(kind.startswith("F8") for kind in weights.parameters):
         raise Refusal(
+            "fp8_not_converted",
             f"{label}: {resolved.weights} holds FP8 weights without .gaudi-serving/fp8.json, so that nothing proves "
-            f"they were converted for {card_type.name}. Convert them with the role fp8_weights."
+            f"they were converted for {card_type.name}. Convert them with the role fp8_weights.",
         )
 
 
@@ -299,8 +312,9 @@ def check_missing(weights: Weights | None, path: str, label: str) -> None:
     if weights is not None and weights.missing:
         more = f" and {len(weights.missing) - 3} more" if len(weights.missing) > 3 else ""
         raise Refusal(
+            "shards_missing",
             f"{label}: {path} lacks {', '.join(weights.missing[:3])}{more}, which its index names. "
-            f"Fetch the model again."
+            f"Fetch the model again.",
         )
 
 
@@ -344,7 +358,8 @@ def check_card_names(chosen: Sequence[Card], label: str) -> None:
     names = sorted({card.name for card in chosen if card.name})
     if len(names) > 1:
         raise Refusal(
-            f"{label}: the chosen cards are of different types ({', '.join(names)}). Name modules of one type."
+            "mixed_card_types",
+            f"{label}: the chosen cards are of different types ({', '.join(names)}). Name modules of one type.",
         )
 
 

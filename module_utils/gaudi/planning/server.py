@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..request.node import Node
@@ -35,7 +36,9 @@ def listen(draft: Draft, resolved: ResolvedRequest, node: Node, label: str) -> d
     host, port = resolved.pick("host"), resolved.pick("port")
     if port.result in node.ports:
         holder = node.ports[port.result]
-        raise Refusal(f"{label}: port {port.result} is planned for {holder} already. Choose another port.")
+        raise Refusal(
+            "port_taken", f"{label}: port {port.result} is planned for {holder} already. Choose another port."
+        )
     if resolved.request.host is None and host.result == "0.0.0.0":  # noqa: S104 - compared, not bound
         draft.warn(
             f"Nobody said where to listen: the server listens on every address ({host.result}), as the release's own "
@@ -134,7 +137,9 @@ def execution_mode(draft: Draft, request: Request, release: ReleaseEntry) -> str
     eager = bool(request.enforce_eager)
     mode = release.execution_modes.get(f"{lazy} {int(eager)}")
     if mode is None:
-        raise Refusal(f"PT_HPU_LAZY_MODE is {shown(lazy)}, but must be 0 or 1. Use the option lazy_mode.")
+        raise Refusal(
+            "unknown_choice", f"PT_HPU_LAZY_MODE is {shown(lazy)}, but must be 0 or 1. Use the option lazy_mode."
+        )
     if f"note {lazy}" in release.execution_modes:
         draft.warn(release.execution_modes[f"note {lazy}"])
     draft.note(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.checks import Refusal, integer, mapping
+from ..base.checks import integer, mapping
+from ..base.refusal import Refusal
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
 from ..request.options import LONGEST
 from .memory import GPU_MEMORY_UTILIZATION, WIDTHS_ASKED, growth, stored_as
@@ -28,23 +29,30 @@ def common(
     """The request with the one length all models take. Raises :class:`Refusal` for what cannot share a card."""
     if "multi_model_server" not in release.constants:
         raise Refusal(
+            "no_multi_model_server",
             f"share_card_with: release {release.name} has no server for several models. Use one that has (1.22), or "
-            f"an instance for each model."
+            f"an instance for each model.",
         )
     if entry is None:
-        raise Refusal("share_card_with goes with model, a name in catalog/models, not with weights.")
+        raise Refusal(
+            "sharing_without_model", "share_card_with goes with model, a name in catalog/models, not with weights."
+        )
     models = [entry, *others]
     names = [model.name for model in models]
     if len(set(names)) < len(names):
-        raise Refusal(f"share_card_with names a model twice: {', '.join(names)}. Name each once.")
+        raise Refusal("model_twice", f"share_card_with names a model twice: {', '.join(names)}. Name each once.")
     for model in models:
         if model.task not in POOLING_TASKS:
             raise Refusal(
+                "model_cannot_share",
                 f"share_card_with: {model.name} writes text and takes a card's memory for itself. Only embedding and "
-                f"rerank models share one."
+                f"rerank models share one.",
             )
     if request.get("served_model_name") is not None:
-        raise Refusal("share_card_with: the server names its models by their paths. Leave served_model_name out.")
+        raise Refusal(
+            "served_name_fixed",
+            "share_card_with: the server names its models by their paths. Leave served_model_name out.",
+        )
     lengths = {model.name: model.defaults.get("max_model_len") for model in models}
     known = {name: length for name, length in lengths.items() if isinstance(length, int)}
     shortest = min(known, key=lambda name: known[name])
@@ -52,8 +60,9 @@ def common(
     asked = integer(said, "max_model_len", 1, LONGEST) if said is not None else known[shortest]
     if asked > known[shortest]:
         raise Refusal(
+            "max_model_len_beyond_model",
             f"max_model_len is {asked}, but {shortest}, which shares the card, takes {known[shortest]}. Lower it, or "
-            f"serve {shortest} on its own."
+            f"serve {shortest} on its own.",
         )
     given = mapping(request.get("extra_environment") or {}, "extra_environment")
     buckets = {"VLLM_PROMPT_SEQ_BUCKET_MAX": str(asked)}
@@ -69,7 +78,10 @@ def share(plan: Mapping[str, Any], others: Sequence[ModelEntry], release: Releas
     sizes = [plan["requires"]["weights_bytes"], *(model.weights_bytes for model in others)]
     weights_bytes = sum(size for size in sizes if size)
     if plan["memory"] is None:
-        raise Refusal("share_card_with: the size of the first model is not known. Leave weights out or serve it alone.")
+        raise Refusal(
+            "model_size_unknown",
+            "share_card_with: the size of the first model is not known. Leave weights out or serve it alone.",
+        )
     share_of_one = float(_said(plan["arguments"], "--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
     # Without --dtype a model is loaded as it is stored.
     width = WIDTHS_ASKED.get(_said(plan["arguments"], "--dtype") or "")
@@ -132,14 +144,16 @@ def _memory(
     """What the models take of the card together. Each takes its share of what is free when it is loaded."""
     if share_of_one * models > 1:
         raise Refusal(
+            "memory_shares_too_large",
             f"{models} models with gpu_memory_utilization {share_of_one} each want {share_of_one * models:.2f} of one "
-            f"card. Lower it to {1 / models:.2f}, or let fewer models share."
+            f"card. Lower it to {1 / models:.2f}, or let fewer models share.",
         )
     have = (alone["card_mib"] - alone["idle_mib"] - alone["reserve_mib"]) / MIB_PER_GIB
     free = have - loaded_gib
     if free <= 0:
         raise Refusal(
-            f"The {models} models weigh {loaded_gib:.1f} GiB, but a card has {have:.1f} GiB. Let fewer share."
+            "weights_too_large",
+            f"The {models} models weigh {loaded_gib:.1f} GiB, but a card has {have:.1f} GiB. Let fewer share.",
         )
     return {
         "card_mib": alone["card_mib"],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..base.absent import absent
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
+from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..request.options import Request
@@ -14,19 +15,24 @@ def check_model(request: Request, entry: ModelEntry | None) -> None:
     if request.model is not None and entry is None:
         sentence = absent(request.model)
         if sentence is not None:
-            raise Refusal(f"model is {shown(request.model)}. {sentence}")
+            raise Refusal("not_offered", f"model is {shown(request.model)}. {sentence}")
         raise Refusal(
-            f"model is {shown(request.model)}, which has no file in catalog/models. Choose one, or give weights."
+            "not_in_catalogue",
+            f"model is {shown(request.model)}, which has no file in catalog/models. Choose one, or give weights.",
         )
     if request.weights is not None:
         return
     if request.model_config is not None:
         raise Refusal(
+            "model_config_beside_model",
             f"model_config describes weights, but the request names {shown(request.model)}, whose file in "
-            f"catalog/models says what it is. Leave model_config out, or give weights."
+            f"catalog/models says what it is. Leave model_config out, or give weights.",
         )
     if entry is None:
-        raise Refusal("A request needs model (a name in catalog/models) or weights (a path on the node or a hub id).")
+        raise Refusal(
+            "no_model_asked",
+            "A request needs model (a name in catalog/models) or weights (a path on the node or a hub id).",
+        )
 
 
 def served_name(request: Request, entry: ModelEntry | None) -> str | None:
@@ -56,14 +62,20 @@ def data_type(
     """
     if request.quantization_config is not None:
         if request.dtype not in (None, "fp8", "bfloat16"):
-            raise Refusal(f"quantization_config means FP8, but dtype is {request.dtype}. Leave one of the two out.")
+            raise Refusal(
+                "dtype_contradicts_quantization",
+                f"quantization_config means FP8, but dtype is {request.dtype}. Leave one of the two out.",
+            )
         return "fp8", request.quantization_config
     dtype = request.dtype or _dtype_of_weights(model) or str(release.constants.get("dtype", "bfloat16"))
     if dtype != "fp8":
         return dtype, None
     template = release.constants.get("quantization_config")
     if not template:
-        raise Refusal(f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16 or another release.")
+        raise Refusal(
+            "fp8_not_served",
+            f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16 or another release.",
+        )
     device = "g3" if card_type is not None and card_type.generation == "gaudi3" else "g2"
     return "fp8", str(template).format(name=model.name.lower(), fork=release.fork_directory, device=device)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ..base.checks import Refusal, shown
+from ..base.checks import shown
 from ..base.places import is_below, normal
+from ..base.refusal import Refusal
 from .arguments import value_in
 
 # Where a server starts; Ray, sockets, and all that Python's tempfile makes.
@@ -119,11 +120,17 @@ def _check(said: str, value: str, left_out: str, working_directory: str, below: 
     advice = f"Choose a directory below {', '.join(below[:-1])} or {below[-1]}, or leave {left_out}"
     advice += "." if left_out.endswith("recipe_cache") else " out."
     if not value:
-        raise Refusal(f"{seen}, which names no place. {advice}")
+        raise Refusal("empty", f"{seen}, which names no place. {advice}")
     if value.startswith("~"):
-        raise Refusal(f"{seen}, and not everything that reads it knows what ~ is. Write the absolute path. {advice}")
+        raise Refusal(
+            "tilde_in_path",
+            f"{seen}, and not everything that reads it knows what ~ is. Write the absolute path. {advice}",
+        )
     path = normal(value if value.startswith("/") else f"{working_directory}/{value}").rstrip("/")
     if is_below(path, SHARED_MEMORY):
-        raise Refusal(f"{seen}. That is the node's own, so that what is left there outlives the container. {advice}")
+        raise Refusal(
+            "outlives_container",
+            f"{seen}. That is the node's own, so that what is left there outlives the container. {advice}",
+        )
     if not any(is_below(path, place) for place in below):
-        raise Refusal(f"{seen}, where the server cannot write: its root is read only. {advice}")
+        raise Refusal("not_writable", f"{seen}, where the server cannot write: its root is read only. {advice}")

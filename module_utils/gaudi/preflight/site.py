@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..base.checks import Refusal, integer, shown, switch, text
+from ..base.checks import integer, shown, switch, text
+from ..base.refusal import Refusal
 from ..host.sysctl import memory_refusal, parse_meminfo
 from .checks import Problem
 
@@ -29,12 +30,12 @@ def _release(value: object) -> None:
 
 def _path(value: object) -> None:
     if not text(value, "").startswith("/"):
-        raise Refusal
+        raise Refusal("not_an_absolute_path", "A path must begin with /.")
 
 
 def _list(value: object) -> None:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise Refusal
+        raise Refusal("not_a_list", "A list is needed.")
 
 
 # Each variable with what reads it, and what is right in words. Those that are not handed over are not checked.

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from ..base.absent import absent
-from ..base.checks import Refusal, choice, integer, mapping, matching, number, only_known, sequence, shown, switch, text
+from ..base.checks import choice, integer, mapping, matching, number, only_known, sequence, shown, switch, text
 from ..base.places import check_place, normal
+from ..base.refusal import Refusal
 
 INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,94}")
@@ -129,11 +130,12 @@ def check_options(value: object) -> Mapping[str, object]:
     for name in sorted(set(given) - set(OPTIONS)):
         sentence = absent(name, given[name])
         if sentence is not None:
-            raise Refusal(f"{_where(given)} does not know {shown(name)}. {sentence}")
+            raise Refusal("not_offered", f"{_where(given)} does not know {shown(name)}. {sentence}")
         near = difflib.get_close_matches(name[:64], OPTIONS, 1, cutoff=0.8)
         if near:
             raise Refusal(
-                f"{_where(given)} does not know {shown(name)}. Did you mean {near[0]}? Correct it, or leave it out."
+                "unknown_key",
+                f"{_where(given)} does not know {shown(name)}. Did you mean {near[0]}? Correct it, or leave it out.",
             )
     only_known(given, _where(given), OPTIONS)
     return given
@@ -204,8 +206,9 @@ def _weights(value: object, what: str) -> str:
 def _dtype(value: object, what: str) -> str:
     if value in ("float16", "half"):
         raise Refusal(
+            "unsupported_dtype",
             f"{what} is {value}, but these cards serve bfloat16 and float32: the vendor's script takes float16 and "
-            f"then serves bfloat16 without a word. Ask for bfloat16."
+            f"then serves bfloat16 without a word. Ask for bfloat16.",
         )
     return choice(value, what, DTYPES)
 
@@ -216,12 +219,16 @@ def _pair(value: object, what: str) -> tuple[int, int]:
     items = sequence(value, what) if not isinstance(value, int) else [value]
     if len(items) != 2:
         raise Refusal(
+            "not_a_pair",
             f"{what} needs two numbers, lowest and highest, not {shown(list(items))}. "
-            f"For one fixed length write it twice, which also turns zero padding off."
+            f"For one fixed length write it twice, which also turns zero padding off.",
         )
     low, high = (integer(item, what, 1, LONGEST) for item in items)
     if low > high:
-        raise Refusal(f"{what} is {low} to {high}, the wrong way round: the first number is the lowest. Swap them.")
+        raise Refusal(
+            "range_backwards",
+            f"{what} is {low} to {high}, the wrong way round: the first number is the lowest. Swap them.",
+        )
     return low, high
 
 
@@ -237,7 +244,7 @@ def _modules(value: object, what: str) -> tuple[int, ...] | None:
         value = value.split(",")
     items = sequence(value, form, longest=64)
     if not items:
-        raise Refusal(f"{what} is an empty list. Name module ids or write auto.")
+        raise Refusal("empty", f"{what} is an empty list. Name module ids or write auto.")
     return tuple(integer(item, form, 0, 255) for item in items)
 
 
@@ -255,7 +262,7 @@ def _partial_warmup(value: object, what: str) -> PartialWarmup:
     only_known(given, what, ("max_num_seqs", "max_seq_len"))
     for name in ("max_num_seqs", "max_seq_len"):
         if name not in given:
-            raise Refusal(f"{what} needs max_num_seqs and max_seq_len; {name} is missing.")
+            raise Refusal("missing_key", f"{what} needs max_num_seqs and max_seq_len; {name} is missing.")
     return PartialWarmup(
         integer(given["max_num_seqs"], f"{what}.max_num_seqs", 1, MOST_SEQUENCES),
         integer(given["max_seq_len"], f"{what}.max_seq_len", 1, LONGEST),
@@ -272,7 +279,7 @@ def _recipe_cache(value: object, what: str) -> RecipeCache | bool:
     given = mapping(value, f"{what} (a directory, or directory and size in MiB, or false)")
     only_known(given, what, ("directory", "size"))
     if "directory" not in given:
-        raise Refusal(f"{what} needs a directory.")
+        raise Refusal("missing_key", f"{what} needs a directory.")
     size = given.get("size")
     return RecipeCache(
         directory(given["directory"], f"{what}.directory"),
@@ -295,9 +302,14 @@ def _address(value: object, what: str) -> str:
     try:
         address = ipaddress.ip_address(result)
     except ValueError:
-        raise Refusal(f"{what} must be an address of this node such as 10.20.0.11, not {shown(result)}.") from None
+        raise Refusal(
+            "not_an_address", f"{what} must be an address of this node such as 10.20.0.11, not {shown(result)}."
+        ) from None
     if address.is_unspecified:
-        raise Refusal(f"{what} is {result}, which no other node can connect to. Name one address of this node.")
+        raise Refusal(
+            "unspecified_address",
+            f"{what} is {result}, which no other node can connect to. Name one address of this node.",
+        )
     return str(address)
 
 
@@ -310,7 +322,7 @@ def _arguments(value: object, what: str) -> tuple[str, ...]:
 def _environment(value: object, what: str) -> dict[str, str]:
     given = mapping(value, what)
     if len(given) > 256:
-        raise Refusal(f"{what} has {len(given)} variables, the limit is 256.")
+        raise Refusal("too_many_entries", f"{what} has {len(given)} variables, the limit is 256.")
     result = {}
     for name, content in given.items():
         matching(name, f"{what}: the name", VARIABLE, "letters, digits and underscores")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 from ..catalogue.entries import ReleaseEntry
 from ..model.facts import ModelFacts
 from ..rules.draft import REQUESTED, Rule, Value, given
@@ -35,7 +35,9 @@ class ResolvedRequest:
     def constant(self, key: str) -> Any:
         """A number of the release file; a missing one is refused with file and key."""
         if key not in self.release.constants:
-            raise Refusal(f"catalog/releases/{self.release.name}.yml: constants lacks the key {key}. Add it.")
+            raise Refusal(
+                "missing_key", f"catalog/releases/{self.release.name}.yml: constants lacks the key {key}. Add it."
+            )
         return self.release.constants[key]
 
     def source(self, option: str) -> Rule:

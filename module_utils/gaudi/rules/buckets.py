@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..base.checks import Refusal
+from ..base.refusal import Refusal
 
 # One dimension of a phase; VLLM_<PHASE>_<DIM>_BUCKET_<PARAM> are its variables.
 DIMENSIONS = (("PROMPT", "BS"), ("PROMPT", "SEQ"), ("DECODE", "BS"), ("DECODE", "BLOCK"))
@@ -39,8 +39,9 @@ class Range:
         """Refuse what the release's bucketing asserts on only after the weights are loaded; ``name`` is PROMPT_SEQ."""
         if self.minimum > self.maximum:
             raise Refusal(
+                "range_backwards",
                 f"VLLM_{name}_BUCKET_MIN is {self.minimum}, above VLLM_{name}_BUCKET_MAX {self.maximum}: the bucket "
-                f"code would stop the server after loading. Lower the minimum or raise the maximum."
+                f"code would stop the server after loading. Lower the minimum or raise the maximum.",
             )
 
     def values(self, *, honour_limit: bool = True) -> list[int]:
@@ -205,7 +206,7 @@ def from_environment(environment: Mapping[str, str], *, limits: bool) -> dict[st
             variable = f"VLLM_{name}_BUCKET_{key}"
             text = environment.get(variable, "")
             if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= 1 << 31:
-                raise Refusal(f"{variable} must be a whole number from 1, not {text[:40]!r}.")
+                raise Refusal("not_a_whole_number", f"{variable} must be a whole number from 1, not {text[:40]!r}.")
             found[key] = int(text)
         limit = environment.get(f"VLLM_{name}_BUCKET_LIMIT") if limits else None
         ranges[name] = Range(found["MIN"], found["STEP"], found["MAX"], _limit(name, limit))
@@ -221,7 +222,7 @@ def _limit(name: str, text: str | None) -> float | None:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 0.5:
-        raise Refusal(f"VLLM_{name}_BUCKET_LIMIT must be a number from 0.0 to 0.5, not {text[:40]!r}.")
+        raise Refusal("out_of_range", f"VLLM_{name}_BUCKET_LIMIT must be a number from 0.0 to 0.5, not {text[:40]!r}.")
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.planning.many import plan_all
 
@@ -197,7 +197,7 @@ def test_a_model_without_measurements_is_refused() -> None:
 
 def test_a_refused_plan_stays_refused() -> None:
     with pytest.raises(Refusal, match="no cards"):
-        calibration.describe({"refused": "no cards"}, OPTIONS)
+        calibration.describe({"refused": "no cards", "refused_id": "no_cards"}, OPTIONS)
 
 
 def test_a_calibration_of_ones_own_name_is_refused() -> None:

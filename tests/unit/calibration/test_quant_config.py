@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import quant_config
 
 DUMP = "./scripts/nc_workspace_measure_kvcache/inc_measure_output"

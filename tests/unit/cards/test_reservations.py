@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import reservations
 from ansible.module_utils.gaudi.cards.document import build_topology
 from ansible.module_utils.gaudi.cards.reservations import (
-    Refusal,
     check_request,
     free,
     holders,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.extends import extended
 
 from action_plugins import serving_plan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.absent import IMAGES, NEURON, OFFLINE, PARTS, TPU, TWO_NODES, Absent, absent
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.request import options as request
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT, Code, code_in, code_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.families.base import Family
 from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.planning.many import Catalogue

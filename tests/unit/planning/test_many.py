@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.model.headers import header_bytes, weights_from
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.testing import patch_module_args

@@ -6,8 +6,8 @@ import posixpath
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.checks import Refusal
 from ansible.module_utils.gaudi.base.places import SYSTEM, check_place, normal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.planning.many import plan_all
 from hypothesis import given
 from hypothesis import strategies as st

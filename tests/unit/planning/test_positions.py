@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.model.positions import overrides_in, positions_of
 from hypothesis import given
 from hypothesis import strategies as st

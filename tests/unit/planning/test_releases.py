@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.base.checks import Refusal
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ansible.module_utils.gaudi.catalogue.surface import CHECKED, normal
 from ansible.module_utils.gaudi.families.registry import FAMILIES
