@@ -50,10 +50,6 @@ MAX_FINDINGS = 5
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,95}\Z")
 
 
-class CatalogueError(ValueError):
-    """What is wrong, in one or more sentences for a person, with file and key."""
-
-
 def _twice(key: object, mark: yaml.Mark | None = None) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, f"the key {key} stands there twice", mark)
 
@@ -101,7 +97,7 @@ def parse(text: str, shown: str) -> Any:
     """Value of a text in YAML or JSON; ``shown`` is what messages call it.
 
     Raises:
-        CatalogueError: it is neither; with the line where known.
+        Refusal: it is neither; with the line where known.
     """
     try:
         # What looks like JSON is read as such first: YAML knows neither its tabs nor all of its escapes.
@@ -113,27 +109,31 @@ def parse(text: str, shown: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        raise CatalogueError(f"{shown}{line} is not valid YAML: {problem[:200]}.") from error
+        raise Refusal("not_yaml", f"{shown}{line} is not valid YAML: {problem[:200]}.") from error
 
 
 def load_yaml(path: Path, shown: str) -> Any:
     """Content of a YAML or JSON file; ``shown`` is what messages call it.
 
     Raises:
-        CatalogueError: the file is missing, unreadable, too large, or not YAML; with the line where known.
+        Refusal: the file is missing, unreadable, too large, or not YAML; with the line where known.
     """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             # A pipe or a device may have no end.
-            raise CatalogueError(f"{shown} is {'a directory' if path.is_dir() else 'a pipe or a device'}, not a file.")
+            raise Refusal(
+                "not_a_file", f"{shown} is {'a directory' if path.is_dir() else 'a pipe or a device'}, not a file."
+            )
         if found.st_size > MAX_FILE:
-            raise CatalogueError(f"{shown} has {found.st_size} bytes, the limit is {MAX_FILE}. Is it the right file?")
+            raise Refusal(
+                "file_too_large", f"{shown} has {found.st_size} bytes, the limit is {MAX_FILE}. Is it the right file?"
+            )
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise CatalogueError(f"{shown} cannot be read: {error.strerror}.") from error
+        raise Refusal("file_unreadable", f"{shown} cannot be read: {error.strerror}.") from error
     except UnicodeError as error:
-        raise CatalogueError(f"{shown} is not valid YAML: it is not text in UTF-8.") from error
+        raise Refusal("not_yaml", f"{shown} is not valid YAML: it is not text in UTF-8.") from error
     return parse(text, shown)
 
 
@@ -230,31 +230,28 @@ def _refuse(found: Mapping[str, list[str]]) -> None:
     """Refuse a document with the findings of each file.
 
     Raises:
-        CatalogueError: there are some.
+        Refusal: there are some.
     """
     parts = []
     for file, sentences in found.items():
         more = f" (and {len(sentences) - MAX_FINDINGS} more)" if len(sentences) > MAX_FINDINGS else ""
         parts.append(f"{file}: {' '.join(sentences[:MAX_FINDINGS])}{more}")
     if parts:
-        raise CatalogueError(" ".join(parts))
+        raise Refusal("wrong_catalogue_file", " ".join(parts))
 
 
 def load_release(path: Path) -> dict[str, Any]:
     """A release with what it takes from those it extends, checked as a whole.
 
     Raises:
-        CatalogueError: with the file a key stands in, the key and what would be right.
+        Refusal: with the file a key stands in, the key and what would be right.
     """
 
     def read(name: str) -> Any:
         file = path.parent / f"{name}.yml"
         return load_yaml(file, str(file.relative_to(CATALOG.parent)))
 
-    try:
-        release = extended(path.stem, names("releases"), read)
-    except Refusal as refusal:
-        raise CatalogueError(str(refusal)) from refusal
+    release = extended(path.stem, names("releases"), read)
     found: dict[str, list[str]] = {}
     for error in errors("release", release.content):
         sentences = found.setdefault(release.file_with(_key(error)), [])
@@ -273,7 +270,7 @@ def load_checked(kind: str, path: Path) -> dict[str, Any]:
     """One catalogue file, checked.
 
     Raises:
-        CatalogueError: with the file, and for each finding the key and what would be right.
+        Refusal: with the file, and for each finding the key and what would be right.
     """
     if kind == "release":
         return load_release(path)
@@ -295,7 +292,7 @@ def resolve(folder: str, word: str, name: object) -> Path:
     """The file for a name.
 
     Raises:
-        CatalogueError: there is none; with the names that are near.
+        Refusal: there is none; with the names that are near.
     """
     known = names(folder)
     text = str(name)
@@ -303,27 +300,30 @@ def resolve(folder: str, word: str, name: object) -> Path:
         return CATALOG / folder / f"{text}.yml"
     sentence = absent(text[:100])
     hint = f" {sentence}" if sentence else close_matches(text[:100], known) or f" Known: {', '.join(known)}."
-    raise CatalogueError(f"There is no {word} {_cut(name)} in catalog/{folder}.{hint}")
+    raise Refusal("not_in_catalogue", f"There is no {word} {_cut(name)} in catalog/{folder}.{hint}")
 
 
 def request_list(value: object) -> list[Any]:
     """The requests as a list; ``-e plan_requests=[...]`` arrives as text.
 
     Raises:
-        CatalogueError: neither a list nor text that reads as one.
+        Refusal: neither a list nor text that reads as one.
     """
     if isinstance(value, str):
         try:
             value = parse(value, "requests")
-        except CatalogueError as error:
-            raise CatalogueError(
+        except Refusal as error:
+            raise Refusal(
+                "not_yaml",
                 f"requests is text that is neither JSON nor YAML: {_cut(value)}. "
-                f"""On the command line blanks end a value; write -e '{{"plan_requests": [...]}}'."""
+                f"""On the command line blanks end a value; write -e '{{"plan_requests": [...]}}'.""",
             ) from error
     if isinstance(value, Mapping):
         value = [value]
     if not isinstance(value, list):
-        raise CatalogueError(f"requests must be a list of mappings such as [{{model: qwen3-8b}}], not {_cut(value)}.")
+        raise Refusal(
+            "not_a_list", f"requests must be a list of mappings such as [{{model: qwen3-8b}}], not {_cut(value)}."
+        )
     return value
 
 
@@ -331,11 +331,13 @@ def read_topology(name: str) -> dict[str, Any]:
     """A topology from a file: the result of gaudi_topology_info, its topology alone, or what hl-smi printed.
 
     Raises:
-        CatalogueError: no such file, or something else in it; with the file, the key and what would be right.
+        Refusal: no such file, or something else in it; with the file, the key and what would be right.
     """
     shown = f"The topology file {_cut(name, 200)[1:-1]}"
     if not name or "\0" in name:
-        raise CatalogueError("topology_file is not the name of a file. Name one, or leave it out to read the node.")
+        raise Refusal(
+            "not_a_file", "topology_file is not the name of a file. Name one, or leave it out to read the node."
+        )
     path = Path(name)
     with contextlib.suppress(RuntimeError):  # ~somebody, who is not there
         path = path.expanduser()
@@ -346,12 +348,12 @@ def given_topology(content: object, shown: str) -> dict[str, Any]:
     """The topology document of what was given; ``shown`` is what messages call it.
 
     Raises:
-        CatalogueError: it is no topology; with the key and what would be right.
+        Refusal: it is no topology; with the key and what would be right.
     """
     try:
         document: dict[str, Any] = given.given_topology(content)
-    except ValueError as error:
-        raise CatalogueError(f"{shown}: {error}") from error
+    except Refusal as refusal:
+        raise refusal.about(shown) from refusal
     return document
 
 
@@ -422,9 +424,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         _, options = self.validate_argument_spec(self.SPEC, mutually_exclusive=[("topology", "topology_file")])
         try:
             result, models = self._plan(options, task_vars or {})
-        except CatalogueError as error:
+        except Refusal as refusal:
             # The sentence says it all; with its cause Ansible would print it twice.
-            raise AnsibleActionFail(str(error)) from None
+            raise AnsibleActionFail(str(refusal), result={"refused_id": refusal.id}) from None
         if options["page"] and not result.get("failed"):
             notes = {name: entry.get("notes", []) for name, entry in models.items()}
             names = [name_of(request) for request in request_list(options["requests"])]
@@ -447,11 +449,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         try:
             release = load_checked("release", resolve("releases", "release", options["release"]))
             cards = load_checked("cards", CATALOG / "cards.yml")
-        except CatalogueError as error:
+        except Refusal as refusal:
             if not (report and requests):
                 raise
             # Nothing can be planned, so the node is not asked; whoever asked for a report gets it for every request.
-            plans = [self._refusal(request, str(error)) for request in requests]
+            plans = [self._refusal(request, refusal) for request in requests]
             return {
                 "changed": False,
                 "plans": plans,
@@ -461,7 +463,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 "release": {},
             }, models
         if refused and not report:
-            raise CatalogueError(" ".join(dict.fromkeys(refused.values())))
+            sentences = dict.fromkeys(str(refusal) for refusal in refused.values())
+            raise Refusal(next(iter(refused.values())).id, " ".join(sentences))
         arguments = {
             "requests": [request for position, request in enumerate(requests) if position not in refused],
             "models": models,
@@ -504,9 +507,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         return {"how_to_get": sentences, "supplies": supplies}
 
     @staticmethod
-    def _configs(requests: list[Any]) -> tuple[list[Any], dict[int, str]]:
-        """The requests, a config.json given as text read, and a sentence for each that is no JSON."""
-        read, broken = [], {}
+    def _configs(requests: list[Any]) -> tuple[list[Any], dict[int, Refusal]]:
+        """The requests, a config.json given as text read, and a refusal for each that is no JSON."""
+        read: list[Any] = []
+        broken: dict[int, Refusal] = {}
         for position, request in enumerate(requests):
             config = request.get("model_config") if isinstance(request, Mapping) else None
             if not isinstance(config, str):
@@ -516,20 +520,23 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 read.append({**request, "model_config": json.loads(config)})
             except (ValueError, RecursionError) as error:
                 read.append(request)
-                broken[position] = (
+                broken[position] = Refusal(
+                    "config_unreadable",
                     f"The config.json of {_cut(request.get('weights'))} is not valid JSON: {error}. "
-                    "Get the model's files again, or correct it."
+                    "Get the model's files again, or correct it.",
                 )
         return read, broken
 
     @staticmethod
-    def _models(requests: list[Any]) -> tuple[dict[str, Any], dict[int, str]]:
-        """The catalogue entries the requests name, and a sentence for each request whose entry cannot be had."""
+    def _models(requests: list[Any]) -> tuple[dict[str, Any], dict[int, Refusal]]:
+        """The catalogue entries the requests name, and a refusal for each request whose entry cannot be had."""
         models: dict[str, Any] = {}
-        refused: dict[int, str] = {}
+        refused: dict[int, Refusal] = {}
         for position, request in enumerate(requests):
             if not isinstance(request, Mapping):
-                refused[position] = f"A request must be a mapping such as {{model: qwen3-8b}}, not {_cut(request)}."
+                refused[position] = Refusal(
+                    "not_a_mapping", f"A request must be a mapping such as {{model: qwen3-8b}}, not {_cut(request)}."
+                )
                 continue
             beside = request.get("share_card_with")
             for name in [request.get("model"), *(beside if isinstance(beside, list) else [])]:
@@ -537,15 +544,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                     continue
                 try:
                     models[name] = load_checked("model", resolve("models", "model", name))
-                except CatalogueError as error:
-                    refused[position] = str(error)
+                except Refusal as refusal:
+                    refused[position] = refusal
         return models, refused
 
     @staticmethod
-    def _refusal(request: object, reason: str) -> dict[str, Any]:
+    def _refusal(request: object, refusal: Refusal) -> dict[str, Any]:
         """What the module itself answers for a request it refuses."""
         name = request.get("instance") if isinstance(request, Mapping) else None
-        return {"instance": name if isinstance(name, str) else None, "refused": reason}
+        return {"instance": name if isinstance(name, str) else None, **refusal.as_keys()}
 
     def _interpreter(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         """On the controller itself the playbook's own interpreter plans: no other is known to have what it needs."""

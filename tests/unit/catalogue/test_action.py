@@ -134,14 +134,16 @@ def test_refusals_keep_their_place() -> None:
     first, second, third, fourth = result["plans"]
     assert first["instance"] == "a"
     assert first["refused"].startswith('There is no model "nope"')
+    assert (first["refused_id"], third["refused_id"]) == ("not_in_catalogue", "not_a_mapping")
     assert second["model"] == "qwen3-8b"
     assert third["refused"] == "A request must be a mapping such as {model: qwen3-8b}, not 5."
     assert "refused" not in fourth
 
 
 def test_a_refusal_fails_before_the_node_is_asked() -> None:
-    with pytest.raises(AnsibleActionFail, match=r"There is no model .*Did you mean qwen3-8b"):
+    with pytest.raises(AnsibleActionFail, match=r"There is no model .*Did you mean qwen3-8b") as failed:
         run({"requests": [{"model": "qwen3-8"}]})
+    assert failed.value.result["refused_id"] == "not_in_catalogue"
 
 
 @pytest.mark.parametrize("requests", [[{"instance": "a", "model": "qwen3-8b"}], [{"instance": "a"}, {"instance": "b"}]])
@@ -150,6 +152,7 @@ def test_an_unknown_release_is_reported_for_every_request(requests: list[Any]) -
     assert not planner.calls
     assert [plan["instance"] for plan in result["plans"]] == [request["instance"] for request in requests]
     assert all("There is no release" in plan["refused"] for plan in result["plans"])
+    assert {plan["refused_id"] for plan in result["plans"]} == {"not_in_catalogue"}
     with pytest.raises(AnsibleActionFail, match="There is no release"):
         run({"requests": requests, "release": "1.23"})
 

@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.extends import extended
 
 from action_plugins import serving_plan
-from action_plugins.serving_plan import CatalogueError, load_checked
+from action_plugins.serving_plan import load_checked
 from plugin_utils import brain, releases
 
 FILES = {
@@ -108,7 +108,7 @@ def test_a_message_names_the_file_where_the_key_stands(
     catalogue: Path, file: str, old: str, new: str, words: str
 ) -> None:
     change(catalogue / f"{file}.yml", old, new)
-    with pytest.raises(CatalogueError) as refused:
+    with pytest.raises(Refusal) as refused:
         load_checked("release", catalogue / "1.22-2025.11.yml")
     assert words in str(refused.value)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from action_plugins import serving_plan
 from action_plugins.serving_plan import (
-    CatalogueError,
     close_matches,
     findings,
     how_to_get,
@@ -136,13 +136,13 @@ def test_the_file_is_named_and_the_findings_are_few(catalogue: Path) -> None:
     path = catalogue / "models" / "qwen3-8b.yml"
     broken = {f"key_{number}": 1 for number in range(30)}
     path.write_text(yaml.safe_dump({**broken, "defaults": {"port": 1}}), encoding="utf-8")
-    with pytest.raises(CatalogueError, match=r"^catalog/models/qwen3-8b\.yml: .*and \d more\)$"):
+    with pytest.raises(Refusal, match=r"^catalog/models/qwen3-8b\.yml: .*and \d more\)$"):
         load_checked("model", path)
 
 
 def test_a_file_is_called_what_its_name_says(catalogue: Path) -> None:
     shutil.copy(catalogue / "models" / "qwen3-8b.yml", catalogue / "models" / "other.yml")
-    with pytest.raises(CatalogueError, match="name is qwen3-8b, but must be the file's own name, other"):
+    with pytest.raises(Refusal, match="name is qwen3-8b, but must be the file's own name, other"):
         load_checked("model", catalogue / "models" / "other.yml")
 
 
@@ -160,12 +160,12 @@ def test_a_file_is_called_what_its_name_says(catalogue: Path) -> None:
 def test_a_file_that_is_no_yaml(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "x.yml"
     path.write_bytes(content)
-    with pytest.raises(CatalogueError, match=f"(?s)^catalog/x.yml.*{words}"):
+    with pytest.raises(Refusal, match=f"(?s)^catalog/x.yml.*{words}"):
         load_yaml(path, "catalog/x.yml")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(CatalogueError, match="cannot be read: No such file"):
+    with pytest.raises(Refusal, match="cannot be read: No such file"):
         load_yaml(tmp_path / "x.yml", "catalog/x.yml")
 
 
@@ -174,18 +174,18 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     [("qwen3-8", "Did you mean qwen3-8b"), ("QwQ-32B", "Did you mean qwq-32b"), ("deepseek-r1", "deepseek-r1-0528")],
 )
 def test_an_unknown_model_is_answered_with_near_names(name: str, hint: str) -> None:
-    with pytest.raises(CatalogueError, match=f"There is no model .*{hint}"):
+    with pytest.raises(Refusal, match=f"There is no model .*{hint}"):
         resolve("models", "model", name)
 
 
 def test_an_unknown_release_is_answered_with_all_names() -> None:
-    with pytest.raises(CatalogueError, match=r"There is no release \"9\" in catalog/releases\. Known: 1\.16, 1\.18"):
+    with pytest.raises(Refusal, match=r"There is no release \"9\" in catalog/releases\. Known: 1\.16, 1\.18"):
         resolve("releases", "release", "9")
 
 
 @pytest.mark.parametrize("name", ["../releases/1.22", "/etc/passwd", "qwen3-8b\n", "", "x" * 100000, None, 1.22, ["a"]])
 def test_a_hostile_name_is_no_path(name: object) -> None:
-    with pytest.raises(CatalogueError, match="There is no model") as caught:
+    with pytest.raises(Refusal, match="There is no model") as caught:
         resolve("models", "model", name)
     assert len(str(caught.value)) < 1500
 
@@ -196,7 +196,7 @@ def test_any_text_is_a_known_name_or_a_sentence(name: str) -> None:
     if name in names("models"):
         assert resolve("models", "model", name).stem == name
         return
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(Refusal) as caught:
         resolve("models", "model", name)
     assert "\n" not in str(caught.value)
 
@@ -223,7 +223,7 @@ def test_requests_from_the_command_line_are_text() -> None:
     assert serving_plan.request_list("[{model: qwen3-8b}]") == [{"model": "qwen3-8b"}]
     assert serving_plan.request_list({"model": "qwen3-8b"}) == [{"model": "qwen3-8b"}]
     for wrong in ("qwen3-8b", "[{", 5, None, "!!python/name:os.system"):
-        with pytest.raises(CatalogueError, match="requests"):
+        with pytest.raises(Refusal, match="requests"):
             serving_plan.request_list(wrong)
 
 
@@ -257,7 +257,7 @@ def test_a_topology_file_may_be_a_modules_result(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_topology_file_is_said_with_its_name(tmp_path: Path, content: str, words: str) -> None:
     path = tmp_path / "node.yml"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(Refusal) as caught:
         serving_plan.read_topology(str(path))
     assert str(caught.value).startswith(f"The topology file {path}")
     assert words in str(caught.value)
@@ -266,7 +266,7 @@ def test_what_is_wrong_with_a_topology_file_is_said_with_its_name(tmp_path: Path
 
 def test_what_is_no_file_to_read(tmp_path: Path) -> None:
     def refused(name: object) -> str:
-        with pytest.raises(CatalogueError) as caught:
+        with pytest.raises(Refusal) as caught:
             serving_plan.read_topology(str(name))
         return str(caught.value)
 

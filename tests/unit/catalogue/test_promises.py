@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.request import options as request
 
-from action_plugins.serving_plan import CatalogueError, resolve
+from action_plugins.serving_plan import resolve
 from tests.unit.catalogue.documentation import ROOT, models
 
 # Where people are spoken to. What the simulator does is no promise to them: it does build images, and says so.
@@ -133,7 +133,7 @@ def test_it_is_said_of_options_releases_and_models() -> None:
     with pytest.raises(Refusal, match=re.escape(TWO_NODES.sentence)):
         request.check_options({"model": "qwen3-8b", "nodes": 2})
     for word in ("release", "model"):
-        with pytest.raises(CatalogueError, match=re.escape(NEURON.sentence)):
+        with pytest.raises(Refusal, match=re.escape(NEURON.sentence)):
             resolve(f"{word}s", word, "neuron-2.16")
     (problem,) = preflight.check_release("tpu", ["1.22"])
     assert TPU.sentence in problem.message
