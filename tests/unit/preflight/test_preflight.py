@@ -299,10 +299,10 @@ def test_an_unknown_release() -> None:
 
 def test_refusals_of_the_planner_are_passed_on_once() -> None:
     plans: list[dict[str, Any]] = [
-        {"refused": "Unknown release 9.9."},
-        {"refused": "Unknown release 9.9."},
+        {"refused": "Unknown release 9.9.", "refused_id": "not_in_catalogue"},
+        {"refused": "Unknown release 9.9.", "refused_id": "not_in_catalogue"},
         plan(),
-        {"refused": "Two."},
+        {"refused": "Two.", "refused_id": "port_taken"},
     ]
     found = preflight.check_requests(plans, cards_seen=True)
     assert [problem.message for problem in found] == ["Unknown release 9.9.", "Two."]
@@ -312,7 +312,7 @@ def test_refusals_of_the_planner_are_passed_on_once() -> None:
 
 
 def test_what_only_follows_from_a_missing_driver_is_not_said_again() -> None:
-    """The planner itself is asked, so that another wording of its refusal is noticed here."""
+    """The planner itself is asked, so that another id of its refusal is noticed here; its wording is free."""
     topology = {"schema": 1, "cards": [], "addresses": [], "findings": []}
     model = load_checked("model", CATALOG / "models" / "qwen3-8b.yml")
     catalogue = Catalogue.from_mappings(
@@ -327,6 +327,8 @@ def test_what_only_follows_from_a_missing_driver_is_not_said_again() -> None:
     plans = plan_all(requests, catalogue, topology, weights_root="/data/models")
     assert [bool(each.get("refused")) for each in plans] == [True, True]
     assert "port" in only(preflight.check_requests(plans, cards_seen=False))
+    reworded = [{**each, "refused": f"Sentence {number}."} for number, each in enumerate(plans)]
+    assert only(preflight.check_requests(reworded, cards_seen=False)) == "Sentence 1."
     assert len(preflight.check_requests(plans, cards_seen=True)) == 2
 
 
