@@ -76,6 +76,7 @@ def test_a_refusal_leaves_everything_as_it_was(state: Path, monkeypatch: pytest.
     refused = reserve("qwen3-8b", 2, 1)
     assert refused["failed"]
     assert "reserved by qwq-32b" in refused["msg"]
+    assert refused["refused_id"] == "card_reserved"
     assert list(refused["reservations"]) == ["qwq-32b"]
     on_node(monkeypatch, holders=[holder(0)])
     assert "in use by foo.service (pid 4242 python3)" in reserve("qwen3-8b", 3)["msg"]
@@ -128,7 +129,9 @@ def test_a_broken_file_stops_everything(state: Path, content: bytes) -> None:
     state.mkdir()
     (state / "cards.lock").write_bytes(content)
     for options in ({}, {"state": "absent"}):
-        assert "does not hold reservations of this module" in reserve("qwq-32b", 0, **options)["msg"]
+        failed = reserve("qwq-32b", 0, **options)
+        assert "does not hold reservations of this module" in failed["msg"]
+        assert failed["refused_id"] == "reservations_damaged"
     assert (state / "cards.lock").read_bytes() == content
 
 

@@ -383,9 +383,10 @@ def test_the_module_fails_or_reports(capsys: pytest.CaptureFixture[str]) -> None
     failed = run(capsys, requests=requests)
     assert failed["failed"]
     assert "port" in failed["msg"]
+    assert failed["refused_id"] == failed["plans"][1]["refused_id"] == "out_of_range"
     reported = run(capsys, requests=requests, on_refusal="report")
     assert "failed" not in reported
-    assert [sorted(plan)[:1] for plan in reported["plans"]][1] == ["instance"]
+    assert sorted(reported["plans"][1]) == ["instance", "refused", "refused_id"]
     assert "port" in reported["plans"][1]["refused"]
 
 
@@ -417,8 +418,10 @@ def test_the_module_reads_the_node(
     )
     assert failed["failed"]
     assert str(tmp_path / "cards.lock") in failed["msg"]
+    assert failed["refused_id"] == "reservations_damaged"
 
 
 def test_a_wrong_catalogue_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     failed = run(capsys, requests=[], release={"name": "1.22"})
     assert "catalog/releases/1.22.yml" in failed["msg"]
+    assert failed["refused_id"] == "missing_key"

@@ -1,0 +1,83 @@
+"""The table of docs/refusals.md, made from the code; run as a module it writes the table into the document."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "refusals.md"
+BEGIN, END = "<!-- refusals: begin -->", "<!-- refusals: end -->"
+HEAD = ("| id | sentence | from |", "| --- | --- | --- |")
+# Where refusals are made, and the one file that holds the class.
+ROOMS = ("module_utils/gaudi", "library", "action_plugins")
+HOME = "module_utils/gaudi/base/refusal.py"
+# What stands for a value in a sentence.
+HOLE = "…"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place that refuses: its file, its line, and the arguments as they are written."""
+
+    file: str
+    line: int
+    arguments: tuple[ast.expr, ...]
+
+    @property
+    def id(self) -> str | None:
+        """The id where it is a literal."""
+        first = self.arguments[0] if self.arguments else None
+        return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+
+    @property
+    def sentence(self) -> str:
+        """The sentence, with a hole for each value."""
+        return _form(self.arguments[-1])
+
+
+def _form(said: ast.expr) -> str:
+    if isinstance(said, ast.Constant):
+        return str(said.value)
+    if isinstance(said, ast.JoinedStr):
+        return "".join(_form(part) for part in said.values)
+    if isinstance(said, ast.BinOp):
+        return _form(said.left) + _form(said.right)
+    return HOLE
+
+
+def programs() -> Iterator[tuple[str, ast.Module]]:
+    """Every file that may refuse, parsed, with its name."""
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def sites() -> list[Site]:
+    """Every place where a refusal is made, in the order of the files."""
+    return [
+        Site(file, node.lineno, tuple(node.args))
+        for file, tree in programs()
+        if file != HOME
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refusal"
+    ]
+
+
+def table() -> list[str]:
+    """The lines of the table, sorted by id."""
+    rows = {(site.id or "", site.sentence.replace("|", "\\|"), site.file) for site in sites() if site.id}
+    return [*HEAD, *(f"| `{id_}` | {sentence} | {file} |" for id_, sentence, file in sorted(rows))]
+
+
+def table_in(text: str) -> list[str]:
+    """The lines between the markers of the document."""
+    return text.partition(BEGIN)[2].partition(END)[0].strip().splitlines()
+
+
+if __name__ == "__main__":
+    before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    DOCUMENT.write_text("\n".join([f"{before}{BEGIN}", *table(), f"{END}{after}"]), encoding="utf-8")
