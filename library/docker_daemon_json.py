@@ -78,6 +78,11 @@ validated:
   returned: when the file changed
   type: bool
   sample: true
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: not_json
 """
 
 import json
@@ -87,6 +92,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -158,8 +164,8 @@ def main() -> None:
     try:
         existing = docker_daemon.parse(before, path)
         merged = docker_daemon.merge(existing, params, path)
-    except ValueError as error:
-        module.fail_json(msg=str(error))
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     keys = docker_daemon.changed_keys(existing, merged)
     info = engine_info(module)
     stale = sorted({*keys, *docker_daemon.drift(info, merged)}) if info else []

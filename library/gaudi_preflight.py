@@ -180,6 +180,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
@@ -459,8 +460,8 @@ def check_space(
     text = read_text(path)
     try:
         docker_daemon.parse(text, path)
-    except ValueError as error:
-        return [preflight.Problem("daemon_json", str(error))]
+    except Refusal as refusal:
+        return [preflight.Problem("daemon_json", str(refusal))]
     missing = sorted({plan["image"] for plan in plans if not image_present(module, plan["image"])})
     rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in missing]
     rooms += [

@@ -249,11 +249,17 @@ server:
   type: str
   returned: always
   sample: Supermicro SYS-821GV-TNR, firmware 1.4
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: not_a_kernel_setting
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host.inspection import Inspection
 from ansible.module_utils.gaudi.node.tuning import read_host
 
@@ -291,8 +297,8 @@ def main() -> None:
     try:
         wanted, paths = module.params["wanted"], module.params["paths"]
         found = Inspection(wanted, paths, read_host(module, wanted, paths)).answer()
-    except ValueError as error:
-        module.fail_json(msg=str(error))
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     if module.params["refuse"] and found["refusals"]:
         module.fail_json(msg="\n".join(found["refusals"]))
     module.exit_json(changed=False, **found)

@@ -54,6 +54,11 @@ entries:
   type: dict
   returned: always
   sample: {"/boot/vmlinuz-6.1.0-56-amd64": "root=UUID=41b2 ro quiet intel_idle.max_cstate=0"}
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: no_boot_tool
 """
 
 import fcntl
@@ -63,6 +68,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
@@ -215,18 +221,20 @@ def _hold(module: AnsibleModule) -> None:
         elif update_grub and CONFIG.exists() and (DEFAULTS.exists() or module.params["state"] == "absent"):
             result = _with_grub(module, update_grub, arguments)
         elif module.params["state"] == "absent":
-            raise ValueError(
+            raise Refusal(
+                "no_boot_tool",
                 f"Kernel arguments of ours are in {module.params['path']}, and there is no update-grub (with {CONFIG}) "
                 "to take them out of the boot entries. Remove that file and renew the boot entries by hand, then run "
-                "again."
+                "again.",
             )
         else:
-            raise ValueError(
+            raise Refusal(
+                "no_boot_tool",
                 "This system has neither grubby nor update-grub (with /etc/default/grub and /boot/grub/grub.cfg). "
-                "Set the kernel arguments by hand, and host_tuning_kernel_cmdline: false."
+                "Set the kernel arguments by hand, and host_tuning_kernel_cmdline: false.",
             )
-    except ValueError as error:
-        module.fail_json(msg=str(error))
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     module.exit_json(**result)
 
 

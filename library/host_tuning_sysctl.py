@@ -60,6 +60,11 @@ findings:
   elements: str
   returned: always
   sample: ["This kernel has no setting kernel.numa_balancing; there is nothing to switch off."]
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: too_many_hugepages
 """
 
 import os
@@ -68,6 +73,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
 from ansible.module_utils.gaudi.node import host
@@ -123,10 +129,10 @@ def _request(module: AnsibleModule) -> dict[str, str]:
         wanted: dict[str, str] = sysctl.check_request(given)
         pages = int(wanted.get(sysctl.HUGEPAGES, 0)) if module.params["state"] == "present" else 0
         refusal = sysctl.memory_refusal(pages, _memory(), share)
-    except ValueError as error:
-        refusal = str(error)
+    except Refusal as error:
+        refusal = error
     if refusal:
-        module.fail_json(msg=refusal)
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     return wanted
 
 
@@ -150,8 +156,8 @@ def main() -> None:
     wanted = _request(module)
     try:
         before, old = _running(wanted), _own_text(module, path)
-    except ValueError as error:
-        module.fail_json(msg=str(error))
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     # access() answers "no" to root only where the whole of /proc/sys is mounted read-only.
     settable = [key for key in before if os.access(_proc(key), os.W_OK)]
     own = {found.key: found.value for found in sysctl.parse(path, old or "")}

@@ -135,6 +135,11 @@ digest:
   returned: always
   type: str
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: other_work_runs
 """
 
 import fcntl
@@ -148,6 +153,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node.state import read_json, systemctl
 
@@ -239,8 +245,8 @@ def request(module: AnsibleModule) -> bool:
         job = look(module, key)
         try:
             todo = jobs.decide(job["status"], job["digest"], wanted, module.params["force"])
-        except ValueError as refusal:
-            module.fail_json(msg=f"{key}: {refusal}", job=job)
+        except Refusal as refusal:
+            module.fail_json(msg=f"{key}: {refusal}", refused_id=refusal.id, job=job)
         if todo == "start":
             describe(module, wanted)
             for left_over in ("progress.json", "state.json"):
@@ -284,8 +290,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         jobs.check_key(module.params["key"])
-    except ValueError as refusal:
-        module.fail_json(msg=str(refusal))
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     if os.geteuid() != 0:
         module.fail_json(msg="Work on a node is root's: run this with become: true.")
     wish = module.params["state"]

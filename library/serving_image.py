@@ -78,6 +78,11 @@ image:
   returned: always
   type: dict
   sample: {"digest": "sha256:...", "id": "sha256:...", "packages": {"vllm": "0.9.0"}}
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: digest_differs
 """
 
 import json
@@ -87,6 +92,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.preflight import pins
 
@@ -187,8 +193,8 @@ def main() -> None:
         else:
             packages = packages_in(module, docker, image)
             found["packages"] = image_record.check_packages(image, packages, params["packages"])
-    except ValueError as error:
-        module.fail_json(msg=str(error))
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     after = image_record.render_record({**images, image: found})
     changed = pulled or after != before
     if after != before and not module.check_mode:

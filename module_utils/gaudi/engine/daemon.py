@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.refusal import Refusal
+
 # Keys a running dockerd takes up on SIGHUP ("Configuration reload behavior" in dockerd's reference);
 # every other key needs a restart.
 RELOADABLE = frozenset(
@@ -31,19 +33,22 @@ DEFAULT_DATA_ROOT = "/var/lib/docker"
 def parse(text: str, path: str) -> dict[str, Any]:
     """Read a daemon.json; an empty or missing file is an empty configuration.
 
-    Raises ValueError, with file and line, when it is not a JSON object.
+    Raises Refusal, with file and line, when it is not a JSON object.
     """
     if not text.strip():
         return {}
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(
+        raise Refusal(
+            "not_json",
             f"{path}, line {error.lineno}, column {error.colno}, is not valid JSON ({error.msg}). "
-            "Correct it: our settings are merged into this file, and the engine refuses it as well."
+            "Correct it: our settings are merged into this file, and the engine refuses it as well.",
         ) from error
     if not isinstance(document, dict):
-        raise ValueError(f"{path} holds {type(document).__name__}, but a JSON object is needed. Correct it.")
+        raise Refusal(
+            "not_a_json_object", f"{path} holds {type(document).__name__}, but a JSON object is needed. Correct it."
+        )
     return document
 
 
@@ -58,7 +63,7 @@ def merge(existing: Mapping[str, Any], wishes: Mapping[str, Mapping[str, Any]], 
     ``wishes`` has four parts. ``settings`` must hold as given. ``defaults`` belong together and are taken only when
     nobody has set any of them: our options for a log driver would stop an engine that uses another driver.
     ``runtimes`` are set one by one beside a user's own. ``additions`` complete lists, in order, without doubles.
-    Raises ValueError, with the file, when a key holds something that cannot be merged with.
+    Raises Refusal, with the file, when a key holds something that cannot be merged with.
     """
     merged: dict[str, Any] = dict(existing)
     if not wishes["defaults"].keys() & existing.keys():
@@ -78,7 +83,7 @@ def _expect(existing: Mapping[str, Any], key: str, kind: type, path: str) -> Any
     value = existing.get(key, kind())
     if not isinstance(value, kind):
         wanted = "an object" if kind is dict else "a list"
-        raise ValueError(f"{path}: the key {key!r} holds {value!r}, but {wanted} is needed. Correct it.")
+        raise Refusal("wrong_type", f"{path}: the key {key!r} holds {value!r}, but {wanted} is needed. Correct it.")
     return value
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.refusal import Refusal
+
 SCHEMA = 1
 _SEPARATORS = re.compile(r"[-_.]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -15,22 +17,25 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 def parse_record(text: str, path: str) -> dict[str, dict[str, Any]]:
     """Read the images of a record file; an empty or missing file records nothing.
 
-    Raises ValueError, with the file, when it is not one of ours.
+    Raises Refusal, with the file, when it is not one of ours.
     """
     if not text.strip():
         return {}
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}, line {error.lineno}, is not valid JSON ({error.msg}). Move it away: it is written anew."
+        raise Refusal(
+            "image_record_damaged",
+            f"{path}, line {error.lineno}, is not valid JSON ({error.msg}). Move it away: it is written anew.",
         ) from error
     if (
         not isinstance(document, dict)
         or document.get("schema") != SCHEMA
         or not isinstance(document.get("images"), dict)
     ):
-        raise ValueError(f"{path} is not a record of schema {SCHEMA}. Move it away: it is written anew.")
+        raise Refusal(
+            "image_record_damaged", f"{path} is not a record of schema {SCHEMA}. Move it away: it is written anew."
+        )
     return dict(document["images"])
 
 
@@ -62,27 +67,30 @@ def repository_of(reference: str) -> str:
 def check_digest(reference: str, seen: str | None, pinned: str) -> None:
     """Compare a digest with the pinned one; an empty pin accepts any.
 
-    Raises ValueError when they differ: a tag was moved, or a mirror holds something else.
+    Raises Refusal when they differ: a tag was moved, or a mirror holds something else.
     """
     if pinned and seen != pinned:
-        raise ValueError(
+        raise Refusal(
+            "digest_differs",
             f"{reference} has the digest {seen or 'of no registry (it was built or loaded here)'}, "
             f"but the release pins {pinned}. "
             "Either the tag was moved or the mirror holds another image: pull the pinned one into the mirror, "
-            "or correct the release file if the new image is the right one."
+            "or correct the release file if the new image is the right one.",
         )
 
 
 def parse_packages(text: str) -> dict[str, str]:
     """Read ``pip list --format json``: versions by normalised name (PEP 503).
 
-    Raises ValueError when the text is something else.
+    Raises Refusal when the text is something else.
     """
     try:
         listed = json.loads(text)
         return {_normal(str(package["name"])): str(package["version"]) for package in listed}
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"pip list printed something else than a list of packages: {text[:200]!r}") from error
+        raise Refusal(
+            "pip_list_unreadable", f"pip list printed something else than a list of packages: {text[:200]!r}"
+        ) from error
 
 
 def _normal(name: str) -> str:
@@ -92,7 +100,7 @@ def _normal(name: str) -> str:
 def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence[str]) -> dict[str, str]:
     """Return the versions of the packages a serving image must hold.
 
-    Raises ValueError, saying what to do, when one is missing.
+    Raises Refusal, saying what to do, when one is missing.
     """
     missing = [name for name in needed if _normal(name) not in packages]
     if not missing:
@@ -106,4 +114,6 @@ def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence
             "(catalog/releases names the commits; no role builds images yet), push it to a registry of yours under the "
             "same path, and set gaudi_image_registry to that registry."
         )
-    raise ValueError(f"{reference} holds no {' and no '.join(missing)} (pip list in it). " + " ".join(advice))
+    raise Refusal(
+        "image_lacks_package", f"{reference} holds no {' and no '.join(missing)} (pip list in it). " + " ".join(advice)
+    )

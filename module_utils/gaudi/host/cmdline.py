@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from ..base.refusal import Refusal
 from .grub import Entry, Word
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:@/+=-]+)?")
@@ -41,17 +42,21 @@ def split(text: str) -> list[str]:
 
 
 def check(arguments: Iterable[object]) -> list[str]:
-    """Return the arguments asked for. Raises ValueError for what no kernel argument looks like."""
+    """Return the arguments asked for. Raises Refusal for what no kernel argument looks like."""
     checked: list[str] = []
     for argument in arguments:
         if not isinstance(argument, str) or not _ARGUMENT.fullmatch(argument):
-            raise ValueError(
+            raise Refusal(
+                "not_a_kernel_argument",
                 f"{argument!r} is not a kernel argument this role can write. "
-                "Give text like 'name' or 'name=value', of letters, digits and . , : @ / + = _ -"
+                "Give text like 'name' or 'name=value', of letters, digits and . , : @ / + = _ -",
             )
         twice = next((other for other in checked if name(other) == name(argument) and other != argument), None)
         if twice:
-            raise ValueError(f"Kernel arguments {twice!r} and {argument!r} contradict each other. Keep one.")
+            raise Refusal(
+                "kernel_arguments_contradict",
+                f"Kernel arguments {twice!r} and {argument!r} contradict each other. Keep one.",
+            )
         if argument not in checked:
             checked.append(argument)
     return checked
@@ -71,14 +76,17 @@ def needed(
 
     A rule is {"id", "arguments", "purpose", "because", and "when": {"systems": [...], "kernels": [...]}};
     without "when" it is for every node. Rules whose id is in `always` hold whatever the node is.
-    Raises ValueError for a rule it cannot read.
+    Raises Refusal for a rule it cannot read.
     """
     found: list[Needed] = []
     for rule in rules:
         when = rule.get("when", {})
         arguments, purpose = rule.get("arguments"), rule.get("purpose")
         if not isinstance(arguments, list) or purpose not in _PURPOSES or not isinstance(when, Mapping):
-            raise ValueError(f"Rule {rule.get('id')!r} of the kernel command line cannot be read: {dict(rule)!r}")
+            raise Refusal(
+                "wrong_catalogue_file",
+                f"Rule {rule.get('id')!r} of the kernel command line cannot be read: {dict(rule)!r}",
+            )
         versions = tuple(when.get("kernels", ()))
         fits = system in when.get("systems", [system]) and (
             not versions or any(kernel_matches(kernel, version) for kernel in kernels for version in versions)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..base.refusal import Refusal
 from . import files as host_files
 from .shell import Place, Text, plain, statements, value
 
@@ -64,7 +65,7 @@ def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
     """Return every variable the files set, in the order given, the way the shell would.
 
     `files` are (path, text). A command substitution is kept as it is written: what it prints is not known.
-    Raises ValueError, with file and line, for what a shell could not read.
+    Raises Refusal, with file and line, for what a shell could not read.
     """
     values: dict[str, Text] = {}
     for _place, name, text in _assignments(files, values):
@@ -101,9 +102,10 @@ def _assignments(files: Iterable[tuple[str, str]], values: Mapping[str, Text]) -
             written = plain(statement)
             stray = _STRAY_SPACE.match(written)
             if stray:
-                raise ValueError(
+                raise Refusal(
+                    "space_before_equals",
                     f"{statement[0][1]}: there is a space before '=' after {stray['name']}, "
-                    "so the shell takes it for a command. Remove the space."
+                    "so the shell takes it for a command. Remove the space.",
                 )
             match = _ASSIGNMENT.match(written)
             if match:

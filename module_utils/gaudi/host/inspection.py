@@ -61,7 +61,7 @@ class Seen:
 
 
 class Inspection:
-    """One host. Raises ValueError, at whatever is asked first, for a wish or a record that cannot be read."""
+    """One host. Raises Refusal, at whatever is asked first, for a wish or a record that cannot be read."""
 
     def __init__(self, wanted: Mapping[str, Any], paths: Mapping[str, str], seen: Seen) -> None:
         self.wanted, self.paths, self.seen = wanted, paths, seen
@@ -185,7 +185,7 @@ class Inspection:
             *(seen.obstacles[name] for name in written),
             self._no_loader(),
         ]
-        return [sentence for sentence in sentences if sentence]
+        return [str(sentence) for sentence in sentences if sentence]
 
     def _no_loader(self) -> str | None:
         boot, system = self.seen.boot, self.seen.system
@@ -308,7 +308,7 @@ class Inspection:
 
 
 def requested(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """Return the kernel settings asked for. Raises ValueError for what the kernel could never take."""
+    """Return the kernel settings asked for. Raises Refusal for what the kernel could never take."""
     return sysctl.check_request({key: str(value) for key, value in wanted["sysctl"].items()})
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..base.refusal import Refusal
+
 _REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
 # In double quotes a backslash only protects what would mean something there.
 _PROTECTED = ('"', "\\", "$", "`", "\n")
@@ -34,7 +36,7 @@ def plain(text: Text) -> str:
 def statements(path: str, text: str) -> list[Text]:
     """Cut a file into statements, without comments; quotes and substitutions stay as they are written.
 
-    Raises ValueError, with file and line, for a quote that is never closed.
+    Raises Refusal, with file and line, for a quote that is never closed.
     """
     found: list[list[tuple[str, Place]]] = [[]]
     line, index = 1, 0
@@ -119,6 +121,7 @@ def _end_of_piece(path: str, text: str, start: int, line: int) -> int:
             continue
         depth += opening == "$(" and character == "("
         index += 2 if character == "\\" and opening != "'" else 1
-    raise ValueError(
-        f"{path}:{line}: the {opening} opened here is never closed, so GRUB could not read the file. Close it."
+    raise Refusal(
+        "quote_never_closed",
+        f"{path}:{line}: the {opening} opened here is never closed, so GRUB could not read the file. Close it.",
     )

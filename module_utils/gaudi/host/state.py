@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..base.refusal import Refusal
 from . import cmdline as kernel_cmdline
 from . import sysctl
 from .cmdline import Needed
@@ -387,7 +388,7 @@ def checklist_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 def record(path: str, text: str | None) -> dict[str, object]:
     """Read the record of what was there before the first change; without a file it is empty.
 
-    Raises ValueError for a file that is no such record.
+    Raises Refusal for a file that is no such record.
     """
     if text is None:
         return {}
@@ -397,9 +398,10 @@ def record(path: str, text: str | None) -> dict[str, object]:
         known = None
     sections = known.items() if isinstance(known, dict) else ()
     if not sections or any(not isinstance(values, dict) for name, values in sections if name != "schema"):
-        raise ValueError(
+        raise Refusal(
+            "tuning_record_damaged",
             f"{path} is not the record of what was there before tuning that this role writes. Put it back from a "
-            "backup; or move it away, and what is there now counts as what was there before."
+            "backup; or move it away, and what is there now counts as what was there before.",
         )
     return dict(sections)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..base.refusal import Refusal
 from . import files as host_files
 
 HUGEPAGES = "vm.nr_hugepages"
@@ -58,7 +59,7 @@ class Plan:
 
 
 def parse_meminfo(text: str) -> Memory:
-    """Read /proc/meminfo. Raises ValueError when it does not name the sizes needed here."""
+    """Read /proc/meminfo. Raises Refusal when it does not name the sizes needed here."""
     found = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
@@ -73,9 +74,10 @@ def parse_meminfo(text: str) -> Memory:
             hugepages=found["HugePages_Total"],
         )
     except KeyError as missing:
-        raise ValueError(
+        raise Refusal(
+            "kernel_without_hugepages",
             f"/proc/meminfo has no line {missing.args[0]!r}: this kernel cannot tell how many hugepages "
-            "it has. Use a kernel built with CONFIG_HUGETLBFS."
+            "it has. Use a kernel built with CONFIG_HUGETLBFS.",
         ) from None
 
 
@@ -85,37 +87,43 @@ def normal(value: str) -> str:
 
 
 def check_request(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings wanted, cleaned. Raises ValueError for what the kernel could never take."""
+    """Return the settings wanted, cleaned. Raises Refusal for what the kernel could never take."""
     wanted = {}
     for key, given in settings.items():
         if not _KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is not the name of a kernel setting. Names look like 'vm.nr_hugepages'.")
+            raise Refusal(
+                "not_a_kernel_setting",
+                f"{key!r} is not the name of a kernel setting. Names look like 'vm.nr_hugepages'.",
+            )
         value = normal(given)
         if not value or "\n" in given.strip() or "\0" in given:
-            raise ValueError(f"{key} is asked to be {given!r}. Give a value of one line.")
+            raise Refusal("wrong_form", f"{key} is asked to be {given!r}. Give a value of one line.")
         wanted[key] = value
     pages = wanted.get(HUGEPAGES)
     if pages is not None and not pages.isdigit():
-        raise ValueError(f"{HUGEPAGES} is asked to be {pages!r}. Give a whole number of pages, 0 or more.")
+        raise Refusal(
+            "not_a_whole_number", f"{HUGEPAGES} is asked to be {pages!r}. Give a whole number of pages, 0 or more."
+        )
     return wanted
 
 
-def memory_refusal(pages: int, memory: Memory, max_share: int) -> str | None:
+def memory_refusal(pages: int, memory: Memory, max_share: int) -> Refusal | None:
     """Say why this many hugepages would starve the rest of the machine, or None when they would not.
 
     `max_share` is in percent of the whole memory.
     """
     if max_share not in range(1, 101):
-        raise ValueError(f"host_tuning_max_memory_share is {max_share}. Give a percentage from 1 to 100.")
+        raise Refusal("out_of_range", f"host_tuning_max_memory_share is {max_share}. Give a percentage from 1 to 100.")
     asked_kib = pages * memory.hugepage_kib
     fit = memory.total_kib * max_share // 100 // memory.hugepage_kib
     if pages <= fit:
         return None
-    return (
+    return Refusal(
+        "too_many_hugepages",
         f"{pages} hugepages of {memory.hugepage_kib} KiB are {asked_kib // _KIB_PER_MIB} MiB, "
         f"{asked_kib * 100 // memory.total_kib} % of this machine's {memory.total_kib // _KIB_PER_MIB} MiB; "
         f"host_tuning_max_memory_share allows {max_share} %. "
-        f"Set host_tuning_hugepages to {fit} or less, or raise host_tuning_max_memory_share."
+        f"Set host_tuning_hugepages to {fit} or less, or raise host_tuning_max_memory_share.",
     )
 
 

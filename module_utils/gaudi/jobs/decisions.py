@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.refusal import Refusal
 from ..base.units import human_bytes, human_seconds
 
 # A unit's and a folder's name take 255 characters, a directory of the catalogue 128.
@@ -16,11 +17,12 @@ KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,158}[a-z0-9])?")
 
 
 def check_key(key: str) -> str:
-    """A job's key, which becomes part of a unit's and a folder's name. Raises ValueError for any other text."""
+    """A job's key, which becomes part of a unit's and a folder's name. Raises Refusal for any other text."""
     if not KEY.fullmatch(key) or ".." in key:
-        raise ValueError(
+        raise Refusal(
+            "not_a_job_key",
             f"{key!r} cannot be the key of a job: lower-case letters, digits, dots and dashes are needed, "
-            "160 at most, the first and the last a letter or a digit."
+            "160 at most, the first and the last a letter or a digit.",
         )
     return key
 
@@ -46,13 +48,14 @@ def status(state: Mapping[str, Any], active: str) -> str:
 def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> str:
     """What to do about a request: start, attach or keep (the recorded result stands).
 
-    recorded and wanted are digests. Raises ValueError when other work runs under the same key.
+    recorded and wanted are digests. Raises Refusal when other work runs under the same key.
     """
     if status_now == "running":
         if recorded != wanted:
-            raise ValueError(
+            raise Refusal(
+                "other_work_runs",
                 "other work runs under this key (its command or inputs differ). Wait for it, or cancel it with "
-                "playbooks/jobs.yml."
+                "playbooks/jobs.yml.",
             )
         return "attach"
     if status_now == "succeeded" and recorded == wanted and not force:
@@ -63,11 +66,11 @@ def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> s
 def mounts_dropin(paths: Sequence[str]) -> str:
     """The text of a unit's drop-in that asks for the file systems of paths; empty without paths.
 
-    Raises ValueError for a path with a line break, which would end the setting.
+    Raises Refusal for a path with a line break, which would end the setting.
     """
     for path in paths:
         if any(ord(character) < 32 for character in path):
-            raise ValueError(f"{path!r} has a control character in it")
+            raise Refusal("control_character", f"{path!r} has a control character in it")
     # systemd reads % as a specifier and \\ and " as its own.
     quoted = [path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"') for path in paths]
     lines = "".join(f'RequiresMountsFor="{path}"\n' for path in quoted)

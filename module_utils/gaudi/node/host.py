@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..base.refusal import Refusal
 from ..host.sysctl import normal
 
 
@@ -13,7 +14,7 @@ def grub_files(defaults: Path) -> list[tuple[str, str]]:
     """Return /etc/default/grub (`defaults`) and the files behind it, path and text, as grub-mkconfig finds them.
 
     It passes over a link that leads nowhere. Bytes that are no UTF-8, as in old comments, are kept as "?".
-    Raises ValueError, with the path, for a file that cannot be read.
+    Raises Refusal, with the path, for a file that cannot be read.
     """
     found = []
     for path in (defaults, *sorted(defaults.parent.glob("grub.d/*.cfg"))):
@@ -21,27 +22,32 @@ def grub_files(defaults: Path) -> list[tuple[str, str]]:
             try:
                 found.append((str(path), path.read_text(errors="replace")))
             except OSError as error:
-                raise ValueError(f"{path} cannot be read ({error.strerror}). Mend that, then run again.") from error
+                raise Refusal(
+                    "file_unreadable", f"{path} cannot be read ({error.strerror}). Mend that, then run again."
+                ) from error
     return found
 
 
 def running_settings(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
     """Return the values of the settings this kernel knows. `proc_sys` is /proc/sys.
 
-    Raises ValueError for a name that is no single setting, or one that the kernel does not show.
+    Raises Refusal for a name that is no single setting, or one that the kernel does not show.
     """
     found = {}
     for key in keys:
         path = proc_sys / key.replace(".", "/")
         if path.is_dir():
-            raise ValueError(f"{key} is a group of kernel settings, not one. Name one of them, below {path}.")
+            raise Refusal(
+                "not_a_kernel_setting", f"{key} is a group of kernel settings, not one. Name one of them, below {path}."
+            )
         if path.exists():
             try:
                 found[key] = normal(path.read_text())
             except OSError as error:
-                raise ValueError(
+                raise Refusal(
+                    "kernel_setting_hidden",
                     f"The kernel does not show {key} ({path}: {error.strerror}), so nobody can tell whether it holds. "
-                    "Take it out of host_tuning_sysctl."
+                    "Take it out of host_tuning_sysctl.",
                 ) from error
     return found
 

@@ -28,7 +28,7 @@ _SYSTEM = ["/usr/sbin", "/sbin"]
 
 
 def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[str, str]) -> inspection.Seen:
-    """Read the host. Raises ValueError for a wish that names no kernel setting, and for files that cannot be read."""
+    """Read the host. Raises Refusal for a wish that names no kernel setting, and for files that cannot be read."""
     settings = inspection.requested(wanted)
     container, virtual = _virtual(module, "--container"), _virtual(module, "--vm")
     running = running_settings(PROC / "sys", settings)
@@ -103,7 +103,7 @@ def _sysctl_files() -> list[sysctl.Assignment]:
 
 
 def _boot(module: AnsibleModule) -> Boot:
-    """Read what the boot loader will hand to the next kernel. Raises ValueError for a file that cannot be read."""
+    """Read what the boot loader will hand to the next kernel. Raises Refusal for a file that cannot be read."""
     defaults, config = str(GRUB_DEFAULTS), str(GRUB_CONFIG)
     listing = _command(module, "grubby", "--info=ALL")
     if listing is not None:

@@ -124,6 +124,6 @@ def check_hugepages(inventory: Inventory, meminfo: str) -> list[Problem]:
         return []
     try:
         refusal = memory_refusal(inventory.hugepages, parse_meminfo(meminfo), inventory.max_memory_share)
-    except ValueError as error:
-        refusal = str(error)
-    return [Problem("hugepages", refusal)] if refusal else []
+    except Refusal as error:
+        refusal = error
+    return [Problem("hugepages", str(refusal))] if refusal else []

@@ -19,12 +19,16 @@ ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 SHARED = {
     "card_counts_differ": "two numbers of cards that must be the same are not",
     "config_unreadable": "a model's config.json",
+    "control_character": "text that is not one line",
     "empty": "a value that must say something says nothing",
     "file_too_large": "a file of more bytes than any right one has",
+    "file_unreadable": "a file that the system does not let anybody read",
     "max_model_len_beyond_model": "longer requests than a model takes",
     "missing_key": "a key that must be there",
     "module_twice": "one card named twice",
     "no_such_module": "a module id that no card of the node has",
+    "not_a_json_object": "JSON that is no object",
+    "not_a_kernel_setting": "a name of sysctl",
     "not_a_list": "the type of a value",
     "not_a_mapping": "the type of a value",
     "not_a_number": "the type of a value",
@@ -42,6 +46,7 @@ SHARED = {
     "unknown_key": "a key that nobody reads",
     "unknown_to_release": "an argument or variable that the release's server has not",
     "weights_too_large": "weights and the memory of a card",
+    "wrong_catalogue_file": "the content of a file in the catalogue",
     "wrong_form": "text that does not look as it must",
 }
 

@@ -258,6 +258,7 @@ def test_a_system_with_neither_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     script(monkeypatch, {})
     answer = run_main("host_tuning_kernel_cmdline", {"path": str(tmp_path / "zz.cfg"), "arguments": ARGUMENTS})
     assert "neither grubby nor update-grub" in answer["msg"]
+    assert answer["refused_id"] == "no_boot_tool"
 
 
 class Grubby:

@@ -102,7 +102,9 @@ def test_a_file_of_somebody_else_at_our_name(debian: Host, name: str) -> None:
 def test_a_file_grub_cannot_read(debian: Host) -> None:
     typo = debian.root / "default/grub.d/typo.cfg"
     typo.write_text('GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX="quiet\n')
-    assert debian.run()["msg"].startswith(f'{typo}:2: the " opened here is never closed')
+    answer = debian.run()
+    assert answer["msg"].startswith(f'{typo}:2: the " opened here is never closed')
+    assert answer["refused_id"] == "quote_never_closed"
 
 
 def test_files_that_update_grub_passes_over(debian: Host) -> None:

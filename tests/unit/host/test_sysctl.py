@@ -39,7 +39,8 @@ def test_up_to_the_share_and_no_page_more() -> None:
     assert sysctl.memory_refusal(244, memory(), 50) is None
     refusal = sysctl.memory_refusal(245, memory(), 50)
     assert refusal is not None
-    assert "Set host_tuning_hugepages to 244 or less" in refusal
+    assert "Set host_tuning_hugepages to 244 or less" in str(refusal)
+    assert refusal.id == "too_many_hugepages"
 
 
 @pytest.mark.parametrize("share", [0, -1, 101])
@@ -230,7 +231,10 @@ def test_a_value_the_kernel_does_not_take_puts_everything_back(proc: Path, tmp_p
 
 def test_a_name_that_is_a_group_or_not_shown(proc: Path, tmp_path: Path) -> None:
     (proc / "sys/net/ipv4").mkdir(parents=True)
-    assert "net.ipv4 is a group of kernel settings" in run(tmp_path, settings={"net.ipv4": "1"})["msg"]
+    answer = run(tmp_path, settings={"net.ipv4": "1"})
+    assert "net.ipv4 is a group of kernel settings" in answer["msg"]
+    assert answer["refused_id"] == "not_a_kernel_setting"
+    assert run(tmp_path, settings={"vm.nr_hugepages": str(10**12)})["refused_id"] == "too_many_hugepages"
 
     def refuse(_self: Path) -> str:
         raise PermissionError(13, "Permission denied")

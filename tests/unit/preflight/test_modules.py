@@ -137,6 +137,7 @@ def test_a_file_that_is_not_json_is_left_alone(run: Run, tmp_path: Path) -> None
     ran = run(docker_daemon_json, {**WISHES, "path": str(path)})
     assert ran["failed"]
     assert f"{path}, line 1, column 2, is not valid JSON" in ran["msg"]
+    assert ran["refused_id"] == "not_json"
     assert path.read_text() == "{debug}"
 
 
@@ -244,6 +245,7 @@ def test_a_moved_tag_is_refused_and_not_recorded(run: Run, record: Path) -> None
     ran = run(serving_image, {"image": IMAGE, "record": str(record), "digest": pinned}, engine(present=True))
     assert ran["failed"]
     assert f"but the release pins {pinned}" in ran["msg"]
+    assert ran["refused_id"] == "digest_differs"
     assert not record.exists()
 
 
