@@ -228,6 +228,15 @@ def require_mounts(module: AnsibleModule) -> None:
     systemctl(module, "daemon-reload")
 
 
+def decided(module: AnsibleModule, job: dict[str, Any], wanted: str) -> str:
+    """What to do about the request; ends the module where other work runs under its key."""
+    try:
+        return str(jobs.decide(job["status"], job["digest"], wanted, module.params["force"]))
+    except Refusal as refusal:
+        module.fail_json(msg=f"{job['key']}: {refusal}", refused_id=refusal.id, job=job)
+        raise
+
+
 def request(module: AnsibleModule) -> bool:
     """Start the work unless it runs or is done; returns whether it was (or would be) started."""
     key, command = module.params["key"], module.params["command"]
@@ -236,24 +245,21 @@ def request(module: AnsibleModule) -> bool:
     wanted = jobs.digest(command, module.params["environment"], module.params["inputs"])
     if module.check_mode:
         job = look(module, key)
-        return bool(jobs.decide(job["status"], job["digest"], wanted, module.params["force"]) == "start")
+        return decided(module, job, wanted) == "start"
     folder = JOBS / key
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Two controllers may ask at once: the second one waits here, then finds the unit running.
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         job = look(module, key)
-        try:
-            todo = jobs.decide(job["status"], job["digest"], wanted, module.params["force"])
-        except Refusal as refusal:
-            module.fail_json(msg=f"{key}: {refusal}", refused_id=refusal.id, job=job)
+        todo = decided(module, job, wanted)
         if todo == "start":
             describe(module, wanted)
             for left_over in ("progress.json", "state.json"):
                 (folder / left_over).unlink(missing_ok=True)
             require_mounts(module)
             systemctl(module, "start", f"gaudi-job@{key}.service")
-    return bool(todo == "start")
+    return todo == "start"
 
 
 def cancel(module: AnsibleModule) -> bool:

@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from library import node_job
+from tests.unit.host.modules import run_main
 
 PROGRAM = Path(__file__).parents[3] / "roles" / "node_job" / "files" / "gaudi_job.py"
 
@@ -77,6 +78,15 @@ def test_what_to_do_about_a_request() -> None:
     assert jobs.decide("interrupted", "a", "a", force=False) == "start"
     with pytest.raises(ValueError, match="other work runs"):
         jobs.decide("running", "a", "b", force=True)
+
+
+def test_other_work_under_a_key_is_refused_in_check_mode_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = {"key": "fetch.m", "status": "running", "digest": "another"}
+    monkeypatch.setattr(node_job, "look", lambda _module, _key: job)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    answer = run_main("library.node_job", {"key": "fetch.m", "command": ["/bin/true"], "state": "started"}, check=True)
+    assert answer["msg"].startswith("fetch.m: other work runs under this key")
+    assert (answer["refused_id"], answer["job"]) == ("other_work_runs", job)
 
 
 def test_a_job_waits_for_the_file_systems_of_its_paths() -> None:
