@@ -11,6 +11,11 @@ description:
     run that changes nothing is a short one.
 author: gaudi-serving
 options:
+  library_for:
+    description:
+      - The role whose programs are among the files. The library that they import is held for it, before the files.
+      - The action of the same name does that; see the module node_library.
+    type: str
   files:
     description: The files.
     type: list
@@ -57,6 +62,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+library_changed:
+  description: Whether the library that the programs import was, or would be, changed.
+  type: bool
+  returned: always
+  sample: false
 written:
   description: Paths that were, or would be, written or taken away.
   type: list
@@ -75,6 +85,7 @@ from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.node import host
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    "library_for": {"type": "str"},
     "files": {
         "type": "list",
         "elements": "dict",
@@ -86,7 +97,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "with_directory": {"type": "bool", "default": False},
             "marked": {"type": "bool", "default": False},
         },
-    }
+    },
 }
 
 

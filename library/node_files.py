@@ -12,6 +12,11 @@ description:
   - Everything belongs to root. A file appears under its name as a whole, in one rename.
 author: gaudi-serving
 options:
+  library_for:
+    description:
+      - The role whose programs are among the files. The library that they import is held for it, before the files.
+      - The action of the same name does that; see the module node_library.
+    type: str
   files:
     description: Files and directories, in the order they are made.
     type: list
@@ -67,6 +72,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+library_changed:
+  description: Whether the library that the programs import was, or would be, changed.
+  type: bool
+  returned: always
+  sample: false
 written:
   description: Paths that were, or would be, made, written or removed, or whose rights were changed.
   type: list
@@ -86,6 +96,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    "library_for": {"type": "str"},
     "files": {
         "type": "list",
         "elements": "dict",
@@ -99,7 +110,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "follows": {"type": "path"},
         },
         "mutually_exclusive": [("content", "secret")],
-    }
+    },
 }
 # User and group that everything belongs to.
 OWNER = (0, 0)

@@ -15,6 +15,9 @@ for folder in ("library", "action_plugins", "filter_plugins"):
 sys.path.insert(0, str(ROOT))
 from plugin_utils import brain
 
+# Programs on a node import the library as ``gaudi``.
+sys.path.append(str(ROOT / "module_utils"))
+
 # Modules say "from ansible.module_utils.gaudi import ..."; Ansible finds it through ansible.cfg.
 brain.on_path()
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +14,15 @@ from ansible.module_utils.gaudi.base import library as brain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from action_plugins.node_library import files
+from plugin_utils.node_library import WithLibrary, files
 from tests.unit.host.modules import run_main
 
 ONE = {"__init__.py": "", "base/__init__.py": "", "base/units.py": "GIB = 1 << 30\n"}
 TWO = {**ONE, "base/units.py": "GIB = 1 << 31\n"}
+
+# What only Ansible modules import: it asks a node through Ansible's own module object.
+FOR_MODULES = {f"gaudi.node.{name}" for name in ("instances", "reader", "state", "tuning")}
+IMPORTS = "import importlib, sys; sys.path.append({folder!r})\nfor name in {names!r}: importlib.import_module(name)"
 
 
 @pytest.fixture
@@ -112,3 +119,73 @@ def test_the_checkout_sends_the_brain_and_no_byte_code() -> None:
     here = files()
     assert "base/units.py" in here
     assert all(name.endswith(".py") for name in here)
+
+
+class Scripted(WithLibrary):
+    """The action of a module, whose modules are scripted: it keeps what they were called with."""
+
+    MODULE = "node_files"
+
+    def __init__(self, arguments: dict[str, Any], answers: dict[str, list[dict[str, Any]]]) -> None:
+        self._task = SimpleNamespace(args=arguments, check_mode=False)
+        self.answers = answers
+        self.called: list[tuple[str, dict[str, Any]]] = []
+
+    def _execute_module(
+        self, name: str, module_args: dict[str, Any], task_vars: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        self.called.append((name, dict(module_args)))
+        return self.answers[name].pop(0)
+
+
+WRITTEN: dict[str, Any] = {"changed": True, "written": ["/a"], "diff": [{"before": "", "after": "b"}]}
+SAME: dict[str, Any] = {"changed": False, "needed": False, "users": ["a"], "diff": {"before": "one", "after": "one"}}
+NEW = {**SAME, "changed": True, "diff": {"before": "one", "after": "two"}}
+
+
+def test_one_task_holds_the_library_before_the_programs() -> None:
+    action = Scripted(
+        {"library_for": "a", "files": []}, {"node_library": [{**NEW, "needed": True}, NEW], "node_files": [WRITTEN]}
+    )
+    answer = action.run()
+    asked, sent, written = action.called
+    assert [name for name, _ in action.called] == ["node_library", "node_library", "node_files"]
+    assert asked[1] == {"user": "a", "digest": brain.digest(files())}
+    assert sent[1]["files"] == files()
+    assert written[1] == {"files": []}
+    assert (answer["changed"], answer["library_changed"], answer["written"]) == (True, True, ["/a"])
+    assert answer["diff"] == [NEW["diff"], *WRITTEN["diff"]]
+
+
+def test_a_library_that_is_there_changes_nothing() -> None:
+    unchanged = {"changed": False, "written": [], "diff": []}
+    answer = Scripted({"library_for": "a"}, {"node_library": [SAME], "node_files": [unchanged]}).run()
+    assert answer == {**unchanged, "library_changed": False}
+
+
+def test_programs_without_their_library_are_not_written() -> None:
+    refused = {"failed": True, "msg": "it cannot be read"}
+    action = Scripted({"library_for": "a"}, {"node_library": [refused], "node_files": []})
+    assert action.run() == refused
+
+
+def test_files_without_a_role_are_written_alone() -> None:
+    action = Scripted({"files": []}, {"node_files": [WRITTEN]})
+    assert action.run() == {**WRITTEN, "library_changed": False}
+
+
+@pytest.mark.parametrize("name", ["node_files", "host_tuning_files"])
+def test_an_action_calls_the_module_of_its_name(name: str) -> None:
+    plugin: Any = importlib.import_module(f"action_plugins.{name}").ActionModule
+    assert issubclass(plugin, WithLibrary)
+    assert name == plugin.MODULE
+
+
+def test_programs_import_it_with_the_standard_library_alone(folder: Path, tmp_path: Path) -> None:
+    here = files()
+    run("a", here)
+    modules = [name.removesuffix(".py").replace("/", ".") for name in here if not name.endswith("__init__.py")]
+    plain = sorted(f"gaudi.{name}" for name in modules if f"gaudi.{name}" not in FOR_MODULES)
+    asked = [sys.executable, "-I", "-c", IMPORTS.format(folder=str(folder), names=plain)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
