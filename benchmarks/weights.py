@@ -34,7 +34,7 @@ MODEL = "maker/Measured"
 # Required, from the project's own aims.
 CLIENT_RATIO, CLONE_RATIO, DISK_RATIO, MEMORY_LIMIT = 0.95, 2.0, 1.01, 300  # MB
 RECOGNISED = 1.0  # seconds for a model that is there already
-LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'roles/fp8_weights/files'}"
+LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'roles/fp8_weights/files'}:{ROOT / 'module_utils'}"
 
 
 @dataclass

@@ -1,7 +1,4 @@
-"""Quantities in words for people.
-
-Also installed on nodes as gaudi_weights/units.py.
-"""
+"""Quantities in words for people."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sizes of files, also in folders that another node writes to.
-
-Also installed on nodes as gaudi_weights/folders.py, so it imports nothing of ours.
-"""
+"""Sizes of files, also in folders that another node writes to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The record beside finished weights: what they consist of and where they came from.
-
-Also installed on nodes as gaudi_weights/record.py, where the downloader writes what is read here.
-"""
+"""The record beside finished weights: what they consist of and where they came from."""
 
 from __future__ import annotations
 

@@ -412,7 +412,8 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
 def bring(giver: dict[str, str], staging: Path) -> None:
     """Have rsync bring what the other node gives; raises Refusal with rsync's own words."""
     # The downloader's program, which only nodes have that take something from others.
-    from gaudi_weights import model, rsync
+    from gaudi.base import refusal
+    from gaudi_weights import rsync
 
     try:
         rsync.receive(
@@ -421,7 +422,7 @@ def bring(giver: dict[str, str], staging: Path) -> None:
             "its measurements",
             ["--recursive"],
         )
-    except (model.Refusal, rsync.NotThere) as error:
+    except (refusal.Refusal, rsync.NotThere) as error:
         raise Refusal(str(error)) from error
 
 

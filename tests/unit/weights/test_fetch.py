@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import urllib3
+from gaudi.base.refusal import Refusal
 from gaudi_weights import contents, fetch, manifest, staging, transfer
-from gaudi_weights.model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose
+from gaudi_weights.model import RemoteFile, SourceFailure, Stop, Stopped, choose
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Request, Source
 

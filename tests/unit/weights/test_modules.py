@@ -7,6 +7,7 @@ import fcntl
 import importlib
 import io
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -208,9 +209,30 @@ class TestRole:
     """What role and program have to agree on."""
 
     def test_the_whole_program_is_installed(self) -> None:
-        private = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-        there = sorted(path.name for path in (ROLE / "files/gaudi_weights").glob("*.py"))
-        assert private["__model_weights_program"] == there
+        installed = {file["path"]: file for file in self.template("{{ __model_weights_files }}", role_path=str(ROLE))}
+        place = "/usr/local/lib/gaudi-serving/gaudi_weights"
+        for path in (ROLE / "files/gaudi_weights").glob("*.py"):
+            assert installed.pop(f"{place}/{path.name}")["content"] == path.read_text()
+        assert installed.pop(place)["state"] == "directory"
+        assert {path: file["state"] for path, file in installed.items()} == {
+            f"{place}/{name}": "absent" for name in ("SHA256SUMS", "folders.py", "record.py", "units.py")
+        }
+
+    def test_what_an_earlier_release_left_is_taken_over(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its modules were links in the checkout and files on the node, beside a list of their checksums."""
+        monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
+        wanted = self.template(
+            "{{ __model_weights_files }}", role_path=str(ROLE), __model_weights_library=str(tmp_path)
+        )
+        folder = tmp_path / "gaudi_weights"
+        folder.mkdir()
+        for name in ("SHA256SUMS", "__init__.py", "folders.py", "record.py", "units.py", "take.py"):
+            (folder / name).write_text("of the release before\n")
+        assert run_main("library.node_files", {"files": wanted})["changed"]
+        assert {path.name: path.read_text() for path in folder.iterdir()} == {
+            path.name: path.read_text() for path in (ROLE / "files/gaudi_weights").glob("*.py")
+        }
+        assert not run_main("library.node_files", {"files": wanted})["changed"]
 
     def test_the_node_gets_the_versions_the_tests_run_with(self) -> None:
         lines = (ROLE / "files/requirements.txt").read_text().replace("\\\n", " ").splitlines()

@@ -20,7 +20,7 @@ from simulator.hub.server import Fault, Hub, running
 from tests.unit.weights.models import MODEL, SERVED, source, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
-LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'roles/fp8_weights/files'}"
+LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'roles/fp8_weights/files'}:{ROOT / 'module_utils'}"
 
 
 def describe(tmp_path: Path, hub: Hub, **more: Any) -> Path:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi.base.refusal import Refusal
 from gaudi_weights import fetch, hub_git, manifest
-from gaudi_weights.model import Refusal, SourceFailure, Stop
+from gaudi_weights.model import SourceFailure, Stop
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Source
 from modelscope_hub import HubApi, HubConfig

@@ -20,8 +20,11 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.node import folders as node_folders
-from gaudi_weights import fetch, folders, manifest, record, take
-from gaudi_weights.model import Refusal, Stop
+from gaudi.base.refusal import Refusal
+from gaudi.node import folders
+from gaudi.weights import record
+from gaudi_weights import fetch, manifest, take
+from gaudi_weights.model import Stop
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Request
 from gaudi_weights.staging import only_one
@@ -29,7 +32,8 @@ from gaudi_weights.staging import only_one
 from simulator.hub.server import Hub
 from tests.unit.weights.models import SERVED, source, wish
 
-FILES = Path(__file__).parents[3] / "roles" / "model_weights" / "files"
+ROOT = Path(__file__).parents[3]
+LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'module_utils'}"
 FIRST = "model-00001-of-00003.safetensors"
 
 # Copies what it is asked for out of the folder GIVEN, or GIVEN.partial, and does to it what WRONG says.
@@ -293,7 +297,7 @@ def test_a_record_cannot_name_files_outside_the_folder(ask: Ask, given: Path) ->
 
 def test_as_a_program_it_needs_nothing_but_the_standard_library(ask: Ask, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    environment = {**os.environ, "PYTHONPATH": str(FILES), "GAUDI_JOB_RESULT": str(result)}
+    environment = {**os.environ, "PYTHONPATH": LIBRARY, "GAUDI_JOB_RESULT": str(result)}
     command = [sys.executable, "-S", "-m", "gaudi_weights.take"]
     done = subprocess.run([*command, str(ask())], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == json.loads(result.read_text())
@@ -303,6 +307,8 @@ def test_as_a_program_it_needs_nothing_but_the_standard_library(ask: Ask, tmp_pa
     assert refused.returncode == 1
     assert "none.json cannot be read" in refused.stderr
     assert "Traceback" not in refused.stderr
+    said = json.loads(result.read_text())
+    assert said == {"refused_id": "request_unreadable", "refused": refused.stderr.strip()}
 
 
 @pytest.mark.parametrize("wrong", ["", "raise SystemExit('no')"])

@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import urllib3
+from gaudi.base.refusal import Refusal
 from gaudi_weights import fetch, xet
 from gaudi_weights.hub_huggingface import HuggingFace
-from gaudi_weights.model import Refusal, SourceFailure, Stop, Stopped
+from gaudi_weights.model import SourceFailure, Stop, Stopped
 from gaudi_weights.progress import Progress
 
 from simulator.hub import xet as storage
@@ -50,7 +51,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(xet, "CONNECT_SECONDS", 1.0)
     monkeypatch.setattr(xet, "HEARTBEAT", 0.1)
     library = Path(__file__).resolve().parents[3] / "roles/model_weights/files"
-    monkeypatch.setenv("PYTHONPATH", str(library))
+    monkeypatch.setenv("PYTHONPATH", f"{library}:{library.parents[2] / 'module_utils'}")
     return tmp_path / "home"
 
 

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from gaudi.base.refusal import Refusal
 from gaudi_fp8 import refusals, safetensors
 
-from .model import Refusal, listed
+from .model import listed
 
 INDEX = ".safetensors.index.json"
 # Intel Neural Compressor writes three files for each rank r of N: <stem>_r_N.json, .npz and _mod_list.json.
@@ -23,12 +24,15 @@ def check_index(path: Path, name: str, names: Iterable[str]) -> None:
     try:
         shards = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Refusal(f"{name} is no index of shards ({error}); report it to the model's authors") from error
+        raise Refusal(
+            "index_unreadable", f"{name} is no index of shards ({error}); report it to the model's authors"
+        ) from error
     missing = {posixpath.join(posixpath.dirname(name), str(shard)) for shard in shards} - set(names)
     if missing:
         raise Refusal(
+            "shards_lacking",
             f"{name} names {len(shards)} shards, and the source lacks {listed(missing)}: this copy of the model is not "
-            "whole. Use another source or revision"
+            "whole. Use another source or revision",
         )
 
 
@@ -38,7 +42,7 @@ def check_safetensors(path: Path, name: str) -> None:
         try:
             safetensors.parse_header(stream, path.stat().st_size)
         except refusals.Refusal as error:
-            raise Refusal(f"{name} is no proper safetensors file: {error}") from error
+            raise Refusal("safetensors_unreadable", f"{name} is no proper safetensors file: {error}") from error
 
 
 def check_measurements(names: Iterable[str], cards: int) -> None:
@@ -53,12 +57,16 @@ def check_measurements(names: Iterable[str], cards: int) -> None:
                 sets.setdefault(found["stem"], set()).add((int(found["rank"]), found["kind"]))
     if not sets:
         there = f"there are files for {', '.join(map(str, sorted(sizes)))}" if sizes else "there are none at all"
-        raise Refusal(f"measurement files for tensor parallel size {cards} are needed, {there}; use another repository")
+        raise Refusal(
+            "no_measurements",
+            f"measurement files for tensor parallel size {cards} are needed, {there}; use another repository",
+        )
     wanted = {(rank, kind) for rank in range(cards) for kind in KINDS}
     for stem, there_are in sorted(sets.items()):
         missing = {f"{stem}_{rank}_{cards}{kind}" for rank, kind in wanted - there_are}
         if missing:
             raise Refusal(
+                "measurements_lacking",
                 f"tensor parallel size {cards} needs {len(wanted)} measurement files, and the source lacks "
-                f"{listed(missing)}; use another repository or revision"
+                f"{listed(missing)}; use another repository or revision",
             )

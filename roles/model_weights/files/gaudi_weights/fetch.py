@@ -9,11 +9,14 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-from . import contents, manifest, record
+from gaudi.base.refusal import Refusal
+from gaudi.weights import record
+from gaudi.weights.record import Entry, Manifest
+
+from . import contents, manifest
 from .hubs import connect, pool_for
-from .model import Refusal, RemoteFile, SourceFailure, Stop, Stopped, choose, listed
+from .model import RemoteFile, SourceFailure, Stop, Stopped, choose, listed
 from .progress import Progress
-from .record import Entry, Manifest
 from .request import Request, Source
 from .staging import check_room, clear, only_one, publish, put_right, standing
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
@@ -118,8 +121,7 @@ def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> li
 
     wrong |= {file.name for file, fine in zip(whole, in_parallel(wish.jobs, right, whole, stop)) if not fine}
     progress.end()
-    note = json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n"
-    manifest.write(wish.target / record.VERIFIED, note)
+    manifest.write(wish.target / record.VERIFIED, json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n")
     return sorted(wrong)
 
 
@@ -205,7 +207,9 @@ def first_that_serves(
         asked = max(failure.retry_after or 0.0 for failure in failures)
         left = deadline - stop.clock()
         if not any(failure.passing for failure in failures) or left <= asked:
-            raise Refusal(f"no source can serve {wish.target.name}: {'; '.join(map(str, failures))}")
+            raise Refusal(
+                "no_source_serves", f"no source can serve {wish.target.name}: {'; '.join(map(str, failures))}"
+            )
         if stop.wait(asked or min(pause, left)):
             raise Stopped
         pause = min(pause * 2, LONGEST_PAUSE)
@@ -218,11 +222,15 @@ def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
     """
     done = standing(wish)
     if done is None:
-        raise Refusal(f"there is no finished model in {wish.target}; fetch it with playbooks/fetch_weights.yml")
+        raise Refusal(
+            "no_finished_model",
+            f"there is no finished model in {wish.target}; fetch it with playbooks/fetch_weights.yml",
+        )
     wrong = damaged(wish, done, progress, stop)
     if wrong and not wish.recheck:
         raise Refusal(
+            "files_damaged",
             f"{len(wrong)} of {len(done.files)} files of {wish.target} are missing or damaged: {', '.join(wrong)}. "
-            "playbooks/fetch_weights.yml fetches them again, and nothing else"
+            "playbooks/fetch_weights.yml fetches them again, and nothing else",
         )
     return summary(wish, done, progress, received=0, wrong=wrong)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from . import folders, record
-from .model import Refusal
+from gaudi.base.refusal import Refusal
+from gaudi.node import files, folders
+from gaudi.weights import record
 
 BLOCK = 1024 * 1024  # bytes read at once
 
@@ -25,28 +25,15 @@ def load(folder: Path) -> record.Manifest | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise Refusal(f"{path} is damaged ({error}); restore it, or remove {folder} and fetch it again") from error
+        raise Refusal(
+            "record_damaged", f"{path} is damaged ({error}); restore it, or remove {folder} and fetch it again"
+        ) from error
 
 
 def write(path: Path, text: str) -> None:
-    """Write a record durably, in one step."""
+    """Write a record durably, in one step, and the folder it lies in."""
     path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(path.name + ".writing")
-    with temporary.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
-    fsync_folder(path.parent)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make a rename inside the folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    files.write_text(path, text)
 
 
 def wrong_sizes(folder: Path, manifest: record.Manifest) -> list[str]:

@@ -9,11 +9,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .record import unsafe
-
-
-class Refusal(Exception):
-    """The request cannot be fulfilled; the text is one sentence for a person."""
+from gaudi.base.refusal import Refusal
+from gaudi.weights.record import unsafe
 
 
 class SourceFailure(Exception):
@@ -109,7 +106,10 @@ def choose(files: list[RemoteFile], include: Iterable[str], exclude: Iterable[st
     include = tuple(include)
     for file in files:
         if unsafe(file.name):
-            raise Refusal(f"the source lists a file named {file.name!r}, which does not stay in the model's folder")
+            raise Refusal(
+                "unsafe_file_name",
+                f"the source lists a file named {file.name!r}, which does not stay in the model's folder",
+            )
     if include:
         chosen = [file for file in files if _matches(file.name, include)]
     else:
@@ -118,5 +118,8 @@ def choose(files: list[RemoteFile], include: Iterable[str], exclude: Iterable[st
             chosen = [file for file in chosen if not _matches(file.name, DUPLICATES)]
     chosen = [file for file in chosen if not _matches(file.name, exclude)]
     if not chosen:
-        raise Refusal(f"none of the source's {len(files)} files is wanted; look at the include and exclude patterns")
+        raise Refusal(
+            "no_file_wanted",
+            f"none of the source's {len(files)} files is wanted; look at the include and exclude patterns",
+        )
     return sorted(chosen, key=lambda file: file.name)

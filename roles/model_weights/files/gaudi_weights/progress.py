@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
 from pathlib import Path
 
-from .units import human_bytes
+from gaudi.base.units import human_bytes
+from gaudi.node import files
 
 WRITE_EVERY = 0.5  # seconds
 WINDOW = 20.0  # seconds over which the rate is taken: long enough to be calm, short enough to be current
@@ -65,6 +65,4 @@ class Progress:
     def _write(self, now: float) -> None:
         self.written = now
         if self.path is not None:
-            temporary = self.path.with_name(self.path.name + ".writing")
-            temporary.write_text(json.dumps(self.document(now)), encoding="utf-8")
-            temporary.replace(self.path)
+            files.write_json(self.path, self.document(now), durable=False)

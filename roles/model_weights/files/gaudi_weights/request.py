@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .model import Refusal
-from .record import STAGING_SUFFIX
+from gaudi.base.refusal import Refusal
+from gaudi.weights.record import STAGING_SUFFIX
 
 KINDS = ("huggingface", "modelscope", "git")
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -42,7 +42,9 @@ class Source:
         try:
             return self.token_file.read_text(encoding="utf-8").strip() or None
         except OSError as error:
-            raise Refusal(f"the token of source {self.name} cannot be read from {self.token_file}") from error
+            raise Refusal(
+                "token_unreadable", f"the token of source {self.name} cannot be read from {self.token_file}"
+            ) from error
 
     @property
     def pinned(self) -> bool:
@@ -116,4 +118,6 @@ def load(path: Path) -> Request:
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Refusal(f"the request {path} cannot be read ({type(error).__name__}: {error})") from error
+        raise Refusal(
+            "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
+        ) from error

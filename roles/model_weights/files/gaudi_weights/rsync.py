@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .model import Refusal
+from gaudi.base.refusal import Refusal
 
 SILENCE = 60  # seconds without a byte after which the giver counts as gone
 NO_ANSWER = 15  # seconds for the first answer
@@ -79,4 +79,7 @@ def receive(
         raise NotThere(f"{giver.name} has {what} no more (rsync: {words[:300]}). Run this again")
     if ran.returncode not in (0, VANISHED):
         remedy = f". Nodes of a site must reach each other at {giver.where}" if ran.returncode in UNREACHED else ""
-        raise Refusal(f"{giver.name} did not give {what} (rsync, status {ran.returncode}: {words[:300]}){remedy}")
+        raise Refusal(
+            "rsync_failed",
+            f"{giver.name} did not give {what} (rsync, status {ran.returncode}: {words[:300]}){remedy}",
+        )

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .model import Refusal, Stopped
+from gaudi.base.refusal import Refusal
+from gaudi.node import files
+
+from .model import Stopped
 from .progress import Progress
 
 Work = Callable[[Progress], dict[str, Any]]
@@ -22,7 +25,7 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
     """Load a request, giving the folder it is about and the work, and do it. Returns the exit status.
 
     0 when it is done, 1 with one sentence, 130 when stopped. Progress and result go to the files that
-    GAUDI_JOB_PROGRESS and GAUDI_JOB_RESULT name.
+    GAUDI_JOB_PROGRESS and GAUDI_JOB_RESULT name; the result of a refusal is its sentence and its id.
     """
     # Weights are for the server to read; secrets lie elsewhere.
     os.umask(0o022)
@@ -33,16 +36,19 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
             result = work(Progress(Path(progress_path) if progress_path else None))
         except OSError as error:
             raise Refusal(
+                "storage_failed",
                 f"{error.filename or target.parent} cannot be read or written ({error.strerror}). What has arrived is "
-                "kept; mend it or make room, then run the same again"
+                "kept; mend it or make room, then run the same again",
             ) from error
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
+        if result_path:
+            files.write_json(Path(result_path), {"refused": str(refusal), "refused_id": refusal.id})
         return 1
     except Stopped:
         print("stopped; what has arrived is kept, and the same request continues there", file=sys.stderr)
         return 130
     if result_path:
-        Path(result_path).write_text(json.dumps(result), encoding="utf-8")
+        files.write_json(Path(result_path), result)
     print(json.dumps(result), flush=True)
     return 0

@@ -12,11 +12,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import folders, manifest, record
-from .model import Refusal
-from .record import Manifest
+from gaudi.base.refusal import Refusal
+from gaudi.base.units import human_bytes
+from gaudi.node import files, folders
+from gaudi.weights import record
+from gaudi.weights.record import Manifest
+
+from . import manifest
 from .request import Request
-from .units import human_bytes
 
 
 def standing(wish: Request) -> Manifest | None:
@@ -27,19 +30,27 @@ def standing(wish: Request) -> Manifest | None:
     target = wish.target
     folders.revalidate_directory(target.parent)  # a node that shares it may have published it just now
     if wish.mounted_on is not None and not wish.mounted_on.is_mount():
-        raise Refusal(f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it")
+        raise Refusal(
+            "not_mounted",
+            f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it",
+        )
     if target.is_symlink() or target.is_mount():
-        raise Refusal(f"{target} is a symbolic link or a mount point; name a plain folder on the weights' file system")
+        raise Refusal(
+            "not_a_plain_folder",
+            f"{target} is a symbolic link or a mount point; name a plain folder on the weights' file system",
+        )
     done = manifest.load(target)
     if done is None and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise Refusal(
+            "not_ours",
             f"{target} exists and has no record of this program, so it is somebody's own and is not touched. Move it "
-            "away, or serve it as it is"
+            "away, or serve it as it is",
         )
     if done is not None and done.revision not in wanted_revisions(wish, done):
         raise Refusal(
+            "other_revision",
             f"{target} holds revision {done.revision} of {done.repository}, and another one is asked for. Remove it "
-            f"first: playbooks/weights.yml -e remove={target.name}"
+            f"first: playbooks/weights.yml -e remove={target.name}",
         )
     return done
 
@@ -60,7 +71,9 @@ def only_one(wish: Request) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
     with no_empty_folder(wish.staging), lock.open("a") as handle:
         if not holds(lock, handle.fileno()):
-            raise Refusal(f"{wish.target} is being fetched already, here or on a node that shares it")
+            raise Refusal(
+                "fetch_in_progress", f"{wish.target} is being fetched already, here or on a node that shares it"
+            )
         try:
             yield
         finally:
@@ -116,10 +129,11 @@ def check_room(wish: Request, missing: int) -> None:
     needed = missing + wish.extra_room + wish.reserve
     if needed > free:
         raise Refusal(
+            "no_room",
             f"{wish.target} needs {human_bytes(missing)} for what is still missing, {human_bytes(wish.extra_room)} for "
             f"a conversion's copy and {human_bytes(wish.reserve)} in reserve, {human_bytes(needed)} in all; "
             f"{human_bytes(free)} are free on its file system. Make room for {human_bytes(needed - free)} more, or set "
-            "another gaudi_weights_root"
+            "another gaudi_weights_root",
         )
 
 
@@ -137,9 +151,9 @@ def publish(wish: Request, made: Manifest) -> None:
     manifest.write(wish.staging / record.MANIFEST, made.render())
     (wish.staging / record.ARRIVED).unlink(missing_ok=True)
     for folder in [wish.staging, *(path for path in wish.staging.rglob("*") if path.is_dir())]:
-        manifest.fsync_folder(folder)
+        files.sync_folder(folder)
     wish.staging.rename(wish.target)
-    manifest.fsync_folder(wish.target.parent)
+    files.sync_folder(wish.target.parent)
     (wish.target / record.LOCK).unlink()
 
 
@@ -149,6 +163,6 @@ def put_right(wish: Request, names: list[str]) -> None:
         place = wish.target / name
         place.parent.mkdir(parents=True, exist_ok=True)
         (wish.staging / name).replace(place)
-        manifest.fsync_folder(place.parent)
+        files.sync_folder(place.parent)
     (wish.target / record.VERIFIED).unlink(missing_ok=True)
     clear(wish.staging)

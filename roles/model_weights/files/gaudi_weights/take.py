@@ -20,10 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import folders, manifest, record, rsync
-from .model import Refusal, listed
+from gaudi.base.refusal import Refusal
+from gaudi.node import files, folders
+from gaudi.weights import record
+from gaudi.weights.record import Entry, Manifest
+
+from . import manifest, rsync
+from .model import listed
 from .progress import Progress
-from .record import Entry, Manifest
 from .request import Request, Source
 from .rsync import Giver
 from .run import Work, run
@@ -59,7 +63,9 @@ def load(path: Path) -> tuple[Request, Offer]:
         )
         return wish, Offer(giver, made, bool(content["relays"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Refusal(f"the request {path} cannot be read ({type(error).__name__}: {error})") from error
+        raise Refusal(
+            "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
+        ) from error
 
 
 class Take:
@@ -107,7 +113,7 @@ class Take:
             os.fsync(stream.fileno())
         place.parent.mkdir(parents=True, exist_ok=True)
         path.replace(place)
-        manifest.fsync_folder(place.parent)
+        files.sync_folder(place.parent)
         self.arrived.add(file.name, file.sha256)
         return True
 
@@ -126,8 +132,9 @@ class Take:
         if wrong:
             giver, folder = self.offer.giver.name, self.wish.target.name
             raise Refusal(
+                "not_as_recorded",
                 f"{giver} gave {len(wrong)} files of {folder} that are not what its record says: {listed(wrong)}. "
-                f"playbooks/verify_weights.yml --limit {giver} tells whether its own are damaged"
+                f"playbooks/verify_weights.yml --limit {giver} tells whether its own are damaged",
             )
 
     def ask(self, waiting: list[Entry], readers: ThreadPoolExecutor) -> bool:
@@ -149,7 +156,7 @@ class Take:
             rsync.receive(self.offer.giver, self.incoming, self.wish.target.name, options, self.modules[0], names, come)
         except rsync.NotThere as gone:
             if not self.offer.relays:
-                raise Refusal(str(gone)) from gone
+                raise Refusal("folder_gone", str(gone)) from gone
             # It has begun by now, or has published its folder meanwhile.
             self.modules.reverse()
             return False
@@ -170,13 +177,14 @@ class Take:
             says = ""
         giver = self.offer.giver.name
         if says and (why := json.loads(says)["gave_up"]):
-            raise Refusal(f"{giver} cannot pass on {self.wish.target.name}: {why}")
+            raise Refusal("seed_gave_up", f"{giver} cannot pass on {self.wish.target.name}: {why}")
         seen = (len(self.checks), says)
         if seen != self.seen:
             self.seen, self.alive = seen, time.monotonic()
         if time.monotonic() - self.alive > rsync.SILENCE:
             raise Refusal(
-                f"{giver} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s"
+                "seed_silent",
+                f"{giver} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s",
             )
         time.sleep(LOOK_AGAIN)  # nobody is told when a giver elsewhere has checked another file
 
@@ -186,10 +194,8 @@ class Take:
         over = threading.Event()
 
         def say(beat: int, gave_up: str = "") -> None:
-            relay = self.staging / record.RELAY
-            temporary = relay.with_name(relay.name + ".writing")
-            temporary.write_text(json.dumps({"beat": beat, "gave_up": gave_up}), encoding="utf-8")
-            temporary.replace(relay)
+            said = {"beat": beat, "gave_up": gave_up}
+            files.write_json(self.staging / record.RELAY, said, durable=False)
 
         def watch() -> None:
             beat = 0
@@ -232,8 +238,9 @@ def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
             return result
         if done is not None and done.files != offer.made.files:
             raise Refusal(
+                "other_files",
                 f"{offer.giver.name} has other files under the name {wish.target.name}, so those that are wrong here "
-                "cannot be taken from it"
+                "cannot be taken from it",
             )
         wanted = [file for file in offer.made.files if done is None or file.name in wrong]
         taking = Take(wish, offer, wanted, progress)

@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
+from gaudi.base.units import human_bytes
 
 from .model import RemoteFile, SourceFailure, Stop, Stopped
-from .units import human_bytes
 
 BLOCK = 512 * 1024  # bytes
 CONNECT_SECONDS = 15.0

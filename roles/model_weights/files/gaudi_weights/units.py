@@ -1,1 +1,0 @@
-../../../../module_utils/gaudi/base/units.py
