@@ -107,5 +107,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         result.update(looked)
         result["changed"] = bool(begun["changed"])
         if looked["job"]["status"] != "succeeded":
-            result.update(failed=True, msg=failure(host, looked["job"]))
+            left = looked["job"]["state"].get("result") or {}
+            result.update(failed=True, msg=failure(host, looked["job"]), refused_id=str(left.get("refused_id", "")))
         return result

@@ -130,6 +130,11 @@ result:
   returned: when it succeeded
   type: dict
   sample: {shards: 163}
+refused_id:
+  description: Which refusal ended it, as the work's result says; empty where it says none.
+  returned: when the work that was followed did not succeed
+  type: str
+  sample: not_as_recorded
 digest:
   description: Stands for all of the above but the figures of the progress; the same as long as nothing else changes.
   returned: always

@@ -151,7 +151,9 @@ class Job:
             self.state("interrupted", log, ended=now(), status=status, message="stopped; run it again to continue")
         else:
             how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-            self.state("failed", log, ended=now(), status=status, message=f"{said} ({how})")
+            # What was killed may have left half of one.
+            result = read_json(self.folder / "result.json") if status > 0 else {}
+            self.state("failed", log, ended=now(), status=status, message=f"{said} ({how})", result=result)
 
 
 def main(arguments: list[str]) -> int:

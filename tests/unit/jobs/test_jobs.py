@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ansible.module_utils.gaudi.jobs import decisions as jobs
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from action_plugins import node_job as following
 from library import node_job
 from tests.unit.host.modules import run_main
 
@@ -175,6 +177,35 @@ def test_failure_carries_the_works_own_sentence(folder: Path) -> None:
     describe(folder, "import sys; print('started'); print('no room left', file=sys.stderr); sys.exit(3)")
     assert run(folder) == 3
     assert (state(folder)["state"], state(folder)["message"]) == ("failed", "no room left (exit status 3)")
+
+
+def test_failure_brings_back_the_result_as_well(folder: Path) -> None:
+    leave = "json.dump({'refused_id': 'no_room'}, open(os.environ['GAUDI_JOB_RESULT'], 'w'))"
+    describe(folder, f"import os, json, sys; {leave}; sys.exit('no room left')")
+    assert run(folder) == 1
+    assert state(folder)["result"] == {"refused_id": "no_room"}
+
+
+def test_what_killed_work_left_is_not_read(folder: Path) -> None:
+    describe(folder, "import os, signal; open(os.environ['GAUDI_JOB_RESULT'], 'w').write('{'); os.kill(os.getpid(), 9)")
+    assert run(folder) == 1
+    assert (state(folder)["state"], state(folder)["result"]) == ("failed", {})
+
+
+@pytest.mark.parametrize(("left", "expected"), [({"result": {"refused_id": "no_room"}}, "no_room"), ({}, "")])
+def test_whoever_follows_is_told_the_id_of_a_refusal(left: dict[str, Any], expected: str) -> None:
+    class Scripted(following.ActionModule):
+        def __init__(self) -> None:
+            self._task = SimpleNamespace(args={"key": "fetch.tiny"}, check_mode=False, diff=False, async_val=0)
+            self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
+
+        def _execute_module(self, **_options: Any) -> dict[str, Any]:
+            state = {"message": "no room left", **left}
+            job = {"key": "fetch.tiny", "status": "failed", "text": "", "progress": {}, "state": state}
+            return {"changed": True, "job": job, "digest": "d", "result": {}}
+
+    answer = Scripted().run(None, {"inventory_hostname": "gaudi-01"})
+    assert (answer["failed"], answer["refused_id"]) == (True, expected)
 
 
 def test_a_killed_work_says_so(folder: Path) -> None:

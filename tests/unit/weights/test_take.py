@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.gaudi.node import folders as node_folders
 from gaudi.base.refusal import Refusal
 from gaudi.node import folders
@@ -200,8 +201,11 @@ def test_what_is_mended_is_checked_before_it_is_put_in_its_place(
     target = tmp_path / "node" / "Small-Model"
     damaged(target, {FIRST: b"x"})
     monkeypatch.setenv("WRONG_AFTER", f"(folder / {FIRST!r}).write_bytes(b'y')")
-    with pytest.raises(Refusal, match="gaudi-01 gave 1 files of Small-Model that are not what its record says"):
+    with pytest.raises(
+        Refusal, match="gaudi-01 gave 1 files of Small-Model that are not what its record says"
+    ) as refused:
         run(ask())
+    assert refused.value.id == "not_as_recorded"
     assert (target / FIRST).read_bytes() == b"x"
     assert (target / record.VERIFIED).exists()
 
@@ -514,3 +518,22 @@ def test_a_lock_that_was_published_with_its_folder_holds_nothing(
     with pytest.raises(Refusal, match="is being fetched already"), only_one(wanted):
         raise AssertionError("two hold the lock")
     assert [path.name for path in wanted.target.parent.iterdir()] == ["Small-Model"]
+
+
+def test_the_role_blames_by_the_id_and_not_by_the_words() -> None:
+    """A node that gave what is not as recorded is asked no more; any other failure says nothing of it."""
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar, trust_as_template
+
+    block = yaml.safe_load((ROOT / "roles/weights_supply/tasks/take.yml").read_text())[0]
+    remember = block["rescue"][0]["ansible.builtin.set_fact"]
+    own = {name: trust_as_template(text) for name, text in block["rescue"][0].get("vars", {}).items()}
+
+    def blamed(**failed: str) -> Any:
+        variables = {"__weights_supply_giver_name": "gaudi-01", "__weights_supply_blames": "before", **own}
+        templar = Templar(loader=DataLoader(), variables={**variables, "ansible_failed_result": failed})
+        return templar.template(trust_as_template(remember["__weights_supply_blames"]))
+
+    assert blamed(msg="other words by now", refused_id="not_as_recorded") == "gaudi-01"
+    assert blamed(msg="files that are not what its record says", refused_id="rsync_failed") == "before"
+    assert blamed(msg="files that are not what its record says") == "before"
