@@ -35,7 +35,8 @@ from ansible.module_utils.gaudi.catalogue.extends import extended, file_of
 from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.pages.page import page as describe
 from ansible.module_utils.gaudi.request.options import name_of
-from ansible.module_utils.gaudi.weights import supply
+from ansible.module_utils.gaudi.weights import source_plan
+from ansible.module_utils.gaudi.weights.hub_kinds import hub_kind
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -357,19 +358,13 @@ def given_topology(content: object, shown: str) -> dict[str, Any]:
     return document
 
 
-_HUBS = {
-    "huggingface": "hf download {repository}{revision} --local-dir {target}",
-    "modelscope": "modelscope download {repository}{revision} --local_dir {target}",
-    "git": "git clone {repository} {target}",
-}
-
-
 def _commands(repositories: Mapping[str, Any], target: str) -> str:
     """The commands that get a repository by hand, one a hub."""
     commands = []
     for hub, source in repositories.items():
         revision = f" --revision {source['revision']}" if "revision" in source else ""
-        commands.append(_HUBS[hub].format(repository=source["repository"], revision=revision, target=target))
+        command = hub_kind(hub).command
+        commands.append(command.format(repository=source["repository"], revision=revision, target=target))
     return ", or ".join(commands)
 
 
@@ -385,7 +380,7 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     ours = f"ansible-playbook playbooks/fetch_weights.yml -e model={entry['name']}; by hand: "
     fetch = ours if "huggingface" in entry["repositories"] else ""
     wish = "Set gaudi_weights_fetch: true to have them brought in the same run, or get them with: "
-    begin = wish if supply.supply(entry, name) else "Get them with: "
+    begin = wish if source_plan.source_plan(entry, name) else "Get them with: "
     more = f" Then convert {target} to {directory} with playbooks/convert_weights.yml." if conversion else ""
     measured = entry.get("measurements")
     if measured:
@@ -459,7 +454,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 "plans": plans,
                 "topology": topology,
                 "how_to_get": {},
-                "supplies": {},
+                "source_plans": {},
                 "release": {},
             }, models
         if refused and not report:
@@ -493,7 +488,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     ) -> dict[str, dict[str, Any]]:
         """How to get the weights of each instance, and what can be brought for it before it is served."""
         sentences: dict[str, Any] = {}
-        supplies: dict[str, Any] = {}
+        source_plans: dict[str, Any] = {}
         for request, plan in zip(requests, plans, strict=True):
             instance = plan["instance"]
             if instance is None or "refused" in plan:
@@ -503,8 +498,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 sentences[instance] = how_to_get(models[plan["model"]], path)
             elif path is None:
                 sentences[instance] = how_to_get_hub_id(request["weights"], root)
-            supplies[instance] = supply.supplies(plan, models.values(), root)
-        return {"how_to_get": sentences, "supplies": supplies}
+            source_plans[instance] = source_plan.source_plans(plan, models.values(), root)
+        return {"how_to_get": sentences, "source_plans": source_plans}
 
     @staticmethod
     def _configs(requests: list[Any]) -> tuple[list[Any], dict[int, Refusal]]:

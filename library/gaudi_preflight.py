@@ -62,7 +62,7 @@ options:
     description: Where the weights of an instance come from, a sentence by instance name.
     type: dict
     default: {}
-  supplies:
+  source_plans:
     description: What can be brought for an instance, a list by instance name, as M(serving_plan) returned it.
     type: dict
     default: {}
@@ -144,7 +144,7 @@ findings:
   type: list
   elements: str
   sample: [The vendor supports release 1.22 on ubuntu22.04; this node runs Debian GNU/Linux 12 (bookworm).]
-bring:
+missing_weights:
   description:
     - What is to be brought, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and C(convert)
       (source, target, tool, bytes), either of which may be empty, and C(instance), the first that needs it.
@@ -191,7 +191,8 @@ from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.weights import record as weights
-from ansible.module_utils.gaudi.weights import supply as weights_supply
+from ansible.module_utils.gaudi.weights import source_plan
+from ansible.module_utils.gaudi.weights.hub_kinds import kind_sentences
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -204,7 +205,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "topology": {"type": "dict"},
     "plans": {"type": "list", "elements": "dict", "default": []},
     "how_to_get": {"type": "dict", "default": {}},
-    "supplies": {"type": "dict", "default": {}},
+    "source_plans": {"type": "dict", "default": {}},
     "weights_root": {"type": "path", "default": "/data/models"},
     "weights_fetch": {"type": "bool", "default": False},
     "weights_sources": {"type": "int", "default": 0},
@@ -381,35 +382,35 @@ def whole(folder: Path, measured_cards: int) -> bool:
     return (folder / "config.json").is_file()
 
 
-def to_bring(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+def missing_weights(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is to be brought, each folder once; nothing where nobody asked for it."""
     root = Path(params["weights_root"])
     folders.revalidate_directory(root)
     found: dict[str, dict[str, Any]] = {}
-    for instance, ways in params["supplies"].items() if params["weights_fetch"] else ():
-        for way in ways:
-            names = {weights_supply.served(way), way["fetch"]["directory"]}
-            there = {name for name in names if whole(root / name, way["fetch"]["measured_cards"])}
-            todo = weights_supply.missing(way, there)
+    for instance, sources in params["source_plans"].items() if params["weights_fetch"] else ():
+        for source in sources:
+            names = {source_plan.served(source), source["fetch"]["directory"]}
+            there = {name for name in names if whole(root / name, source["fetch"]["measured_cards"])}
+            todo = source_plan.missing(source, there)
             if todo is not None:
-                found.setdefault(weights_supply.served(way), {**todo, "instance": instance})
+                found.setdefault(source_plan.served(source), {**todo, "instance": instance})
     return list(found.values())
 
 
-def check_bring(
-    module: AnsibleModule, bring: Sequence[Mapping[str, Any]]
+def check_missing(
+    module: AnsibleModule, missing: Sequence[Mapping[str, Any]]
 ) -> tuple[list[preflight.Problem], list[preflight.Room], list[str]]:
     """What keeps weights from being brought, the room they take, and what a person should know."""
-    root, fetches = Path(module.params["weights_root"]), [way["fetch"] for way in bring if way["fetch"]]
+    root, fetches = Path(module.params["weights_root"]), [source["fetch"] for source in missing if source["fetch"]]
     rooms, findings = [], []
-    for way in bring:
-        name = way["fetch"]["directory"] if way["fetch"] else way["convert"]["source"]
+    for source in missing:
+        name = source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"]
         begun = weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}")
-        rooms.append(room(f"the weights in {name}", str(root / name), weights_supply.room(way, begun)))
-        origin = weights_supply.origin(way["fetch"]) if way["fetch"] else None
-        target = str(root / way["convert"]["target"]) if way["convert"] else None
-        size = way["fetch"]["bytes"] if way["fetch"] else 0
-        findings.append(preflight.bring_finding(way["instance"], origin, str(root / name), size, target))
+        rooms.append(room(f"the weights in {name}", str(root / name), source_plan.room(source, begun)))
+        origin = source_plan.origin(source["fetch"]) if source["fetch"] else None
+        target = str(root / source["convert"]["target"]) if source["convert"] else None
+        size = source["fetch"]["bytes"] if source["fetch"] else 0
+        findings.append(preflight.bring_finding(source["instance"], origin, str(root / name), size, target))
     if not fetches:
         return [], rooms, findings
     rooms.append(room("the reserve (model_weights_reserve)", str(root), module.params["weights_reserve"]))
@@ -417,15 +418,18 @@ def check_bring(
     problems = preflight.check_bring(
         module.params["weights_sources"], python_version(module, module.params["weights_python"]), foreign
     )
+    problems += [preflight.Problem("weights_source", said) for said in kind_sentences(module.params["weights_kinds"])]
     return problems, rooms, findings
 
 
 def unpinned(
-    params: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], bring: Sequence[Mapping[str, Any]]
+    params: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Say what would be taken by a name that can move. A folder that is there is mended by its record."""
     root = Path(params["weights_root"])
-    fetches = [way["fetch"] for way in bring if way["fetch"] and not (root / way["fetch"]["directory"]).exists()]
+    fetches = [
+        source["fetch"] for source in missing if source["fetch"] and not (root / source["fetch"]["directory"]).exists()
+    ]
     sentences: list[str] = pins.image_sentences((plan["image"] for plan in plans), params["image_digest"])
     sentences += pins.repository_sentences(fetches, params["weights_kinds"])
     return sentences
@@ -510,14 +514,14 @@ def main() -> None:
     habana = params["habana_path"]
     problems += preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
     plans = [plan for plan in params["plans"] if not plan.get("refused")]
-    bring = to_bring(params)
-    coming = {f"{params['weights_root'].rstrip('/')}/{weights_supply.served(way)}" for way in bring}
-    hindrances, rooms, bringing = check_bring(module, bring)
+    missing = missing_weights(params)
+    coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
+    hindrances, rooms, bringing = check_missing(module, missing)
     for plan in plans:
         problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
     problems += hindrances
     problems += check_space(module, plans, params["image_bytes"], rooms, coming)
-    moving = unpinned(params, plans, bring)
+    moving = unpinned(params, plans, missing)
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
@@ -535,7 +539,7 @@ def main() -> None:
         changed=False,
         problems=[problem.as_dict() for problem in problems],
         findings=findings,
-        bring=[] if problems else bring,
+        missing_weights=[] if problems else missing,
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
         **({} if params["topology"] else {"topology": topology}),

@@ -418,7 +418,7 @@ how_to_get:
   type: dict
   sample:
     qwen3-8b: "Get them with: ansible-playbook playbooks/fetch_weights.yml -e model=qwen3-8b; by hand: ..."
-supplies:
+source_plans:
   description: What can be brought for an instance before it is served, a list by instance name.
   returned: always
   type: dict

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.checks import Reader, integer, number
 from ..base.refusal import Refusal
+from ..weights.hub_kinds import KINDS
 
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
@@ -102,8 +103,7 @@ class Source:
 
 
 def _repositories(value: Mapping[str, object], where: str) -> dict[str, Source]:
-    known = ("huggingface", "modelscope", "git")
-    Reader(value, where, known)
+    Reader(value, where, tuple(KINDS))
     return {hub: Source.from_mapping(entry, f"{where}.{hub}") for hub, entry in value.items()}
 
 

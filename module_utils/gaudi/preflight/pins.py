@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
+from ..weights.hub_kinds import hub_kind
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # A run that requires pins ends before the image is asked, whatever its tags.
 _PRINTS = "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it"
-_HUBS = {"huggingface": "Hugging Face", "modelscope": "ModelScope", "git": "the git host"}
 
 
 def image_sentences(images: Iterable[str], digest: str) -> list[str]:
@@ -51,9 +51,10 @@ def repository_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection
         for kind, source in item["repositories"].items():
             if kind in kinds and not _COMMIT.fullmatch(str(source.get("revision") or "")):
                 sentences[kind, source["repository"]] = (
-                    f"{source['repository']} on {_HUBS[kind]} is not pinned: {item['directory']} would be what its "
-                    f"branch holds on the day. Name a commit (repositories.{kind}.revision in catalog/models), or "
-                    f"leave sources of the kind {kind} out of model_weights_sources."
+                    f"{source['repository']} on {hub_kind(kind).title} is not pinned: "
+                    f"{item['directory']} would be what its branch holds on the day. Name a commit "
+                    f"(repositories.{kind}.revision in catalog/models), or leave sources of the kind {kind} out of "
+                    "model_weights_sources."
                 )
     return list(sentences.values())
 

@@ -379,7 +379,7 @@ def bringing(root: Path, **changes: Any) -> dict[str, Any]:
     needs = {"weights_path": f"{root}/Big-G2", "weights_bytes": 1000}
     return preflight(
         plans=[{**plan(root, 0), "requires": needs}],
-        supplies={"one": [{"fetch": fetch, "convert": convert}]},
+        source_plans={"one": [{"fetch": fetch, "convert": convert}]},
         weights_root=str(root),
         weights_fetch=True,
         weights_sources=1,
@@ -398,23 +398,23 @@ def ids(ran: Ran) -> list[str]:
 def test_missing_weights_are_work_where_the_site_asks_for_it(run: Run, tmp_path: Path) -> None:
     ran = run(gaudi_preflight, bringing(tmp_path), HERE)
     assert ran["problems"] == []
-    (way,) = ran["bring"]
-    assert (way["instance"], way["fetch"]["directory"], way["convert"]["target"]) == ("one", "Big", "Big-G2")
+    (source,) = ran["missing_weights"]
+    assert (source["instance"], source["fetch"]["directory"], source["convert"]["target"]) == ("one", "Big", "Big-G2")
     (said,) = [line for line in ran["findings"] if "will be fetched" in line]
     assert "from owner/Big at abababababab into" in said
     assert said.endswith("Big-G2.")
     refused = run(gaudi_preflight, {**bringing(tmp_path), "weights_fetch": False}, HERE)
-    assert (ids(refused), refused["bring"]) == (["weights"], [])
+    assert (ids(refused), refused["missing_weights"]) == (["weights"], [])
 
 
 def test_what_is_there_is_not_brought_again(run: Run, tmp_path: Path) -> None:
     (tmp_path / "Big").mkdir()
     (tmp_path / "Big" / "config.json").write_text("{}")
-    (way,) = run(gaudi_preflight, bringing(tmp_path), HERE)["bring"]
-    assert way["fetch"] is None
+    (source,) = run(gaudi_preflight, bringing(tmp_path), HERE)["missing_weights"]
+    assert source["fetch"] is None
     (tmp_path / "Big-G2").mkdir()
     (tmp_path / "Big-G2" / "config.json").write_text("{}")
-    assert run(gaudi_preflight, bringing(tmp_path), HERE)["bring"] == []
+    assert run(gaudi_preflight, bringing(tmp_path), HERE)["missing_weights"] == []
 
 
 def test_what_another_node_has_published_is_not_brought_again(
@@ -431,7 +431,7 @@ def test_what_another_node_has_published_is_not_brought_again(
             published.rename(root / "Big-G2")
 
     monkeypatch.setattr(folders, "revalidate_directory", revalidate_directory)
-    assert run(gaudi_preflight, bringing(root), HERE)["bring"] == []
+    assert run(gaudi_preflight, bringing(root), HERE)["missing_weights"] == []
 
 
 def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) -> None:
@@ -441,12 +441,12 @@ def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) ->
         (tmp_path / name / "config.json").write_text("{}")
     (tmp_path / "Big" / weights.MANIFEST).write_text(record.render())
     arguments = bringing(tmp_path)
-    arguments["supplies"]["one"][0]["convert"] = None
+    arguments["source_plans"]["one"][0]["convert"] = None
     arguments["plans"][0]["requires"]["weights_path"] = f"{tmp_path}/Big"
-    assert run(gaudi_preflight, arguments, HERE)["bring"] == []
+    assert run(gaudi_preflight, arguments, HERE)["missing_weights"] == []
     (tmp_path / "Big" / "config.json").write_text("{")
-    (way,) = run(gaudi_preflight, arguments, HERE)["bring"]
-    assert way["fetch"]["directory"] == "Big"
+    (source,) = run(gaudi_preflight, arguments, HERE)["missing_weights"]
+    assert source["fetch"]["directory"] == "Big"
 
 
 def test_room_is_asked_for_all_that_comes_and_the_reserve(run: Run, tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_room_is_asked_for_all_that_comes_and_the_reserve(run: Run, tmp_path: Pa
     assert problem["id"] == "disk"
     assert "for the weights in Big" in problem["message"]
     assert "for the reserve (model_weights_reserve)" in problem["message"]
-    assert ran["bring"] == []
+    assert ran["missing_weights"] == []
 
 
 def test_nothing_is_brought_from_nowhere_by_an_old_python_or_over_somebodys_folder(run: Run, tmp_path: Path) -> None:
@@ -466,6 +466,12 @@ def test_nothing_is_brought_from_nowhere_by_an_old_python_or_over_somebodys_fold
     assert ids(ran) == ["weights_source", "weights_python", "weights"]
     assert "needs Python 3.10 or newer, but model_weights_python is 3.9" in ran["problems"][1]["message"]
     assert f"{tmp_path}/Big is where weights are to be fetched to" in ran["problems"][2]["message"]
+
+
+def test_a_source_of_a_kind_nobody_knows_is_a_problem(run: Run, tmp_path: Path) -> None:
+    ran = run(gaudi_preflight, {**bringing(tmp_path), "weights_kinds": ["huggingface", "ftp"]}, HERE)
+    assert ids(ran) == ["weights_source"]
+    assert "a source of kind 'ftp', and can have huggingface, modelscope, git" in ran["problems"][0]["message"]
 
 
 def test_a_port_somebody_listens_on_is_found_with_its_holder(run: Run, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_every_kind_of_hub_has_a_name() -> None:
 
 def test_no_pins_are_findings_by_themselves_and_problems_on_request(run: Run, tmp_path: Path) -> None:
     arguments = {**bringing(tmp_path), "weights_kinds": ["huggingface", "modelscope"]}
-    arguments["supplies"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
+    arguments["source_plans"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
     found = run(gaudi_preflight, arguments, HERE)
     assert ids(found) == []
     assert [line.split(" is not pinned")[0] for line in found["findings"] if "not pinned" in line] == [
@@ -74,7 +74,7 @@ def test_what_is_pinned_says_nothing(run: Run, tmp_path: Path) -> None:
 def test_what_is_mended_is_held_against_its_record(run: Run, tmp_path: Path) -> None:
     """A folder that is there has its checksums; whatever a branch holds, nothing else gets in."""
     arguments = {**bringing(tmp_path), "weights_kinds": ["modelscope"], "image_digest": DIGEST}
-    arguments["supplies"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
+    arguments["source_plans"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
     (tmp_path / "Big" / ".gaudi-serving").mkdir(parents=True)
     (tmp_path / "Big" / ".gaudi-serving" / "manifest.json").write_text(
         json.dumps(
@@ -83,7 +83,7 @@ def test_what_is_mended_is_held_against_its_record(run: Run, tmp_path: Path) -> 
         )
     )
     ran = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
-    assert (ids(ran), len(ran["bring"])) == ([], 1)
+    assert (ids(ran), len(ran["missing_weights"])) == ([], 1)
 
 
 def test_a_wrong_wish_is_a_problem_of_its_own(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import subprocess
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from gaudi.base.refusal import Refusal
-from gaudi_weights import fetch, hub_git, manifest
+from gaudi.weights.hub_kinds import KINDS
+from gaudi_weights import fetch, hub_git, hubs, manifest, request
 from gaudi_weights.model import SourceFailure, Stop
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Source
@@ -25,7 +28,7 @@ from simulator.hub.modelscope import ModelScope
 from simulator.hub.server import Fault, Hub, running
 from tests.unit.weights.models import MODEL, SERVED, Leap, safetensors, source, wish, write_model
 
-KINDS = ("huggingface", "modelscope", "git")
+ROOT = Path(__file__).resolve().parents[3]
 SECOND = "model-00002-of-00003.safetensors"
 
 
@@ -365,8 +368,42 @@ class TestGit:
 
 
 def test_a_kind_nobody_knows_is_refused(tmp_path: Path) -> None:
-    from gaudi_weights import request
+    """Nothing takes it for Hugging Face: not the request, and not what asks a hub."""
+    unknown = Source("a", "https://b", "c/d", "main", None, None, kind="ftp")
+    with pytest.raises(Refusal, match="'ftp', and can be huggingface, modelscope, git") as refused:
+        hubs.connect(unknown, tmp_path)
+    assert refused.value.id == "unknown_kind"
+    written = tmp_path / "request.json"
+    written.write_text(json.dumps({"target": "/t", "sources": [{**vars(unknown), "revision": None}]}))
+    with pytest.raises(Refusal, match="'ftp', and can be") as refused:
+        request.load(written)
+    assert refused.value.id == "unknown_kind"
 
-    with pytest.raises(ValueError, match="'ftp', and can be huggingface, modelscope, git"):
-        request.known_kind("ftp")
-    assert Source("a", "b", "c", "d", None, None).kind == "huggingface"
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_has_a_module_of_its_own(kind: str, tmp_path: Path) -> None:
+    source = Source("a", "https://b.example.com", "c/d", "main", None, None, kind=kind)
+    client = type(hubs.connect(source, tmp_path))
+    assert (client.__module__, client.__name__) == (f"gaudi_weights.hub_{kind}", KINDS[kind].client)
+
+
+def test_every_list_of_kinds_has_all_of_them() -> None:
+    """What cannot read the table names the same kinds."""
+    known = list(KINDS)
+    specs = yaml.safe_load((ROOT / "roles/model_weights/meta/argument_specs.yml").read_text())["argument_specs"]
+    assert specs["main"]["options"]["model_weights_sources"]["options"]["kind"]["choices"] == known
+    schema = json.loads((ROOT / "catalog/schemas/model.schema.json").read_text())
+    assert list(schema["$defs"]["repositories"]["properties"]) == known
+    table = (ROOT / "docs/weights.md").read_text().partition("| kind |")[2].partition("\n\n")[0]
+    rows = re.findall(r"(?m)^\| `(\w+)`", table)
+    assert rows == known
+
+
+def test_code_names_no_kind_but_in_the_table() -> None:
+    names = re.compile(r"""["'](modelscope|git)["']""")
+    looked = [*ROOT.glob("module_utils/**/*.py"), *ROOT.glob("library/*.py"), *ROOT.glob("action_plugins/*.py")]
+    looked += [ROOT / "roles/model_weights/templates/request.json.j2"]
+    looked += [path for path in ROOT.glob("roles/model_weights/files/**/*.py") if not path.stem.startswith("hub_")]
+    assert {str(path) for path in looked if names.search(path.read_text())} == {
+        str(ROOT / "module_utils/gaudi/weights/hub_kinds.py")
+    }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 
 import urllib3
+from gaudi.weights.hub_kinds import hub_kind
 
 from .model import RemoteFile
 from .request import Source
@@ -42,16 +44,11 @@ def pool_for(source: Source, connections: int) -> urllib3.PoolManager:
 
 
 def connect(source: Source, scratch: Path) -> Hub:
-    """The hub of a source; scratch is a folder of its own for what it has to put somewhere."""
+    """The hub of a source; scratch is a folder of its own for what it has to put somewhere.
+
+    Raises Refusal for a kind nobody knows.
+    """
+    client = hub_kind(source.kind).client
     # Imported when needed: each library costs memory and a part of a second.
-    if source.kind == "modelscope":
-        from .hub_modelscope import ModelScope
-
-        return ModelScope(source, scratch)
-    if source.kind == "git":
-        from .hub_git import Git
-
-        return Git(source, scratch)
-    from .hub_huggingface import HuggingFace
-
-    return HuggingFace(source, scratch)
+    hub: Hub = getattr(importlib.import_module(f".hub_{source.kind}", __package__), client)(source, scratch)
+    return hub

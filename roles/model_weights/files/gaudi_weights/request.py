@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.weights.hub_kinds import hub_kind
 from gaudi.weights.record import STAGING_SUFFIX
 
-KINDS = ("huggingface", "modelscope", "git")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -80,13 +80,6 @@ class Request:
         return self.target.with_name(self.target.name + STAGING_SUFFIX)
 
 
-def known_kind(kind: str) -> str:
-    """A kind of source this program has; raises ValueError for another."""
-    if kind not in KINDS:
-        raise ValueError(f"a source is of kind {kind!r}, and can be {', '.join(KINDS)}")
-    return kind
-
-
 def load(path: Path) -> Request:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
@@ -98,10 +91,10 @@ def load(path: Path) -> Request:
                     name=str(entry["name"]),
                     endpoint=str(entry["endpoint"]).rstrip("/"),
                     repository=str(entry["repository"]),
-                    revision=str(entry["revision"]),
+                    revision=str(entry["revision"] or hub_kind(entry["kind"]).branch),
                     token_file=Path(entry["token_file"]) if entry.get("token_file") else None,
                     proxy=entry.get("proxy") or None,
-                    kind=known_kind(entry["kind"]),
+                    kind=str(entry["kind"]),
                     user=entry.get("user") or "oauth2",
                     xet=bool(entry.get("xet", True)),
                 )
@@ -117,6 +110,8 @@ def load(path: Path) -> Request:
             measured_cards=int(content["measured_cards"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
+    except Refusal:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refusal(
             "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"

@@ -1,7 +1,7 @@
-"""How a plan's weights come to be on a node: which folders are fetched from which repository, and what is converted.
+"""Where a model's folder of weights comes from: what is fetched from which repository, and what is converted from it.
 
-A supply is a mapping that survives JSON: ``fetch`` (directory, repositories, bytes, measured_cards) and ``convert``
-(source, target, tool, bytes), either of which may be None. Directories are names below the weights root.
+A source plan is a mapping that survives JSON: ``fetch`` (directory, repositories, bytes, measured_cards) and
+``convert`` (source, target, tool, bytes), either of which may be None. Directories are names below the weights root.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fetchable(item: Mapping[str, Any]) -> bool:
     return any(hub in item["repositories"] for hub in HUBS)
 
 
-def supply(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | None:
+def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | None:
     """How the folder ``directory`` of a model is made; None where that is not known."""
     conversion = entry.get("conversion")
     fetch = published(entry)
@@ -65,16 +65,16 @@ def supply(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | None:
     return {"fetch": fetch, "convert": convert}
 
 
-def supplies(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root: str) -> list[dict[str, Any]]:
-    """How all that a plan needs below the weights root comes to be: its weights, those beside them, measurements."""
+def source_plans(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root: str) -> list[dict[str, Any]]:
+    """What everything a serving plan needs below the weights root comes from: weights and measurements."""
     entries = list(entries)
     requires = plan["requires"]
     made = []
     for path in [requires.get("weights_path"), *requires.get("weights_beside", [])]:
         folder, _, name = str(path or "").rpartition("/")
         if folder and folder == root.rstrip("/"):
-            ways = (supply(entry, name) for entry in entries)
-            made += [way for way in ways if way is not None][:1]
+            known = (source_plan(entry, name) for entry in entries)
+            made += [one for one in known if one is not None][:1]
     measurements = requires.get("measurements")
     for entry in entries if measurements else []:
         item = measured(entry)
@@ -83,23 +83,23 @@ def supplies(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root
     return made
 
 
-def served(way: Mapping[str, Any]) -> str:
-    """The directory a supply ends with."""
-    return str(way["convert"]["target"] if way["convert"] else way["fetch"]["directory"])
+def served(plan: Mapping[str, Any]) -> str:
+    """The directory a source plan ends with."""
+    return str(plan["convert"]["target"] if plan["convert"] else plan["fetch"]["directory"])
 
 
-def missing(way: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] | None:
-    """What of a supply has to be done; None when its result is there. ``there`` are directories that are whole."""
-    if served(way) in there:
+def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] | None:
+    """What of a source plan is still to be done; None when its result is ``there``, the directories that are whole."""
+    if served(plan) in there:
         return None
-    fetch = way["fetch"]
-    return {"fetch": None if fetch["directory"] in there else fetch, "convert": way["convert"]}
+    fetch = plan["fetch"]
+    return {"fetch": None if fetch["directory"] in there else fetch, "convert": plan["convert"]}
 
 
-def room(way: Mapping[str, Any], begun: int) -> int:
+def room(plan: Mapping[str, Any], begun: int) -> int:
     """Bytes that what :func:`missing` gave takes; ``begun`` bytes of the download are on the node already."""
-    fetched = max(int(way["fetch"]["bytes"]) - begun, 0) if way["fetch"] else 0
-    return fetched + (int(way["convert"]["bytes"]) if way["convert"] else 0)
+    fetched = max(int(plan["fetch"]["bytes"]) - begun, 0) if plan["fetch"] else 0
+    return fetched + (int(plan["convert"]["bytes"]) if plan["convert"] else 0)
 
 
 def origin(item: Mapping[str, Any]) -> str:

@@ -1,0 +1,52 @@
+"""The kinds of hub that weights come from. A new kind is one entry here and one module gaudi_weights/hub_KIND.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..base.checks import shown
+from ..base.refusal import Refusal
+
+
+@dataclass(frozen=True)
+class HubKind:
+    """One kind of hub.
+
+    title: what people call it. branch: the branch that a repository has where nobody names a revision. command: how a
+    person gets a repository by hand, with the fields repository, revision (an argument or empty) and target. client:
+    the class in gaudi_weights/hub_KIND.py that asks it.
+    """
+
+    title: str
+    branch: str
+    command: str
+    client: str
+
+
+KINDS = {
+    "huggingface": HubKind(
+        "Hugging Face", "main", "hf download {repository}{revision} --local-dir {target}", "HuggingFace"
+    ),
+    "modelscope": HubKind(
+        "ModelScope", "master", "modelscope download {repository}{revision} --local_dir {target}", "ModelScope"
+    ),
+    "git": HubKind("the git host", "main", "git clone {repository} {target}", "Git"),
+}
+
+
+def kind_sentences(kinds: Iterable[object]) -> list[str]:
+    """Why sources of a site cannot be asked: one sentence for each kind that nobody knows."""
+    return [
+        f"model_weights_sources names a source of kind {shown(kind)}, and can have {', '.join(KINDS)}. Correct it."
+        for kind in kinds
+        if kind not in KINDS
+    ]
+
+
+def hub_kind(name: object) -> HubKind:
+    """One kind by its name. Raises Refusal for a name that nobody knows."""
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise Refusal("unknown_kind", f"a source is of kind {name!r}, and can be {', '.join(KINDS)}")
+    return kind
