@@ -12,7 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.fanout import rounds, turns
+from ansible.module_utils.gaudi.fanout import measuring, rounds
 
 
 class FilterModule:
@@ -24,5 +24,5 @@ class FilterModule:
             "weights_round": rounds.weights_round,
             "weights_storage": rounds.weights_storage,
             "weights_writer": rounds.weights_writer,
-            "calibration_turns": turns.calibration_turns,
+            "calibration_round": measuring.calibration_round,
         }

@@ -35,7 +35,7 @@ options:
     type: int
     default: 0
   forget:
-    description: A file that is removed first, such as what an earlier attempt left there for takers.
+    description: A file that is removed first, such as what an earlier attempt left there for receivers.
     type: path
   configuration:
     description: rsync's configuration, with the token in the file V(secrets) beside it. Needed with O(state=present).
@@ -78,7 +78,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 token:
-  description: What a taker proves itself with.
+  description: What a receiver proves itself with.
   returned: with O(state=present), unless in check mode
   type: str
   sample: FdVvU3pYx8b0pP7m6gVqkK0S9tq2rQnXbWc1dTzE
@@ -155,7 +155,7 @@ def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
     unit.parent.mkdir(parents=True, exist_ok=True)
     if module.params["forget"] is not None:
         Path(module.params["forget"]).unlink(missing_ok=True)
-    _write(directory / "secrets", f"taker:{token}\n", 0o600)
+    _write(directory / "secrets", f"receiver:{token}\n", 0o600)
     _write(directory / "rsyncd.conf", module.params["configuration"], 0o600)
     _write(unit, module.params["unit"], 0o644)
     _systemctl(module, "daemon-reload")

@@ -2,7 +2,7 @@
 # One NFS server, and two clients of it that have nothing in common: b has a network of its own, and with it a lease,
 # caches and locks of its own, as another node has.
 set -eu
-install -d /srv/models /srv/giver /nodes/a /nodes/b
+install -d /srv/models /srv/peer /nodes/a /nodes/b
 echo '/srv/models *(rw,no_root_squash,no_subtree_check)' >/etc/exports
 exportfs -r
 ip netns add b

@@ -3,8 +3,8 @@
 
     python3 two_clients.py
 
-/nodes/a and /nodes/b are the mounts, /srv/models is what the server exports, on its own disk. A giver's rsync daemon
-listens; what it gives is below /srv/giver. The programs and their modules are in PYTHONPATH. Prints one JSON document.
+/nodes/a and /nodes/b are the mounts, /srv/models is what the server exports, on its own disk. A peer's rsync daemon
+listens; what it gives is below /srv/peer. The programs and their modules are in PYTHONPATH. Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import fp8_convert
 from gaudi.node import weight_folders as weights_folders
 from gaudi.weights import record as weights
 
-A, B, SERVER, GIVER = Path("/nodes/a"), Path("/nodes/b"), Path("/srv/models"), Path("/srv/giver/Model")
+A, B, SERVER, PEER = Path("/nodes/a"), Path("/nodes/b"), Path("/srv/models"), Path("/srv/peer/Model")
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 REVISION = "1" * 40
 PATIENCE = 600.0  # seconds until the other one has come to the next point
@@ -57,12 +57,12 @@ def until(condition: Callable[[], bool], run: Run[str]) -> None:
 
 
 def give() -> None:
-    """Let the giver have a model of which the second half is still coming."""
-    folder = GIVER.with_name("Model.partial")
+    """Let the peer have a model of which the second half is still coming."""
+    folder = PEER.with_name("Model.partial")
     folder.mkdir(parents=True)
     for number, name in enumerate(SHARDS):
-        checkpoints.write(GIVER.parent / f"half-{number}", shards=1, seed=number)
-        (GIVER.parent / f"half-{number}/model-00001-of-00001.safetensors").replace(folder / name)
+        checkpoints.write(PEER.parent / f"half-{number}", shards=1, seed=number)
+        (PEER.parent / f"half-{number}/model-00001-of-00001.safetensors").replace(folder / name)
     files = [weights.Entry(name, len(data := (folder / name).read_bytes()), sha256(data)) for name in SHARDS]
     (folder / weights.FOLDER).mkdir()
     record = weights.Manifest("hub", "maker/Model", REVISION, "2026-01-31T08:00:00Z", tuple(files))
@@ -75,19 +75,19 @@ def sha256(data: bytes) -> str:
 
 
 def given() -> dict[str, Any]:
-    """The giver's record."""
-    record: dict[str, Any] = json.loads(next(GIVER.parent.glob(f"Model*/{weights.MANIFEST}")).read_text())
+    """The peer's record."""
+    record: dict[str, Any] = json.loads(next(PEER.parent.glob(f"Model*/{weights.MANIFEST}")).read_text())
     return record
 
 
 def take(root: Path, name: str, **more: Any) -> Run[str]:
-    """Start to take the model from the giver through a client, as the role weights_supply does; more replaces."""
+    """Start to take the model from the peer through a client, as the role weights_supply does; more replaces."""
     where = Path("/run") / f"{root.name}-{name}"
     where.with_suffix(".token").write_text("secret\n")
     where.with_suffix(".token").chmod(0o600)
     request = {
-        "giver": "giver",
-        "address": "rsync://taker@127.0.0.1:8730",
+        "peer": "peer",
+        "address": "rsync://receiver@127.0.0.1:8730",
         "relays": True,
         "password_file": str(where.with_suffix(".token")),
         "target": str(root / name),
@@ -113,17 +113,17 @@ def tree(folder: Path) -> list[str]:
 
 
 def fetched(name: str) -> dict[str, Any]:
-    """A takes a model, b looks on and wants to take it, too; then the giver gives the rest, and a publishes."""
-    later = GIVER.parent / SHARDS[1]
-    (GIVER.with_name("Model.partial") / SHARDS[1]).replace(later)
+    """A takes a model, b looks on and wants to take it, too; then the peer gives the rest, and a publishes."""
+    later = PEER.parent / SHARDS[1]
+    (PEER.with_name("Model.partial") / SHARDS[1]).replace(later)
     before = look(B, name)
     first = take(A, name)
     until((SERVER / f"{name}.partial" / SHARDS[0]).exists, first)
     meanwhile, second = look(B), ended(take(B, name))
     # From now on b believes, as NFS does, that there is no such name.
     absent = not (B / name).exists()
-    later.replace(GIVER.with_name("Model.partial") / SHARDS[1])
-    GIVER.with_name("Model.partial").replace(GIVER)
+    later.replace(PEER.with_name("Model.partial") / SHARDS[1])
+    PEER.with_name("Model.partial").replace(PEER)
     return {
         "before": before,
         "meanwhile": meanwhile,
@@ -153,7 +153,7 @@ def mended(name: str) -> dict[str, Any]:
         "mend": mend,
         "after": [look(A, name), look(B, name)],
         "same": [
-            (root / name / shard).read_bytes() == (GIVER / shard).read_bytes() for root in (A, B) for shard in SHARDS
+            (root / name / shard).read_bytes() == (PEER / shard).read_bytes() for root in (A, B) for shard in SHARDS
         ],
     }
 
@@ -187,7 +187,7 @@ def converted(name: str, killed: bool) -> dict[str, Any]:
         "first": ended(first),
         "believed_absent": absent and not (B / name).exists(),
         "third": ended(convert(B / "In", B / name)),
-        "same": served(SERVER / name) == served(GIVER.parent / "reference"),
+        "same": served(SERVER / name) == served(PEER.parent / "reference"),
         "check": ended(convert(A / "In", A / name, "--check")),
         "record": tree(SERVER / name / weights.FOLDER),
     }
@@ -197,12 +197,12 @@ def main() -> None:
     """Do it all, report."""
     give()
     said: dict[str, Any] = {"looked": {**fetched("Looked"), "at_once": look(B, "Looked")}}
-    GIVER.replace(GIVER.with_name("Model.partial"))
+    PEER.replace(PEER.with_name("Model.partial"))
     said["taken"] = {**fetched("Taken"), "at_once": ended(take(B, "Taken"))}
     said["mended"] = mended("Looked")
     said["weights"] = tree(SERVER)
     checkpoints.write(A / "In", shards=6, rows=8192)
-    said["reference"] = ended(convert(SERVER / "In", GIVER.parent / "reference"))
+    said["reference"] = ended(convert(SERVER / "In", PEER.parent / "reference"))
     said["continued"] = converted("Continued", killed=True)
     said["converted"] = converted("Converted", killed=False)
     said["folders"] = sorted(path.name for path in SERVER.iterdir())

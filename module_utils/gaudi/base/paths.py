@@ -75,7 +75,7 @@ TABLE = (
     Owned(f"{CONFIGURATION}/weights/*.json", "model_weights", "0600"),
     Owned(f"{CONFIGURATION}/weights/*.take.json", "weights_supply", "0600"),
     Owned(f"{CONFIGURATION}/weights/*.token", "model_weights", "0600"),
-    Owned(f"{CONFIGURATION}/weights/giver.token", "weights_supply", "0600"),
+    Owned(f"{CONFIGURATION}/weights/peer.token", "weights_supply", "0600"),
     Owned(STATE, "node_job", "0755", ("vllm_service",)),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
     Owned(f"{STATE}/calibrations/*.giver", "fp8_calibration", "0600"),

@@ -61,8 +61,8 @@ def writers(nodes: Iterable[Node]) -> list[Node]:
     return list(chosen.values())
 
 
-def givers(nodes: Iterable[Node], site: str) -> list[str]:
-    """Nodes of a site that give the folder: one of each storage, since two that read one disk are no quicker than one.
+def seeds(nodes: Iterable[Node], site: str) -> list[str]:
+    """Nodes of a site that have the folder and give it, one of each storage: two that read one disk are no quicker.
 
     Where this run verified a copy, only verified copies are given.
     """
@@ -76,12 +76,12 @@ def givers(nodes: Iterable[Node], site: str) -> list[str]:
 
 
 def fetchers(nodes: Iterable[Node]) -> list[str]:
-    """Nodes that fetch from outside: the first writer of each site that has no giver."""
+    """Nodes that fetch from outside: the first writer of each site that has no seed."""
     nodes = list(nodes)
     chosen: dict[str, str] = {}
     for node in writers(node for node in nodes if not node.refused):
         tried = sum(other.refused for other in nodes if other.site == node.site)
-        if tried < TRIES_OUTSIDE and not givers(nodes, node.site):
+        if tried < TRIES_OUTSIDE and not seeds(nodes, node.site):
             chosen.setdefault(node.site, node.name)
     return sorted(chosen.values())
 
@@ -92,56 +92,56 @@ def alone(nodes: list[Node], fetching: Iterable[str]) -> list[str]:
     return [node.name for node in nodes if node.name in fetching and sites.count(node.site) == 1]
 
 
-def moved(names: list[str], turn: int) -> list[str]:
-    """Rotate names by the number of the turn."""
-    first = turn % len(names) if names else 0
+def moved(names: list[str], attempt: int) -> list[str]:
+    """Rotate names by the number of the attempt."""
+    first = attempt % len(names) if names else 0
     return names[first:] + names[:first]
 
 
-def chains(nodes: Iterable[Node], turn: int) -> list[list[str]]:
+def chains(nodes: Iterable[Node], attempt: int) -> list[list[str]]:
     """Chains of nodes: the first has the folder, every other one takes it from the node before it.
 
     A node passes on each file as soon as it is checked. So a chain takes little longer than one transfer, and every
-    link carries the folder once. A node that cannot give ends its chain. Every turn rotates givers and takers by one,
-    so that no node asks a broken one twice in a row, nor waits behind it again.
+    link carries the folder once. A node that cannot give ends its chain. Every attempt rotates seeds and receivers by
+    one: no node asks a broken one twice in a row, nor waits behind it again.
     """
     nodes = list(nodes)
     made: list[list[str]] = []
     for site in sorted({node.site for node in nodes}):
-        here = [[name] for name in moved(givers(nodes, site), turn)]
+        here = [[name] for name in moved(seeds(nodes, site), attempt)]
         taking = [node for node in writers(nodes) if node.site == site]
-        passing = moved([node.name for node in taking if node.gives], turn)
+        passing = moved([node.name for node in taking if node.gives], attempt)
         for number, name in enumerate(passing if here else []):
             here[number % len(here)].append(name)
-        for chain, name in zip(here, moved([node.name for node in taking if not node.gives], turn), strict=False):
+        for chain, name in zip(here, moved([node.name for node in taking if not node.gives], attempt), strict=False):
             chain.append(name)
         made += [chain for chain in here if len(chain) > 1]
     return made
 
 
-def takers(nodes: Iterable[Node]) -> list[str]:
+def receivers(nodes: Iterable[Node]) -> list[str]:
     """Nodes that may take the folder from another one later: the writers of sites with more than one storage."""
     nodes = list(nodes)
     storages = {site: {node.storage for node in nodes if node.site == site} for site in {node.site for node in nodes}}
     return [node.name for node in writers(nodes) if len(storages[node.site]) > 1]
 
 
-def weights_round(said: Mapping[str, Mapping[str, Any]], turn: int) -> dict[str, Any]:
-    """One round: its number, the nodes that fetch (and those that do so alone), take and give, and those that may take.
+def weights_round(said: Mapping[str, Mapping[str, Any]], attempt: int) -> dict[str, Any]:
+    """One attempt: its number; the nodes that fetch (and those that do so alone), take, give, and may take.
 
-    Each node says site, shared (true, false or none), fstype, source, has, needs, gives, refused and verified. A taker
-    is told its giver, and the head of its chain, which has the folder.
+    Each node says site, shared (true, false or none), fstype, source, has, needs, gives, refused and verified. A
+    receiver is told its peer, the node before it, and its seed, the first of its chain, which has the folder.
     """
     nodes = [node(name, words) for name, words in said.items()]
-    made = chains(nodes, turn)
+    made = chains(nodes, attempt)
     fetching = fetchers(nodes)
     return {
-        "turn": turn,
+        "attempt": attempt,
         "fetch": fetching,
         "alone": alone(nodes, fetching),
-        "take": {taker: {"giver": giver, "head": chain[0]} for chain in made for giver, taker in pairwise(chain)},
-        "give": [giver for chain in made for giver in chain[:-1]],
-        "takers": takers(nodes),
+        "take": {receiver: {"peer": peer, "seed": chain[0]} for chain in made for peer, receiver in pairwise(chain)},
+        "give": [peer for chain in made for peer in chain[:-1]],
+        "receivers": receivers(nodes),
     }
 
 

@@ -417,7 +417,7 @@ def bring(giver: dict[str, str], staging: Path) -> None:
 
     try:
         rsync.receive(
-            rsync.Giver(giver["name"], giver["address"], Path(giver["password_file"])),
+            rsync.Peer(giver["name"], giver["address"], Path(giver["password_file"])),
             staging,
             "its measurements",
             ["--recursive"],

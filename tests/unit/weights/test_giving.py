@@ -60,7 +60,7 @@ def test_it_is_served_with_a_token_of_its_own_each_time(node: Node) -> None:
     assert first["manifest"] == {"files": []}
     assert len(first["token"]) >= 40
     assert first["token"] != second["token"]
-    assert (node.directory / "secrets").read_text() == f"taker:{second['token']}\n"
+    assert (node.directory / "secrets").read_text() == f"receiver:{second['token']}\n"
     assert (node.directory / "rsyncd.conf").read_text() == "read only = yes\n"
     begun = [["daemon-reload"], ["restart", "give.service"]]
     assert node.asked == [*begun, ["stop", "give.service"], *begun]

@@ -25,33 +25,33 @@ def play(nodes: list[rounds.Node], lost: frozenset[str] = frozenset()) -> tuple[
 
     Whoever is behind a lost node in its chain gets nothing in that round.
     """
-    turn = 0
+    attempt = 0
     while True:
-        fetching, chains = rounds.fetchers(nodes), rounds.chains(nodes, turn)
+        fetching, chains = rounds.fetchers(nodes), rounds.chains(nodes, attempt)
         if not fetching and not chains:
-            return nodes, turn
+            return nodes, attempt
         named = [name for chain in chains for name in chain]
         assert len(set(named)) == len(named), "a node serves one at a time, and takes from one"
         has = {node.name for node in nodes if node.has}
         assert all(chain[0] in has and not has & set(chain[1:]) for chain in chains)
         done = set(fetching)
         for chain in chains:
-            for giver, taker in pairwise(chain):
-                if {giver, taker} & lost:
+            for peer, receiver in pairwise(chain):
+                if {peer, receiver} & lost:
                     break
-                done.add(taker)
+                done.add(receiver)
         nodes = [replace(node, has=node.has or node.name in done) for node in nodes if node.name not in lost]
-        turn += 1
-        assert turn < 3 * len(nodes) + 3
+        attempt += 1
+        assert attempt < 3 * len(nodes) + 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 64])
 def test_n_nodes_cost_one_fetch_and_one_round(count: int) -> None:
     nodes = [node(f"n{number:02}") for number in range(count)]
     assert rounds.fetchers(nodes) == ["n00"]
-    after, turns = play(nodes)
+    after, attempts = play(nodes)
     assert all(node.has for node in after)
-    assert turns == (1 if count == 1 else 2)
+    assert attempts == (1 if count == 1 else 2)
 
 
 def test_nobody_fetches_where_a_node_has_it() -> None:
@@ -63,9 +63,9 @@ def test_nobody_fetches_where_a_node_has_it() -> None:
 def test_every_site_fetches_once() -> None:
     nodes = [node("a"), node("b"), node("c", site="two"), node("d", site="two"), node("e", needs=False, site="three")]
     assert rounds.fetchers(nodes) == ["a", "c"]
-    after, turns = play(nodes)
+    after, attempts = play(nodes)
     assert [node.name for node in after if node.has] == ["a", "b", "c", "d"]
-    assert turns == 2
+    assert attempts == 2
 
 
 def test_of_nodes_that_share_storage_one_writes() -> None:
@@ -76,7 +76,7 @@ def test_of_nodes_that_share_storage_one_writes() -> None:
     assert rounds.chains(nodes, 0) == [["a", "d"]]
 
 
-def test_every_giver_heads_a_chain() -> None:
+def test_every_seed_begins_a_chain() -> None:
     nodes = [node(name, has=name in "ab") for name in "abcdefg"]
     assert rounds.chains(nodes, 0) == [["a", "c", "e", "g"], ["b", "d", "f"]]
 
@@ -84,9 +84,9 @@ def test_every_giver_heads_a_chain() -> None:
 def test_a_node_that_cannot_give_ends_its_chain() -> None:
     nodes = [node("a", has=True), node("b", gives=False), node("c"), node("d", gives=False)]
     assert rounds.chains(nodes, 0) == [["a", "c", "b"]]
-    after, turns = play(nodes)
+    after, attempts = play(nodes)
     assert all(node.has for node in after)
-    assert turns == 2
+    assert attempts == 2
 
 
 def test_a_lost_node_stops_nobody_else() -> None:
@@ -113,7 +113,7 @@ def test_a_node_that_cannot_give_is_passed_over() -> None:
 
 def test_a_neighbour_that_has_verified_its_copy_comes_first() -> None:
     nodes = [node("a", has=True), node("b", has=True, verified=True), node("c")]
-    assert [rounds.chains(nodes, turn) for turn in range(2)] == [[["b", "c"]]] * 2
+    assert [rounds.chains(nodes, attempt) for attempt in range(2)] == [[["b", "c"]]] * 2
     assert rounds.fetchers(nodes) == []
     # One that gives no more, or what is not as recorded: then the other neighbour, and only then from outside.
     nodes[1] = replace(nodes[1], gives=False)
@@ -143,19 +143,19 @@ def test_a_round_as_the_role_asks_for_it() -> None:
     words = {"needs": True, "gives": True, "refused": False, "verified": False}
     nodes = {"a": said(has=True, **words), "b": said(has=False, **words), "c": said(has=False, **words)}
     assert rounds.weights_round(nodes, 2) == {
-        "turn": 2,
+        "attempt": 2,
         "fetch": [],
         "alone": [],
-        "take": {"b": {"giver": "a", "head": "a"}, "c": {"giver": "b", "head": "a"}},
+        "take": {"b": {"peer": "a", "seed": "a"}, "c": {"peer": "b", "seed": "a"}},
         "give": ["a", "b"],
-        "takers": ["b", "c"],
+        "receivers": ["b", "c"],
     }
 
 
 def test_who_may_take_is_made_ready_and_nobody_else() -> None:
     alone, shared = node("a"), [node(name, site="two", storage="nfs4 filer:/m") for name in "bc"]
-    assert rounds.takers([alone, *shared]) == []
-    assert rounds.takers([alone, node("d", has=True)]) == ["a"]
+    assert rounds.receivers([alone, *shared]) == []
+    assert rounds.receivers([alone, node("d", has=True)]) == ["a"]
 
 
 def test_who_fetches_alone_is_told_apart_since_nobody_waits_for_why() -> None:
@@ -179,9 +179,9 @@ def test_one_node_converts_for_all_of_a_storage() -> None:
     assert {name: rounds.weights_writer(nodes, name) for name in "bcde"} == {"b": "b", "c": "b", "d": "d", "e": "e"}
 
 
-def test_a_broken_giver_is_not_asked_twice_in_a_row() -> None:
+def test_a_broken_seed_is_not_asked_twice_in_a_row() -> None:
     nodes = [node("a", has=True), node("b", has=True), node("c")]
-    assert [rounds.chains(nodes, turn) for turn in range(3)] == [[["a", "c"]], [["b", "c"]], [["a", "c"]]]
+    assert [rounds.chains(nodes, attempt) for attempt in range(3)] == [[["a", "c"]], [["b", "c"]], [["a", "c"]]]
 
 
 def test_nobody_waits_behind_a_broken_node_twice_in_a_row() -> None:

@@ -31,6 +31,7 @@ from gaudi_weights.request import Request
 from gaudi_weights.staging import only_one
 
 from simulator.hub.server import Hub
+from tests.unit.host.modules import run_main
 from tests.unit.weights.models import SERVED, source, wish
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +43,7 @@ RSYNC = """#!{python}
 import os, shutil, sys, time
 from pathlib import Path
 folder, address = Path(sys.argv[-1]), sys.argv[-2]
-assert address.startswith("rsync://taker@10.0.0.7:8730/"), address
+assert address.startswith("rsync://receiver@10.0.0.7:8730/"), address
 given = Path(os.environ["GIVEN"] + dict(weights="", arriving=".partial")[address.split("/")[3]])
 assert Path(next(a for a in sys.argv if a.startswith("--password-file=")).partition("=")[2]).read_text() == "secret"
 names = [name for name in sys.stdin.read().split(chr(0)) if name]
@@ -66,7 +67,7 @@ Ask = Callable[..., Path]
 @pytest.fixture
 def given(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A finished folder on another node, and a program named rsync that copies out of it."""
-    made = wish(tmp_path / "giver", source(hub))
+    made = wish(tmp_path / "peer", source(hub))
     fetch.fetch(made, progress, stop)
     program = tmp_path / "bin" / "rsync"
     program.parent.mkdir()
@@ -85,8 +86,8 @@ def ask(given: Path, tmp_path: Path) -> Ask:
         (tmp_path / "token").write_text("secret")
         (tmp_path / "node").mkdir(exist_ok=True)
         content = {
-            "giver": "gaudi-01",
-            "address": "rsync://taker@10.0.0.7:8730",
+            "peer": "gaudi-01",
+            "address": "rsync://receiver@10.0.0.7:8730",
             "relays": False,
             "password_file": str(tmp_path / "token"),
             "target": str(tmp_path / "node" / "Small-Model"),
@@ -106,7 +107,7 @@ def run(request: Path) -> dict[str, Any]:
     return take.take(*take.load(request), Progress(None))
 
 
-def test_it_arrives_whole_with_the_givers_record(ask: Ask, given: Path, tmp_path: Path) -> None:
+def test_it_arrives_whole_with_the_peers_record(ask: Ask, given: Path, tmp_path: Path) -> None:
     result = run(ask())
     target = tmp_path / "node" / "Small-Model"
     assert manifest.load(target) == manifest.load(given)
@@ -136,7 +137,7 @@ def test_what_is_not_as_recorded_is_named_and_brought_again(
     assert run(ask())["bytes"] > 0
 
 
-def test_a_giver_that_goes_away_is_named_and_what_came_is_kept(
+def test_a_peer_that_goes_away_is_named_and_what_came_is_kept(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = (
@@ -210,7 +211,7 @@ def test_what_is_mended_is_checked_before_it_is_put_in_its_place(
     assert (target / record.VERIFIED).exists()
 
 
-def test_a_giver_of_other_files_mends_nothing(ask: Ask, given: Path, tmp_path: Path) -> None:
+def test_a_peer_of_other_files_mends_nothing(ask: Ask, given: Path, tmp_path: Path) -> None:
     run(ask())
     damaged(tmp_path / "node" / "Small-Model", {FIRST: b"x"})
     other = json.loads((given / ".gaudi-serving/manifest.json").read_text())
@@ -325,14 +326,14 @@ def test_the_token_is_gone_when_it_has_ended(
 
 
 def relaying(given: Path) -> Path:
-    """The giver's folder, of which nothing has come yet."""
+    """The peer's folder, of which nothing has come yet."""
     staging = given.with_name(given.name + ".partial")
     (staging / ".gaudi-serving").mkdir(parents=True)
     (staging / ".gaudi-serving/relay.json").write_text('{"beat": 1, "gave_up": ""}')
     return staging
 
 
-def test_what_a_giver_does_not_have_yet_is_waited_for(
+def test_what_a_peer_does_not_have_yet_is_waited_for(
     ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "node" / "Small-Model"
@@ -348,7 +349,7 @@ def test_what_a_giver_does_not_have_yet_is_waited_for(
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(hidden / name, staging / name)
         elif staging.exists():
-            # The giver publishes its folder: what is still asked for is there.
+            # The peer publishes its folder: what is still asked for is there.
             shutil.rmtree(staging)
             hidden.rename(given)
 
@@ -369,12 +370,12 @@ def test_what_a_giver_does_not_have_yet_is_waited_for(
 
 
 def test_a_folder_published_in_between_is_found(ask: Ask, given: Path) -> None:
-    # There is no .partial any more: the giver was done before this node asked.
+    # There is no .partial any more: the peer was done before this node asked.
     assert run(ask(relays=True))["received"] > 0
     assert not given.with_name(given.name + ".partial").exists()
 
 
-def test_a_giver_that_gave_up_is_quoted_and_so_is_the_next(
+def test_a_peer_that_gave_up_is_quoted_and_so_is_the_next(
     ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staging = relaying(given)
@@ -384,12 +385,12 @@ def test_a_giver_that_gave_up_is_quoted_and_so_is_the_next(
         run(ask(relays=True))
     said = json.loads((tmp_path / "node/Small-Model.partial/.gaudi-serving/relay.json").read_text())
     assert said["gave_up"] == "gaudi-01 cannot pass on Small-Model: the disk is full"
-    # What an earlier giver said does not count when another one is asked.
+    # What an earlier peer said does not count when another one is asked.
     shutil.rmtree(staging)
     assert run(ask(relays=True))["received"] > 0
 
 
-def test_a_giver_without_a_sign_of_life_is_not_waited_for(
+def test_a_peer_without_a_sign_of_life_is_not_waited_for(
     ask: Ask, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staging = relaying(given)
@@ -472,7 +473,7 @@ def test_an_empty_folder_under_the_name_does_not_hide_what_comes(
         if path.name != ".gaudi-serving":
             path.rename(staging / path.name)
     given.mkdir()
-    # Before the giver began there was only the empty folder.
+    # Before the peer began there was only the empty folder.
     hidden = staging.rename(staging.with_name("hidden"))
     monkeypatch.setattr(time, "sleep", lambda _seconds: None if staging.exists() else hidden.rename(staging))
     assert run(request)["received"] > 0
@@ -530,10 +531,23 @@ def test_the_role_blames_by_the_id_and_not_by_the_words() -> None:
     own = {name: trust_as_template(text) for name, text in block["rescue"][0].get("vars", {}).items()}
 
     def blamed(**failed: str) -> Any:
-        variables = {"__weights_supply_giver_name": "gaudi-01", "__weights_supply_blames": "before", **own}
+        variables = {"__weights_supply_peer_name": "gaudi-01", "__weights_supply_blames": "before", **own}
         templar = Templar(loader=DataLoader(), variables={**variables, "ansible_failed_result": failed})
         return templar.template(trust_as_template(remember["__weights_supply_blames"]))
 
     assert blamed(msg="other words by now", refused_id="not_as_recorded") == "gaudi-01"
     assert blamed(msg="files that are not what its record says", refused_id="rsync_failed") == "before"
     assert blamed(msg="files that are not what its record says") == "before"
+
+
+def test_a_token_that_an_earlier_release_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was called giver.token; a hub's token stays."""
+    monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
+    tasks = yaml.safe_load((ROOT / "roles/weights_supply/tasks/ready.yml").read_text())
+    files = next(task["node_files"]["files"] for task in tasks if "node_files" in task)
+    for name in ("giver.token", "huggingface.token"):
+        (tmp_path / name).write_text("secret")
+    here = [{**file, "path": file["path"].replace("{{ __weights_supply_config }}", str(tmp_path))} for file in files]
+    assert run_main("library.node_files", {"files": here})["changed"]
+    assert [path.name for path in tmp_path.iterdir()] == ["huggingface.token"]
+    assert not run_main("library.node_files", {"files": here})["changed"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gaudi.base.refusal import Refusal
 
-SILENCE = 60  # seconds without a byte after which the giver counts as gone
+SILENCE = 60  # seconds without a byte after which the peer counts as gone
 NO_ANSWER = 15  # seconds for the first answer
 UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
 # Its status when something went away between the list and the transfer, such as the sign of life of a node that has
@@ -22,16 +22,16 @@ UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
 VANISHED = 24
 # What its daemon says (3.2 and 3.5) when the folder of a module is not there, with and without "use chroot".
 FOLDER_GONE = ("@ERROR: chroot failed", "@ERROR: chdir failed")
-# What the giver has: a finished folder, or one that is still coming, of which it gives what it has checked.
+# What the peer has: a finished folder, or one that is still coming, of which it gives what it has checked.
 WHOLE, ARRIVING = "weights", "arriving"
 
 
 class NotThere(Exception):
-    """The giver has no such folder, or has it no more. The text is one sentence for a person."""
+    """The peer has no such folder, or has it no more. The text is one sentence for a person."""
 
 
 @dataclass(frozen=True)
-class Giver:
+class Peer:
     """The node that gives: its name for people, rsync's address of it, and the file the password lies in."""
 
     name: str
@@ -45,7 +45,7 @@ class Giver:
 
 
 def receive(
-    giver: Giver,
+    peer: Peer,
     folder: Path,
     what: str,
     options: Iterable[str],
@@ -53,7 +53,7 @@ def receive(
     names: Iterable[str] = (),
     heard: Callable[[str], None] = lambda _name: None,
 ) -> None:
-    """Have rsync bring what the giver has into a folder.
+    """Have rsync bring what the peer has into a folder.
 
     what: its name for people; names: the files that are asked for, all without any; heard is told the name of each file
     that has come.
@@ -62,8 +62,8 @@ def receive(
     command = [
         *("rsync", "--times", "--8-bit-output", f"--timeout={SILENCE}", f"--contimeout={NO_ANSWER}"),
         # With the bytes that were sent in it, a line is written when its file is there, not when it begins.
-        *("--out-format=%b %n", f"--password-file={giver.password_file}", *options),
-        *(f"{giver.address}/{module}/", f"{folder}/"),
+        *("--out-format=%b %n", f"--password-file={peer.password_file}", *options),
+        *(f"{peer.address}/{module}/", f"{folder}/"),
     ]
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
         asked.write(b"".join(os.fsencode(name) + b"\0" for name in names))
@@ -76,10 +76,10 @@ def receive(
         said.seek(0)
         words = " ".join(said.read().decode(errors="replace").split())
     if words.startswith(FOLDER_GONE):
-        raise NotThere(f"{giver.name} has {what} no more (rsync: {words[:300]}). Run this again")
+        raise NotThere(f"{peer.name} has {what} no more (rsync: {words[:300]}). Run this again")
     if ran.returncode not in (0, VANISHED):
-        remedy = f". Nodes of a site must reach each other at {giver.where}" if ran.returncode in UNREACHED else ""
+        remedy = f". Nodes of a site must reach each other at {peer.where}" if ran.returncode in UNREACHED else ""
         raise Refusal(
             "rsync_failed",
-            f"{giver.name} did not give {what} (rsync, status {ran.returncode}: {words[:300]}){remedy}",
+            f"{peer.name} did not give {what} (rsync, status {ran.returncode}: {words[:300]}){remedy}",
         )

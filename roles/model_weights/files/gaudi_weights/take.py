@@ -29,19 +29,19 @@ from . import manifest, rsync
 from .model import listed
 from .progress import Progress
 from .request import Request, Source
-from .rsync import Giver
+from .rsync import Peer
 from .run import Work, run
 from .staging import check_room, clear, only_one, publish, put_right, standing
 
-LOOK_AGAIN = 1.0  # seconds between two looks at how much has arrived, and at a giver that has nothing new
+LOOK_AGAIN = 1.0  # seconds between two looks at how much has arrived, and at a peer that has nothing new
 READERS = 4  # files read at the same time when they are checked
 
 
 @dataclass(frozen=True)
 class Offer:
-    """Who gives what: made is the record; relays, whether the giver is still taking it itself."""
+    """Who gives what: made is the record; relays, whether the peer is still taking it itself."""
 
-    giver: Giver
+    peer: Peer
     made: Manifest
     relays: bool
 
@@ -50,18 +50,18 @@ def load(path: Path) -> tuple[Request, Offer]:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        giver = Giver(content["giver"], content["address"], Path(content["password_file"]))
+        peer = Peer(content["peer"], content["address"], Path(content["password_file"]))
         made = record.parse(json.dumps(content["manifest"]))
         # What is there already counts if it is of the revision that is given.
-        of_giver = Source(giver.name, giver.address, made.repository, made.revision, None, None)
+        of_peer = Source(peer.name, peer.address, made.repository, made.revision, None, None)
         wish = Request(
             target=Path(content["target"]),
-            sources=(of_giver,),
+            sources=(of_peer,),
             extra_room=int(content["extra_room"]),
             reserve=int(content["reserve"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
-        return wish, Offer(giver, made, bool(content["relays"]))
+        return wish, Offer(peer, made, bool(content["relays"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refusal(
             "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
@@ -69,7 +69,7 @@ def load(path: Path) -> tuple[Request, Offer]:
 
 
 class Take:
-    """Files of one model from one giver into the staging folder."""
+    """Files of one model from one peer into the staging folder."""
 
     def __init__(self, wish: Request, offer: Offer, wanted: Sequence[Entry], progress: Progress) -> None:
         self.wish, self.offer, self.wanted, self.progress = wish, offer, wanted, progress
@@ -78,7 +78,7 @@ class Take:
         self.missing = {file.name: file for file in wanted if not self.arrived.has(file.name, file.sha256)}
         self.checks: dict[str, Future[bool]] = {}
         self.modules = [rsync.ARRIVING, rsync.WHOLE] if offer.relays else [rsync.WHOLE]
-        self.seen = (0, "")  # files that came, and what the giver said last
+        self.seen = (0, "")  # files that came, and what the peer said last
         self.alive = time.monotonic()
 
     @property
@@ -118,9 +118,9 @@ class Take:
         return True
 
     def all(self) -> None:
-        """Bring what is missing, until it is here or the giver has no more. Raises Refusal."""
+        """Bring what is missing, until it is here or the peer has no more. Raises Refusal."""
         self.adopt()
-        (self.incoming / record.RELAY).unlink(missing_ok=True)  # an earlier giver's
+        (self.incoming / record.RELAY).unlink(missing_ok=True)  # an earlier peer's
         self.progress.begin("take", self.size, self.here)
         with ThreadPoolExecutor(READERS) as readers:
             while waiting := [file for name, file in self.missing.items() if name not in self.checks]:
@@ -130,11 +130,11 @@ class Take:
         self.progress.advance(self.here - self.progress.done)
         self.progress.end()
         if wrong:
-            giver, folder = self.offer.giver.name, self.wish.target.name
+            peer, folder = self.offer.peer.name, self.wish.target.name
             raise Refusal(
                 "not_as_recorded",
-                f"{giver} gave {len(wrong)} files of {folder} that are not what its record says: {listed(wrong)}. "
-                f"playbooks/verify_weights.yml --limit {giver} tells whether its own are damaged",
+                f"{peer} gave {len(wrong)} files of {folder} that are not what its record says: {listed(wrong)}. "
+                f"playbooks/verify_weights.yml --limit {peer} tells whether its own are damaged",
             )
 
     def ask(self, waiting: list[Entry], readers: ThreadPoolExecutor) -> bool:
@@ -149,11 +149,11 @@ class Take:
         options = ["--chmod=F644", "--inplace", "--files-from=-", "--from0"]
         names = [file.name for file in waiting]
         if self.offer.relays:
-            # What the giver has not got yet is asked for again.
+            # What the peer has not got yet is asked for again.
             options.append("--ignore-missing-args")
             names.append(record.RELAY)
         try:
-            rsync.receive(self.offer.giver, self.incoming, self.wish.target.name, options, self.modules[0], names, come)
+            rsync.receive(self.offer.peer, self.incoming, self.wish.target.name, options, self.modules[0], names, come)
         except rsync.NotThere as gone:
             if not self.offer.relays:
                 raise Refusal("folder_gone", str(gone)) from gone
@@ -170,23 +170,23 @@ class Take:
         return len(self.checks) > before
 
     def wait(self) -> None:
-        """Give a giver time that takes this itself; raises Refusal when it gave up or shows no sign of life."""
+        """Give a peer time that takes this itself; raises Refusal when it gave up or shows no sign of life."""
         try:
             says = (self.incoming / record.RELAY).read_text(encoding="utf-8")
         except FileNotFoundError:
             says = ""
-        giver = self.offer.giver.name
+        peer = self.offer.peer.name
         if says and (why := json.loads(says)["gave_up"]):
-            raise Refusal("seed_gave_up", f"{giver} cannot pass on {self.wish.target.name}: {why}")
+            raise Refusal("peer_gave_up", f"{peer} cannot pass on {self.wish.target.name}: {why}")
         seen = (len(self.checks), says)
         if seen != self.seen:
             self.seen, self.alive = seen, time.monotonic()
         if time.monotonic() - self.alive > rsync.SILENCE:
             raise Refusal(
-                "seed_silent",
-                f"{giver} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s",
+                "peer_silent",
+                f"{peer} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s",
             )
-        time.sleep(LOOK_AGAIN)  # nobody is told when a giver elsewhere has checked another file
+        time.sleep(LOOK_AGAIN)  # nobody is told when a peer elsewhere has checked another file
 
     @contextmanager
     def relayed(self) -> Iterator[None]:
@@ -225,7 +225,7 @@ def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
 
     Raises Refusal, and OSError for a disk that takes no more.
     """
-    result: dict[str, Any] = {"target": str(wish.target), "giver": offer.giver.name, "bytes": offer.made.size}
+    result: dict[str, Any] = {"target": str(wish.target), "peer": offer.peer.name, "bytes": offer.made.size}
     result.update(received=0, repaired=[])
     done = standing(wish)
     if done is not None and not manifest.known_wrong(wish.target, done):
@@ -239,7 +239,7 @@ def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
         if done is not None and done.files != offer.made.files:
             raise Refusal(
                 "other_files",
-                f"{offer.giver.name} has other files under the name {wish.target.name}, so those that are wrong here "
+                f"{offer.peer.name} has other files under the name {wish.target.name}, so those that are wrong here "
                 "cannot be taken from it",
             )
         wanted = [file for file in offer.made.files if done is None or file.name in wrong]
@@ -267,7 +267,7 @@ def main(arguments: list[str]) -> int:
                 return take(wish, offer, progress)
             finally:
                 # It is for this once.
-                offer.giver.password_file.unlink(missing_ok=True)
+                offer.peer.password_file.unlink(missing_ok=True)
 
         return wish.target, work
 

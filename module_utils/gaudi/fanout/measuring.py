@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def calibration_turns(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def calibration_round(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Decide from what every node of the play said; nobody measures what another node of its site has or measures.
 
     A node says: wish, standing for what is to be measured and how; site, within which nodes reach each other; storage,
     the same for nodes that share the weights root; has, that it is measured there; running, that it is being measured
     there.
 
-    Returns measure: the nodes that measure, and take: the giver of each node that takes, one of each storage.
+    Returns measure: the nodes that measure, and take: the seed of each node that takes, one of each storage.
 
     >>> node = {"wish": "1", "site": "one", "has": False, "running": False}
-    >>> calibration_turns({name: {**node, "storage": name} for name in "ab"})
+    >>> calibration_round({name: {**node, "storage": name} for name in "ab"})
     {'measure': ['a'], 'take': {'b': 'a'}}
     """
     groups: dict[tuple[str, str], list[str]] = {}
@@ -25,15 +25,15 @@ def calibration_turns(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     measure: list[str] = []
     take: dict[str, str] = {}
     for names in groups.values():
-        givers = [name for name in names if said[name]["has"]]
+        seeds = [name for name in names if said[name]["has"]]
         # A node that measures already is waited for; no second one begins.
         running = [name for name in names if said[name]["running"]]
-        measures = running if running or givers else names[:1]
+        measures = running if running or seeds else names[:1]
         measure += measures
-        giver = (givers or measures)[0]
-        served = {said[name]["storage"] for name in (*givers, *measures)}
+        seed = (seeds or measures)[0]
+        served = {said[name]["storage"] for name in (*seeds, *measures)}
         for name in names:
             if said[name]["storage"] not in served:
                 served.add(said[name]["storage"])
-                take[name] = giver
+                take[name] = seed
     return {"measure": measure, "take": take}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.fanout.turns import calibration_turns
+from ansible.module_utils.gaudi.fanout.measuring import calibration_round
 
 
 def node(state: str = "", wish: str = "w", site: str = "one", storage: str = "") -> dict[str, Any]:
@@ -33,4 +33,4 @@ def node(state: str = "", wish: str = "w", site: str = "one", storage: str = "")
 def test_one_node_measures_for_its_site(said: dict[str, Any], measure: list[str], take: dict[str, str]) -> None:
     # Without a word on it, every node has a disk of its own.
     own = {name: {**words, "storage": words["storage"] or name} for name, words in said.items()}
-    assert calibration_turns(own) == {"measure": measure, "take": take}
+    assert calibration_round(own) == {"measure": measure, "take": take}
