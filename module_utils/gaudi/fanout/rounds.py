@@ -1,4 +1,4 @@
-"""Say who fetches a folder of weights from outside, and who takes it from whom: N nodes cost one round."""
+"""Decide which node fetches a folder of weights from outside, and which peer each other node takes it from."""
 
 from __future__ import annotations
 

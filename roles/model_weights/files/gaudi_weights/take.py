@@ -39,7 +39,7 @@ READERS = 4  # files read at the same time when they are checked
 
 @dataclass(frozen=True)
 class Offer:
-    """Who gives what: made is the record; relays, whether the peer is still taking it itself."""
+    """What a peer offers: made is the record; relays, whether the peer is still receiving it itself."""
 
     peer: Peer
     made: Manifest
