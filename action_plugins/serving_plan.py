@@ -478,12 +478,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 for position, request in enumerate(requests)
             ]
             result.update(
-                self._supplies(requests, result["plans"], models, str(options["weights_root"] or WEIGHTS_ROOT))
+                self._source_plans(requests, result["plans"], models, str(options["weights_root"] or WEIGHTS_ROOT))
             )
         return result, models
 
     @staticmethod
-    def _supplies(
+    def _source_plans(
         requests: list[Any], plans: list[dict[str, Any]], models: dict[str, Any], root: str
     ) -> dict[str, dict[str, Any]]:
         """How to get the weights of each instance, and what can be brought for it before it is served."""
