@@ -6,8 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Cheap ones first: they find most mistakes. What takes long beside its use runs in test-all.
-SCENARIOS := refusals topology host_tuning default weights vm
+# All of make test: tests/parts.py. What takes long beside its use runs in test-all.
+SCENARIOS := default weights vm host_tuning refusals topology
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
@@ -43,37 +43,33 @@ demo-clean: ## remove every trace of the demo, nothing else
 
 .PHONY: lint
 lint: venv ## yamllint, ansible-lint, ruff, mypy, shellcheck, syntax of every playbook
-	@bash tests/part.sh lint bash tests/lint.sh
+	@$(BIN)/python -m tests.parts lint
 
 .PHONY: unit
 unit: venv ## parsers, planner, modules, contracts
-	@bash tests/part.sh unit $(BIN)/python -m pytest -q -n 2
+	@$(BIN)/python -m tests.parts unit
 
 .PHONY: molecule
 molecule: venv ## scenarios on simulated nodes, converted weights against torch
-	@bash tests/part.sh engine $(BIN)/python -m simulator engine
-	@bash tests/molecule.sh $(SCENARIOS)
-	@bash tests/part.sh torch $(BIN)/python -m pytest -q tests/fp8_torch.py
+	@$(BIN)/python -m tests.parts $(addprefix molecule:,$(SCENARIOS)) torch
 
 .PHONY: readme
 readme: venv ## the commands of README.md, as a reader types them
-	@bash tests/part.sh engine $(BIN)/python -m simulator engine
-	@bash tests/part.sh readme $(BIN)/python tests/readme.py
+	@$(BIN)/python -m tests.parts readme
 
 .PHONY: check
 check: venv ## in under a minute: lint and tests of what was touched
 	@$(BIN)/python tests/check.py
 
 .PHONY: test
-test: lint unit molecule readme ## what CI runs: a line a part, the rest in .cache/test (V=1 shows it)
+test: venv ## what CI runs: a line a part, the rest in .cache/test (V=1 shows it)
+	@$(BIN)/python -m tests.parts
 
 .PHONY: test-all
 # The long loops of what runs in test as a sample.
 test-all: export GAUDI_ENGINE_KILLS := 20
-test-all: test ## test, the fanout, calibration and nfs scenarios, and the long fault loops
-	@bash tests/molecule.sh fanout calibration nfs
-	@GAUDI_FP8_KILLS=50 bash tests/part.sh 'kills fp8' $(BIN)/python -m pytest -q -s tests/unit/fp8 -k killed
-	@GAUDI_WEIGHTS_KILLS=20 bash tests/part.sh 'kills weights' $(BIN)/python -m pytest -q -s tests/unit/weights -k killed
+test-all: venv ## test, the fanout, calibration and nfs scenarios, and the long fault loops
+	@$(BIN)/python -m tests.parts --all
 
 .PHONY: bench
 bench: venv ## measurements, printed as tables

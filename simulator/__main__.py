@@ -33,11 +33,18 @@ def _engine(_: argparse.Namespace) -> None:
     print(f"Docker engine {version} answers")
 
 
+def _images(_: argparse.Namespace) -> None:
+    world.build(engine.ensure(), print)
+
+
 def _up(arguments: argparse.Namespace) -> None:
     scope = Scope(arguments.scope)
     names = arguments.node or [nodes.DEFAULT_NAME]
     releases = [] if arguments.no_vault else arguments.release or [world.wanted_release()]
-    started = world.up(engine.ensure(), scope, names, arguments.describe, print, releases, arguments.share)
+    started = world.up(
+        *(engine.ensure(), scope, names, arguments.describe, print, releases, arguments.share),
+        own_settings=arguments.own_settings,
+    )
     for node in started:
         print(f"Simulated node {node.name} is up ({node.description}): ssh -F {_ssh_config(scope)} {node.name}")
 
@@ -79,13 +86,22 @@ def _described(value: str) -> str | Path:
     return Path(value) if "/" in value or value.endswith((".yml", ".yaml")) else value
 
 
-_COMMANDS = {"engine": _engine, "up": _up, "down": _down, "status": _status, "demo": _demo, "clean": _clean}
+_COMMANDS = {
+    "engine": _engine,
+    "images": _images,
+    "up": _up,
+    "down": _down,
+    "status": _status,
+    "demo": _demo,
+    "clean": _clean,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("engine", help="make sure a Docker engine answers")
+    commands.add_parser("images", help="build what nodes and the vault need, and start nothing")
     up = commands.add_parser("up", help="start simulated nodes, or find them running")
     down = commands.add_parser("down", help="remove simulated nodes")
     status = commands.add_parser("status", help="list simulated nodes")
@@ -111,6 +127,11 @@ def _parser() -> argparse.ArgumentParser:
         "--release", action="append", metavar="RELEASE", help="its serving image is in the vault (the inventory's)"
     )
     up.add_argument("--share", metavar="DIRECTORY", help="is the same on all nodes of the scope that have it")
+    up.add_argument(
+        "--own-settings",
+        action="store_true",
+        help="copies of this machine's kernel settings, so that other nodes may be tuned meanwhile; not to be tuned",
+    )
     up.add_argument("--no-vault", action="store_true", help="nodes only")
     return parser
 

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,12 +33,35 @@ _BOOT_SECONDS = 90
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What nodes that are started together have in common; see up."""
+
+    image: str
+    described: str
+    files: Files
+    share: str | None
+    own_settings: bool
+
+    @property
+    def inputs(self) -> str:
+        return context.digest(self.files, self.image, self.share or "", "own settings" if self.own_settings else "")
+
+
 def up(
-    client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say, share: str | None = None
+    client: DockerClient,
+    scope: Scope,
+    names: Sequence[str],
+    describe: str | Path,
+    say: Say,
+    share: str | None = None,
+    *,
+    own_settings: bool = False,
 ) -> list[Node]:
     """Start nodes, or find them running as described already; return when systemd and ssh answer on all.
 
     share: a directory that is the same on all nodes of the scope that have it, as a network file system is.
+    own_settings: the nodes have copies of the machine's kernel settings, for as long as they are not to be tuned.
     """
     try:
         document = description.load(describe)
@@ -52,7 +76,8 @@ def up(
             description.NODE_DOCUMENT.lstrip("/"): context.text(description.render(document)),
             f"home/{inventory.USER}/.ssh/authorized_keys": context.text(_user_key(scope)),
         }
-        started = [_start(client, scope, name, image, document["description"], files, say, share) for name in names]
+        kind = _Kind(image, document["description"], files, share, own_settings)
+        started = [_start(client, scope, name, kind, say) for name in names]
         for container in started:
             _wait_for_boot(container)
         found = write_inventory(client, scope)
@@ -118,48 +143,39 @@ def _describe(container: Container) -> Node:
     )
 
 
-def _start(
-    client: DockerClient,
-    scope: Scope,
-    name: str,
-    image: str,
-    described: str,
-    files: Files,
-    say: Say,
-    share: str | None,
-) -> Container:
+def _start(client: DockerClient, scope: Scope, name: str, kind: _Kind, say: Say) -> Container:
     """Give a running container for a node; one that was made from other inputs is replaced."""
-    inputs = context.digest(files, image, share or "")
     full_name = f"{scope.prefix}-{name}"
 
     def replace(existing: Container) -> None:
         say(f"Remove node {name}: its image or files have changed")
         _remove(client, existing)
 
-    if existing := made.running(client, full_name, inputs, replace):
+    if existing := made.running(client, full_name, kind.inputs, replace):
         return existing
-    say(f"Start simulated node {name} ({described})")
+    say(f"Start simulated node {name} ({kind.described})")
     volume = f"{full_name}-docker"
     client.volumes.create(volume, labels=scope.labels)
     volumes = {volume: "/var/lib/docker"}
-    if share:
+    if kind.share:
         client.volumes.create(shared_volume(scope), labels=scope.labels)
-        volumes[shared_volume(scope)] = share
+        volumes[shared_volume(scope)] = kind.share
     host_key = keys.new_ssh_pair(f"simulated {name}")
     inside = (22, *API_PORTS)
     ports: dict[int | str, tuple[str, int]] = {
         port: (network.ADDRESS, outside) for port, outside in zip(inside, network.free_ports(len(inside)), strict=True)
     }
     created = client.api.create_container(
-        image,
+        kind.image,
         name=full_name,
         hostname=name,
+        environment={"GAUDI_SIMULATOR_OWN_SETTINGS": "1"} if kind.own_settings else {},
         labels={
             **scope.labels,
             _NODE: name,
-            _DESCRIPTION: described,
+            _DESCRIPTION: kind.described,
             _HOST_KEY: host_key.public,
-            made.INPUTS: inputs,
+            made.INPUTS: kind.inputs,
         },
         ports=list(ports),
         host_config=_host_config(client, scope, volumes, ports),
@@ -169,7 +185,7 @@ def _start(
         "etc/ssh/ssh_host_ed25519_key": context.text(host_key.private, 0o600),
         "etc/ssh/ssh_host_ed25519_key.pub": context.text(host_key.public + "\n"),
     }
-    container.put_archive("/", context.archive({**files, **host_keys}))
+    container.put_archive("/", context.archive({**kind.files, **host_keys}))
     container.start()
     return container
 

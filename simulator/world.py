@@ -12,6 +12,7 @@ from plugin_utils import releases as catalogue
 from simulator import host, images, kernel, network, nodes, supply, vault
 from simulator.inventory import Node
 from simulator.settings import ROOT, Scope, SimulatorError
+from simulator.standins import description
 
 _WISHES = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
 
@@ -26,11 +27,13 @@ def up(
     say: Say,
     releases: Sequence[str],
     share: str | None = None,
+    *,
+    own_settings: bool = False,
 ) -> list[Node]:
     """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index."""
     wanted = {release: image_name(release) for release in releases}
     kernel.record()
-    started = nodes.up(client, scope, names, describe, say, share)
+    started = nodes.up(client, scope, names, describe, say, share, own_settings=own_settings)
     if wanted:
         registry = vault.start(client, scope, say)
         supply.start(client, scope, say)
@@ -39,6 +42,13 @@ def up(
             image = images.serving(client, release, tag, say)
         vault.hold(client, registry, image, path, tag, say)
     return started
+
+
+def build(client: DockerClient, say: Say) -> None:
+    """Build all that a world with the inventory's release needs, and leave nothing running."""
+    scope = Scope("images")
+    up(client, scope, [], description.DEFAULT, say, [wanted_release()])
+    down(client, scope)
 
 
 def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:

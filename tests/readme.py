@@ -49,6 +49,9 @@ def main() -> int:
     """Do as the README says; 1 with what was left behind."""
     script = commands((ROOT / "README.md").read_text(encoding="utf-8"))
     os.environ["GAUDI_SIMULATOR_SCOPE"] = SCOPE
+    # A reader types the commands into a shell that no make has started.
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+        os.environ.pop(name, None)
     before = traces()
     print(script, flush=True)
     subprocess.run(["bash", "-euxo", "pipefail", "-c", script], cwd=ROOT, check=True)

@@ -1,0 +1,143 @@
+"""Run the parts of the tests, two at a time, and end with the log of what failed.
+
+    python -m tests.parts                    what make test runs
+    python -m tests.parts --all              what make test-all runs
+    python -m tests.parts lint molecule:vm   some of them
+
+No part needs another one's result: each brings up nodes of its own. Images are built once, before the first part that
+wants nodes. tests/part.sh runs a part and writes its log; after a failure nothing new begins. With V=1, where parts
+print all they have to say, they run one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Two cores hold two parts: most of a part is one program that waits for another.
+AT_ONCE = 2
+PYTEST = (sys.executable, "-m", "pytest", "-q")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One line of make test.
+
+    nodes: it starts simulated nodes or a virtual machine, so the images come first.
+    tunes: it sets kernel settings, which are the whole machine's, and looks what they were: one such part at a time.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    nodes: bool = False
+    tunes: bool = False
+
+    @property
+    def argument(self) -> str:
+        """What names it on the command line; make cuts words at spaces."""
+        return self.name.replace(" ", ":")
+
+
+def scenario(name: str, *, tunes: bool = False) -> Part:
+    """A Molecule scenario as a part."""
+    return Part(f"molecule {name}", ("molecule", "test", "--scenario-name", name), nodes=True, tunes=tunes)
+
+
+IMAGES = Part("images", (sys.executable, "-m", "simulator", "images"))
+
+# In this order they begin: what finds most mistakes, then the longest, so that the last ones end together.
+TEST = (
+    Part("lint", ("bash", "tests/lint.sh")),
+    Part("unit", (*PYTEST, "-n", "2")),
+    scenario("default", tunes=True),
+    scenario("weights"),
+    scenario("vm"),
+    scenario("host_tuning", tunes=True),
+    scenario("refusals"),
+    Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
+    scenario("topology"),
+    Part("torch", (*PYTEST, "tests/fp8_torch.py")),
+)
+
+# The long loops of what runs in test as a sample.
+MORE = (
+    scenario("fanout"),
+    scenario("calibration"),
+    scenario("nfs"),
+    Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),
+    Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
+)
+
+
+def with_images(parts: Sequence[Part]) -> list[Part]:
+    """Put the images before the parts, as the first of all, if one of them wants nodes."""
+    return [IMAGES, *parts] if any(part.nodes for part in parts) else list(parts)
+
+
+def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
+    """Choose the first part that may begin beside those that run; None if all have to wait."""
+    building = IMAGES in running or IMAGES in waiting
+    tuning = any(part.tunes for part in running)
+    return next((part for part in waiting if not (part.nodes and building) and not (part.tunes and tuning)), None)
+
+
+def run(parts: Sequence[Part], at_once: int, start: Callable[[Part], tuple[int, str]]) -> list[str]:
+    """Run parts to their end and print a line for each; give what those that failed said.
+
+    start runs one part and gives its status and what it printed; the first line is the part's own.
+    """
+    waiting, running, failed = list(parts), dict[Future[tuple[int, str]], Part](), list[str]()
+    with ThreadPoolExecutor(at_once) as pool:
+        while running or (waiting and not failed):
+            while len(running) < at_once and not failed and (part := next_part(waiting, list(running.values()))):
+                waiting.remove(part)
+                running[pool.submit(start, part)] = part
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[future]
+                status, said = future.result()
+                line, _, rest = said.partition("\n")
+                print(line, flush=True)
+                if status:
+                    failed.append(rest)
+    return failed
+
+
+def start(part: Part) -> tuple[int, str]:
+    """Run one part through part.sh."""
+    command = ["bash", "tests/part.sh", part.name, *part.command]
+    done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True, errors="replace")
+    return done.returncode, done.stdout
+
+
+def shown(part: Part) -> tuple[int, str]:
+    """Run one part where everybody sees it."""
+    return subprocess.run(["bash", "tests/part.sh", part.name, *part.command], cwd=ROOT, check=False).returncode, ""
+
+
+def main() -> int:
+    """Run what is asked for; 1 when something failed."""
+    known = {part.argument: part for part in (IMAGES, *TEST, *MORE)}
+    parser = argparse.ArgumentParser(prog="python -m tests.parts", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(known))
+    parser.add_argument("--all", action="store_true", help="the long loops, too")
+    options = parser.parse_args()
+    if unknown := [name for name in options.parts if name not in known]:
+        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(known)}")
+    everything = (*TEST, *MORE) if options.all else TEST
+    chosen = [known[name] for name in options.parts] or list(everything)
+    loud = os.environ.get("V") == "1"
+    failed = run(with_images(chosen), 1 if loud else AT_ONCE, shown if loud else start)
+    for said in failed:
+        print(said, end="")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

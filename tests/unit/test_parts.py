@@ -1,0 +1,98 @@
+"""make test runs parts side by side: none needs another one's result, and none disturbs another."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests import parts
+from tests.parts import IMAGES, MORE, ROOT, TEST, Part, next_part, run, with_images
+
+PLAIN, OTHER = Part("plain", ()), Part("other", ())
+NODES = Part("molecule nodes", (), nodes=True)
+TUNES, ALSO = Part("tunes", (), nodes=True, tunes=True), Part("tunes, too", (), nodes=True, tunes=True)
+SCENARIOS = {part.name.removeprefix("molecule "): part for part in (*TEST, *MORE) if part.name.startswith("molecule ")}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "chosen"),
+    [
+        ([NODES, PLAIN], [], NODES),
+        ([NODES, PLAIN], [IMAGES], PLAIN),
+        ([IMAGES, NODES], [], IMAGES),
+        ([NODES, IMAGES], [PLAIN], IMAGES),
+        ([TUNES, NODES], [ALSO], NODES),
+        ([TUNES], [ALSO], None),
+        ([TUNES], [NODES], TUNES),
+        ([NODES], [IMAGES], None),
+        ([], [PLAIN], None),
+    ],
+)
+def test_the_first_part_that_disturbs_nobody_begins(
+    waiting: list[Part], running: list[Part], chosen: Part | None
+) -> None:
+    assert next_part(waiting, running) == chosen
+
+
+def test_images_come_with_the_first_part_that_wants_nodes() -> None:
+    assert with_images([PLAIN, NODES]) == [IMAGES, PLAIN, NODES]
+    assert with_images([PLAIN]) == [PLAIN]
+
+
+def test_two_run_at_once_and_every_part_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    # Each waits for the other: one after the other, neither would end.
+    together = threading.Barrier(2, timeout=60)
+
+    def start(part: Part) -> tuple[int, str]:
+        together.wait()
+        return 0, f"{part.name} passed\n"
+
+    assert run([PLAIN, OTHER], 2, start) == []
+    assert sorted(capsys.readouterr().out.splitlines()) == ["other passed", "plain passed"]
+
+
+def test_after_a_failure_nothing_begins_and_its_log_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = threading.Event()
+    begun = []
+
+    def start(part: Part) -> tuple[int, str]:
+        begun.append(part)
+        if part is PLAIN:
+            failed.set()
+            return 1, "plain failed\nits log\n"
+        assert failed.wait(60)
+        return 0, "other passed\n"
+
+    assert run([PLAIN, OTHER, NODES], 2, start) == ["its log\n"]
+    assert begun == [PLAIN, OTHER]
+    assert capsys.readouterr().out == "plain failed\nother passed\n"
+
+
+def test_a_failure_names_its_log(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["parts", "broken"])
+    monkeypatch.setattr(parts, "MORE", (Part("broken", ("sh", "-c", "echo why it broke; exit 3")),))
+    monkeypatch.delenv("V", raising=False)
+    assert parts.main() == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("  ✗ broken ")
+    assert said[1:] == ["why it broke", "broken failed with status 3. All it printed: .cache/test/broken.log"]
+    Path(ROOT, ".cache/test/broken.log").unlink()
+
+
+def test_every_scenario_is_a_part() -> None:
+    assert sorted(SCENARIOS) == sorted(path.parent.name for path in ROOT.glob("molecule/*/molecule.yml"))
+
+
+@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {"vm", "nfs"}))
+def test_nodes_that_are_not_tuned_do_not_see_the_machines_kernel_settings(name: str) -> None:
+    """Another scenario may set them meanwhile, and what a node was like is compared with what it is like."""
+    create = (ROOT / "molecule" / name / "create.yml").read_text(encoding="utf-8")
+    assert ("--own-settings" in create) is not SCENARIOS[name].tunes
+
+
+def test_make_knows_the_scenarios_of_make_test() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (line,) = [line for line in makefile.splitlines() if line.startswith("SCENARIOS :=")]
+    assert line.split()[2:] == [part.argument.removeprefix("molecule:") for part in TEST if "molecule" in part.name]
