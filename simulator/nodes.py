@@ -15,7 +15,7 @@ from docker import DockerClient
 from docker.models.containers import Container
 
 from simulator import containers as made
-from simulator import context, host, images, inventory, keys, network
+from simulator import context, host, images, inventory, keys, layers, network
 from simulator.context import Files
 from simulator.inventory import Node
 from simulator.settings import LABEL, Scope, SimulatorError
@@ -92,6 +92,11 @@ def shared_volume(scope: Scope) -> str:
     return f"{scope.prefix}-shared"
 
 
+def engine_volume(container: str) -> str:
+    """Name the volume that a node's engine writes to, by the name of the node's container."""
+    return f"{container}-docker"
+
+
 def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:
     """Remove nodes of a scope (all, unless named) with their volumes; give the names of those removed."""
     with host.lock(f"scope-{scope.name}"):
@@ -154,8 +159,9 @@ def _start(client: DockerClient, scope: Scope, name: str, kind: _Kind, say: Say)
     if existing := made.running(client, full_name, kind.inputs, replace):
         return existing
     say(f"Start simulated node {name} ({kind.described})")
-    volume = f"{full_name}-docker"
+    volume = engine_volume(full_name)
     client.volumes.create(volume, labels=scope.labels)
+    layers.give(client, volume)
     volumes = {volume: "/var/lib/docker"}
     if kind.share:
         client.volumes.create(shared_volume(scope), labels=scope.labels)
@@ -233,7 +239,7 @@ def _user_key(scope: Scope) -> str:
 def _remove(client: DockerClient, container: Container) -> None:
     container.remove(force=True, v=True)
     with contextlib.suppress(docker.errors.NotFound):
-        client.volumes.get(f"{container.name}-docker").remove()
+        client.volumes.get(engine_volume(str(container.name))).remove()
 
 
 def _wait_for_boot(container: Container) -> None:

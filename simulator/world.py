@@ -9,7 +9,7 @@ import yaml
 from docker import DockerClient
 
 from plugin_utils import releases as catalogue
-from simulator import host, images, kernel, network, nodes, supply, vault
+from simulator import host, images, kernel, layers, network, nodes, supply, vault
 from simulator.inventory import Node
 from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
@@ -46,8 +46,16 @@ def up(
 
 def build(client: DockerClient, say: Say) -> None:
     """Build all that a world with the inventory's release needs, and leave nothing running."""
-    scope = Scope("images")
-    up(client, scope, [], description.DEFAULT, say, [wanted_release()])
+    scope, release = Scope("images"), wanted_release()
+    path, tag = image_name(release)
+    up(client, scope, [], description.DEFAULT, say, [release])
+    with host.lock("images"):
+        image = images.serving(client, release, tag, say)
+    if not layers.held(client, image):
+        say("Pull the serving image once for all nodes")
+        up(client, scope, ["layers"], description.DEFAULT, say, [release])
+        (node,) = nodes.containers(client, scope)
+        layers.keep(client, image, f"{vault.NAME}/{path}:{tag}", node, nodes.engine_volume(str(node.name)))
     down(client, scope)
 
 
