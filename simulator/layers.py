@@ -22,6 +22,10 @@ from simulator.settings import IMAGES, LABEL, SimulatorError
 VOLUME = "gaudi-simulator-layers"
 
 _SERVED = f"{LABEL}.layers"
+# Below it in the volume; in place in one rename, so that what was interrupted is never given to a node.
+_DIRECTORY = "layers"
+# No engine writes into a layer's files once they are there, so links will do.
+_COPY = "cp --archive --link"
 # Debian's engine, as the role container_runtime installs it; then its names for the image go, and the engine's own.
 _PULL = """
 set -eu
@@ -55,14 +59,16 @@ def keep(client: DockerClient, image: str, name: str, node: Container, engine: s
         if volume := _volume(client):
             volume.remove()
         client.volumes.create(VOLUME, labels={LABEL: IMAGES, _SERVED: image})
-        _link(client, engine, VOLUME)
+        kept = f"/mnt/{VOLUME}/_data"
+        _run(client, f"{_COPY} /mnt/{engine}/_data {kept}/new && mv {kept}/new {kept}/{_DIRECTORY}")
 
 
 def give(client: DockerClient, engine: str) -> None:
     """Put the layers that are kept, if any, where a new node's engine will look for them."""
     with host.lock("layers"):
         if _volume(client):
-            _link(client, VOLUME, engine)
+            kept = f"/mnt/{VOLUME}/_data/{_DIRECTORY}"
+            _run(client, f"test ! -d {kept} || {_COPY} {kept}/. /mnt/{engine}/_data/")
 
 
 def _volume(client: DockerClient) -> Volume | None:
@@ -71,14 +77,14 @@ def _volume(client: DockerClient) -> Volume | None:
     return None
 
 
-def _link(client: DockerClient, source: str, target: str) -> None:
-    """Link the files of one volume into another; no engine writes into a layer's files once they are there."""
+def _run(client: DockerClient, command: str) -> None:
+    """Run a command where all volumes are below /mnt: in one mount, since links do not cross mounts."""
     volumes = f"{client.info()['DockerRootDir']}/volumes"
     client.containers.run(
         images.base(client, print),
-        ["cp", "--archive", "--link", f"/mnt/{source}/_data/.", f"/mnt/{target}/_data/"],
-        # Both in one mount: links do not cross mounts. SYS_ADMIN, for the marks that overlayfs has on directories.
+        ["sh", "-euc", command],
         volumes={volumes: {"bind": "/mnt", "mode": "rw"}},
+        # For the marks that overlayfs has on directories (trusted.overlay.opaque).
         cap_add=["SYS_ADMIN"],
         network_mode="none",
         labels=images.LABELS,

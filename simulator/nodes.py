@@ -160,6 +160,8 @@ def _start(client: DockerClient, scope: Scope, name: str, kind: _Kind, say: Say)
         return existing
     say(f"Start simulated node {name} ({kind.described})")
     volume = engine_volume(full_name)
+    with contextlib.suppress(docker.errors.NotFound):
+        client.volumes.get(volume).remove()  # a start that was interrupted left it
     client.volumes.create(volume, labels=scope.labels)
     layers.give(client, volume)
     volumes = {volume: "/var/lib/docker"}
