@@ -2,11 +2,13 @@
 
 Blocks marked ``sh`` are commands; everything else in the README is text or a transcript. What the machine looked like
 before (containers, volumes, networks, processes of ours) is compared with what it looks like after ``make demo-clean``.
-The demo runs in a scope named after this checkout, so that another checkout's demo can stay up on the same engine.
+The demo runs in a scope named after this checkout, so that another checkout's demo can stay up on the same engine, and
+scenarios of this one: what belongs to another scope is no trace of this demo.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -16,8 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SCOPE = f"readme-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
-# Who made a container, volume or network: simulator/settings.py.
-CHECKOUT = "gaudi-serving.simulator.checkout"
+# Which scope has a container, volume or network, or that all have it: simulator/settings.py.
+LABEL = "gaudi-serving.simulator"
+SHARED = "image"
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -26,23 +29,40 @@ def commands(text: str) -> str:
     return "".join(BLOCK.findall(text))
 
 
+def could_be_ours(what: str, scope: str) -> bool:
+    """Tell whether the demo could have made something with this scope as its label, empty without one.
+
+    A container that all scopes share is at work for one moment, for whichever of them began.
+    """
+    return scope in (SCOPE, "") or (scope == SHARED and what != "containers")
+
+
+def processes() -> list[str]:
+    """Processes of the demo: it gives its scope to all of them, in their environment or among their arguments."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # Some end meanwhile, some are another user's.
+        with contextlib.suppress(OSError):
+            arguments = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            if SCOPE in arguments or f"GAUDI_SIMULATOR_SCOPE={SCOPE}".encode() in (process / "environ").read_bytes():
+                found.append(arguments)
+    return sorted(found)
+
+
 def traces() -> dict[str, list[str]]:
-    """What a demo could leave behind on the engine and among the processes; not what another checkout's demo has."""
-    owner = f'\t{{{{.Label "{CHECKOUT}"}}}}'
+    """What a demo could leave behind on the engine and among the processes."""
+    scope = f'\t{{{{.Label "{LABEL}"}}}}'
     asked = {
-        "containers": ["docker", "ps", "--all", "--format", "{{.Names}}" + owner],
-        "volumes": ["docker", "volume", "ls", "--format", "{{.Name}}" + owner],
-        "networks": ["docker", "network", "ls", "--format", "{{.Name}}" + owner],
+        "containers": ["docker", "ps", "--all", "--format", "{{.Names}}" + scope],
+        "volumes": ["docker", "volume", "ls", "--format", "{{.Name}}" + scope],
+        "networks": ["docker", "network", "ls", "--format", "{{.Name}}" + scope],
     }
     found = {}
     for what, command in asked.items():
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         rows = [line.partition("\t") for line in done.stdout.splitlines()]
-        found[what] = sorted(name for name, _, checkout in rows if checkout in ("", str(ROOT)))
-    done = subprocess.run(["ps", "-wweo", "args"], check=True, capture_output=True, text=True)
-    ours = [line for line in done.stdout.splitlines() if SCOPE in line or f"{ROOT}/" in line]
-    found["processes"] = sorted(line for line in ours if "readme.py" not in line)
-    return found
+        found[what] = sorted(name for name, _, label in rows if could_be_ours(what, label))
+    return {**found, "processes": processes()}
 
 
 def main() -> int:
