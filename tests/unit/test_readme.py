@@ -34,33 +34,20 @@ def test_the_labels_are_the_simulators() -> None:
     assert (readme.LABEL, readme.SHARED) == (LABEL, IMAGES)
 
 
-@pytest.mark.parametrize(("scope", "ours"), [(readme.SCOPE, True), ("molecule-weights", False)])
-def test_a_process_is_known_by_its_scope(scope: str, *, ours: bool) -> None:
+@pytest.mark.parametrize(
+    ("scope", "argument", "ours"),
+    [
+        (readme.SCOPE, "site.yml", True),
+        ("demo", f"scopes/{readme.SCOPE}/ssh_config", True),
+        ("molecule-weights", f"{readme.ROOT}/site.yml", False),
+    ],
+)
+def test_a_process_is_known_by_its_scope(scope: str, argument: str, *, ours: bool) -> None:
     """Another scenario's processes name files of this checkout, too."""
-    command = [sys.executable, "-c", WAITS, f"{readme.ROOT}/site.yml", scope if ours else "another"]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "GAUDI_SIMULATOR_SCOPE": scope},
-    ) as process:
+    command = [sys.executable, "-c", WAITS, argument]
+    environment = {**os.environ, "GAUDI_SIMULATOR_SCOPE": scope}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "runs\n"
+        assert process.stdout.readline() == b"runs\n"
         assert (" ".join(command) in readme.processes()) is ours
-        process.communicate("\n")
-
-
-def test_a_process_is_known_by_its_environment() -> None:
-    command = [sys.executable, "-c", WAITS, "no scope"]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "GAUDI_SIMULATOR_SCOPE": readme.SCOPE},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "runs\n"
-        assert " ".join(command) in readme.processes()
-        process.communicate("\n")
+        process.communicate(b"\n")
