@@ -1,4 +1,4 @@
-"""Write files so that nobody sees half of one; programs and modules do it alike."""
+"""Files that appear whole, and renames that survive a power cut."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from pathlib import Path
 from typing import Any
 
 
-def write_text(path: Path, text: str, durable: bool = True) -> None:
-    """Replace a file in one rename.
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
-    durable: it survives a power cut. What only a running program tells others need not, and is written twice a second.
+
+def write_text(path: Path, text: str, durable: bool = True, mode: int | None = None) -> None:
+    """Replace a file in one step; a reader sees the old text or the new, never half.
+
+    durable: whether it has to survive a power cut. mode: rights of the file; without it those that the umask leaves.
     """
     temporary = path.with_name(path.name + ".writing")
     with temporary.open("w", encoding="utf-8") as out:
+        if mode is not None:
+            os.fchmod(out.fileno(), mode)
         out.write(text)
         if durable:
             out.flush()
@@ -25,14 +36,16 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
 
 
 def write_json(path: Path, content: Any, durable: bool = True) -> None:
-    """Replace a JSON file in one rename; durable as in :func:`write_text`."""
-    write_text(path, json.dumps(content), durable)
+    """Replace a JSON file in one step, as write_text does."""
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n", durable=durable)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a rename inside a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} if it is not there. Raises ValueError for a damaged file."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    if not isinstance(content, dict):
+        raise ValueError("it is no JSON object")
+    return content

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi.base.refusal import Refusal
 from gaudi_fp8.block.program import main
 from gaudi_fp8.block.tensors import decide
-from gaudi_fp8.refusals import Refusal
 from gaudi_fp8.safetensors import Tensor
 from gaudi_fp8.workers import Crew
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi.base.refusal import Refusal
 from gaudi_fp8.block.journal import Journal
 from gaudi_fp8.block.program import main, parse_arguments, worker_main
 from gaudi_fp8.block.shard import convert_shard
@@ -28,7 +29,6 @@ from gaudi_fp8.block.source import examine
 from gaudi_fp8.block.tables import EXACT_HALF, GAUDI2, bf16_weight_table, scaled, weight_table
 from gaudi_fp8.block.work import convert
 from gaudi_fp8.e4m3 import CODE_OF_240, e4m3_value
-from gaudi_fp8.refusals import Refusal
 from gaudi_fp8.safetensors import parse_header
 from gaudi_fp8.staging import only_one
 from gaudi_fp8.tasks import tasks_for
@@ -229,13 +229,13 @@ def test_what_a_node_that_shares_it_has_converted_is_not_converted_once_more(
     (published / ".gaudi-serving/fp8.json").rename(record)
 
     # As NFS does: before it is asked for what is in a folder, it knows nothing of what others put there.
-    def ask_anew(*folders: Path) -> None:
+    def revalidate_directory(*folders: Path) -> None:
         if target.parent in folders and published.exists():
             published.rename(target)
         if target / ".gaudi-serving" in folders:
             record.rename(target / ".gaudi-serving/fp8.json")
 
-    monkeypatch.setattr("gaudi_fp8.staging.ask_anew", ask_anew)
+    monkeypatch.setattr("gaudi_fp8.staging.revalidate_directory", revalidate_directory)
     assert "nothing to do" in convert(parse_arguments([str(source), str(target)]))
     assert not target.with_name("out.partial").exists()
 

@@ -77,11 +77,12 @@ def test_what_both_programs_share_imports_nothing_of_one_of_them() -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder that holds what the role installs, and nothing else."""
+    """A folder that holds what the role installs, the library with it, and nothing else."""
     folder = tmp_path / "gaudi-serving"
     for name in VARIABLES["__fp8_weights_files"]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(FILES / name, folder / name)
+    shutil.copytree(ROLES.parent / "module_utils" / "gaudi", folder / "gaudi")
     return folder
 
 

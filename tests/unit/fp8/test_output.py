@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gaudi.node.files import write_json
 from gaudi_fp8.block.program import main
-from gaudi_fp8.files import write_json
 from gaudi_fp8.shards import CHUNK, WRITE_BEHIND, Output, crc32, quickest_crc32
 
 from simulator import host

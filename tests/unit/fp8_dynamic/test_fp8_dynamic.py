@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi.base.refusal import Refusal
+from gaudi.node.files import write_json
 from gaudi_fp8.dynamic.conversion import DynamicConversion
 from gaudi_fp8.dynamic.journal import open_journal
 from gaudi_fp8.dynamic.program import explain, parse_arguments
@@ -25,8 +27,6 @@ from gaudi_fp8.dynamic.shard import PIECE, layout, pieces, rows_of
 from gaudi_fp8.dynamic.tables import CODE_OF_MAX, bfloat16, codes_of, largest, scale_pattern, table_of, value_of
 from gaudi_fp8.dynamic.tensors import LARGEST_ROW, decide, is_projection
 from gaudi_fp8.dynamic.work import convert
-from gaudi_fp8.files import write_json
-from gaudi_fp8.refusals import Refusal
 from gaudi_fp8.safetensors import Tensor, parse_header
 
 from tests.unit.fp8 import checkpoints
@@ -478,9 +478,10 @@ def test_too_little_room_is_refused_before_the_first_byte(tmp_path: Path, monkey
 
 
 def test_a_full_disk_is_said_without_options_this_program_lacks() -> None:
-    sentence = explain(OSError(errno.ENOSPC, "No space left on device"))
-    assert "no room left" in sentence
-    assert "--in-place" not in sentence
+    refusal = explain(OSError(errno.ENOSPC, "No space left on device"))
+    assert refusal.id == "no_room_left"
+    assert "no room left" in str(refusal)
+    assert "--in-place" not in str(refusal)
 
 
 # --- damage and interruption -------------------------------------------------------------------------------

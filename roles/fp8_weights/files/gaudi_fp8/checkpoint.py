@@ -11,8 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .files import STATE_FOLDER, copy_file, fits, read_json, refuse_special, write_json
-from .refusals import Refusal
+from gaudi.base.refusal import Refusal
+from gaudi.node.files import write_json
+
+from .files import STATE_FOLDER, copy_file, fits, read_json, refuse_special
 from .safetensors import Header, header_of
 from .shards import sum_of
 
@@ -68,7 +70,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     content = read_json(path, {"metadata?": dict})
     if not fits(content.get("weight_map"), {str: str}):
-        raise Refusal(f"{path} has no weight_map of file names; fetch the model again")
+        raise Refusal("index_without_map", f"{path} has no weight_map of file names; fetch the model again")
     return content
 
 
@@ -78,15 +80,16 @@ def shards_of(folder: Path) -> list[str]:
     index = folder / INDEX
     if not index.exists():
         if not present:
-            raise Refusal(f"{folder} holds no .safetensors file")
+            raise Refusal("no_safetensors", f"{folder} holds no .safetensors file")
         refuse_special(folder, present)
         return present
     named = sorted(set(read_index(folder)["weight_map"].values()))
     missing = [name for name in named if name not in present]
     if missing:
         raise Refusal(
+            "shards_missing",
             f"{len(missing)} of {len(named)} shards named in {index} are not there, the first is {missing[0]!r}: "
-            "fetch the model again, its download is not complete"
+            "fetch the model again, its download is not complete",
         )
     refuse_special(folder, named)
     return named
@@ -100,8 +103,9 @@ def carried_files(folder: Path, shards: list[str]) -> list[str]:
         linked = next((name for name in folders if (Path(base) / name).is_symlink()), None)
         if linked is not None:
             raise Refusal(
+                "linked_folder",
                 f"{Path(base) / linked} is a symbolic link to a folder, whose files would be missing in the result. "
-                "Put the folder itself there, or remove the link"
+                "Put the folder itself there, or remove the link",
             )
         for name in sorted(files):
             if name in shards or name in SKIPPED_NAMES or name.endswith((".safetensors", *SKIPPED_SUFFIXES)):
@@ -126,13 +130,15 @@ def check_names(folder: Path, headers: dict[str, Header]) -> None:
     for shard, header in headers.items():
         for tensor in header.tensors:
             if tensor.name in home:
-                raise Refusal(f"the tensor {tensor.name!r} stands in {home[tensor.name]} and again in {shard}")
+                raise Refusal(
+                    "tensor_twice", f"the tensor {tensor.name!r} stands in {home[tensor.name]} and again in {shard}"
+                )
             home[tensor.name] = shard
     index = folder / INDEX
     if index.exists():
         for name, shard in read_index(folder)["weight_map"].items():
             if home.get(name) != shard:
-                raise Refusal(f"{index} says that tensor {name!r} is in {shard}, but it is not there")
+                raise Refusal("index_wrong", f"{index} says that tensor {name!r} is in {shard}, but it is not there")
 
 
 def total_size(folder: Path, shards: list[str]) -> int:

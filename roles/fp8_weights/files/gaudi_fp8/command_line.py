@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gaudi.base.refusal import Refusal
+from gaudi.node import long_work
+
 from .conversion import ConversionT
 from .finished import is_done
-from .refusals import Refusal
 
 
 def positive(text: str) -> int:
@@ -27,8 +28,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of every program that runs as long work of a node."""
     parser.add_argument("--check", action="store_true",
                         help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
-    follower = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
-    parser.add_argument("--progress", type=Path, metavar="FILE", default=Path(follower) if follower else None,
+    parser.add_argument("--progress", type=Path, metavar="FILE", default=long_work.progress_file(),
                         help="keep a JSON progress document there")  # fmt: skip
 
 
@@ -36,7 +36,9 @@ def _interrupted(signum: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt(signum)
 
 
-def carry_out(conversion: ConversionT, convert: Callable[[ConversionT], str], explain: Callable[[OSError], str]) -> int:
+def carry_out(
+    conversion: ConversionT, convert: Callable[[ConversionT], str], explain: Callable[[OSError], Refusal]
+) -> int:
     """Convert, or with --check only look whether that is done, and say how it ended; returns the exit status."""
     name = conversion.tool
     try:
@@ -48,11 +50,10 @@ def carry_out(conversion: ConversionT, convert: Callable[[ConversionT], str], ex
             print("converted" if finished else "not converted yet")
             return 0 if finished else 3
         print(convert(conversion))
-    except Refusal as refusal:
+    except (Refusal, OSError) as error:
+        refusal = error if isinstance(error, Refusal) else explain(error)
         print(f"{name}: {refusal}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{name}: {explain(error)}", file=sys.stderr)
+        long_work.tell_refusal(refusal)
         return 1
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run the same command to continue with the next shard", file=sys.stderr)

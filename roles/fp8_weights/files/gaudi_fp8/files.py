@@ -10,33 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .refusals import Refusal
+from gaudi.base.refusal import Refusal
+from gaudi.node.files import sync_folder
 
 STATE_FOLDER = ".gaudi-serving"
 PROVENANCE = "fp8.json"
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make a rename inside the folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_json(path: Path, content: Any, durable: bool = True) -> None:
-    """Replace a JSON file in one step."""
-    temporary = path.with_name(path.name + ".writing")
-    with temporary.open("w", encoding="utf-8") as out:
-        json.dump(content, out, indent=1, sort_keys=True)
-        out.write("\n")
-        if durable:
-            out.flush()
-            os.fsync(out.fileno())
-    temporary.replace(path)
-    if durable:
-        fsync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -50,7 +28,7 @@ def in_one_step(target: Path) -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    fsync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def fits(value: Any, form: Any) -> bool:
@@ -77,15 +55,15 @@ def fits(value: Any, form: Any) -> bool:
 def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again") -> dict[str, Any]:
     """A JSON object of a form from a file; Refusal with the advice when it is none."""
     if path.exists() and not path.is_file():
-        raise Refusal(f"{path} is not a regular file; {advice}")
+        raise Refusal("not_a_regular_file", f"{path} is not a regular file; {advice}")
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise Refusal(f"{path} cannot be read as JSON ({error}); {advice}") from error
+        raise Refusal("not_json", f"{path} cannot be read as JSON ({error}); {advice}") from error
     if not fits(content, dict):
-        raise Refusal(f"{path} does not hold a JSON object; {advice}")
+        raise Refusal("not_an_object", f"{path} does not hold a JSON object; {advice}")
     if not fits(content, form):
-        raise Refusal(f"{path} does not say what it has to, so it is damaged; {advice}")
+        raise Refusal("wrong_form", f"{path} does not say what it has to, so it is damaged; {advice}")
     return content
 
 
@@ -103,30 +81,12 @@ def refuse_special(folder: Path, names: list[str]) -> None:
     """Refuse pipes and other special files: opening a pipe would wait for ever."""
     for name in names:
         if not (folder / name).is_file():
-            raise Refusal(f"{folder / name} is not a regular file; remove it, or fetch the model again")
+            raise Refusal(
+                "not_a_regular_file", f"{folder / name} is not a regular file; remove it, or fetch the model again"
+            )
 
 
 def remove_unfinished(folder: Path) -> None:
     """Remove half-written shards of a run that ended."""
     for left_over in folder.glob("*.writing"):
         left_over.unlink()
-
-
-def ask_anew(*folders: Path) -> None:
-    """Make a network file system ask its server what is in folders; folders that are not there are left out.
-
-    NFS believes for 30 to 60 s what it saw of a folder last, also that a name is not there (acdirmin and acdirmax in
-    nfs(5)). To open the folder makes it ask. gaudi_weights/record.py has the same; this program stands alone.
-    """
-    for folder in folders:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.scandir(folder).close()
-
-
-def human(size: float) -> str:
-    """Bytes for people, in decimal units as disks are sold."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} TB"

@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from gaudi.base.refusal import Refusal
+from gaudi.node.files import sync_folder, write_json
+
 from .checkpoint import Source, manifest_hash
 from .conversion import Conversion
-from .files import PROVENANCE, STATE_FOLDER, fsync_folder, read_json, remove_unfinished, write_json
-from .refusals import Refusal
+from .files import PROVENANCE, STATE_FOLDER, read_json, remove_unfinished
 from .shards import SUM
 from .staging import LOCKS, check_places, check_room, only_one
 from .tasks import convert_shards, found_wrong, sums_for, tasks_for
@@ -40,13 +42,14 @@ def already_there(conversion: Conversion) -> dict[str, Any] | None:
     made = read_json(conversion.record, dict, move_away(conversion)) if conversion.record.exists() else {}
     if made.get("tool") != conversion.tool:
         raise Refusal(
-            f"{target} exists and is not a conversion of this program; it is not touched, name another target"
+            "target_not_ours",
+            f"{target} exists and is not a conversion of this program; it is not touched, name another target",
         )
     read_json(conversion.record, RECORDED, move_away(conversion))
     check_sizes(conversion, made)
     options = conversion.options()
     if {key: made.get(key) for key in options} != options:
-        raise Refusal(f"{target} was converted with other options; name another target or remove it")
+        raise Refusal("other_options", f"{target} was converted with other options; name another target or remove it")
     if "wrong" in made or not source_given_up(conversion, made):
         check_same_source(conversion, made)
     return made
@@ -58,7 +61,9 @@ def check_sizes(conversion: Conversion, made: dict[str, Any]) -> None:
     for name, written in {**made["shards"], **made.get("carried", {})}.items():
         path = conversion.target / name
         if name not in known and (not path.is_file() or path.stat().st_size != written["bytes"]):
-            raise Refusal(f"{path} is not as it was written; remove {conversion.target} and convert again")
+            raise Refusal(
+                "target_changed", f"{path} is not as it was written; remove {conversion.target} and convert again"
+            )
 
 
 def check_same_source(conversion: Conversion, made: dict[str, Any]) -> None:
@@ -66,13 +71,16 @@ def check_same_source(conversion: Conversion, made: dict[str, Any]) -> None:
     source, target, wrong = conversion.source, conversion.target, made.get("wrong")
     if wrong and not all((source / name).exists() for name in made["shards"]):
         raise Refusal(
+            "source_gone",
             f"{target} was found wrong at {wrong['seen']} ({', '.join(wrong['files'])}), and {source}, "
-            "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made anew"
+            "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made anew",
         )
     manifest = manifest_hash(source)
     other_content = manifest is not None and made.get("source_manifest_sha256") not in (None, manifest)
     if conversion.examine().fingerprint != made["source_fingerprint"] or other_content:
-        raise Refusal(f"{target} was converted from another input than {source}; name another target or remove it")
+        raise Refusal(
+            "other_source", f"{target} was converted from another input than {source}; name another target or remove it"
+        )
 
 
 def move_away(conversion: Conversion) -> str:
@@ -138,7 +146,8 @@ def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
         also = f" ({len(wrong)} of {len(tasks)} files are wrong, see {conversion.record})" if len(wrong) > 1 else ""
         first = f"Fetch {conversion.source} again, then run" if alone else "Run"
         raise Refusal(
-            f"{wrong[min(wrong)]}{also}. {first} the same command again: what is wrong in {target} is converted anew"
+            "found_wrong",
+            f"{wrong[min(wrong)]}{also}. {first} the same command again: what is wrong in {target} is converted anew",
         )
     if alone:
         return (
@@ -181,7 +190,8 @@ def recheck(conversion: Conversion, source: Source, done: dict[str, dict[str, An
     for name, why in found_wrong(conversion, tasks).items() if tasks else ():
         if name in given_up:
             raise Refusal(
-                f"{why}, and its source was given up. Fetch {conversion.source} again; {conversion.start_over}"
+                "source_given_up",
+                f"{why}, and its source was given up. Fetch {conversion.source} again; {conversion.start_over}",
             )
         print(f"{why}; it is converted anew", file=sys.stderr)
         del done[name]
@@ -215,4 +225,4 @@ def publish(conversion: Conversion, made: dict[str, Any]) -> None:
     """
     write_json(conversion.staging / STATE_FOLDER / PROVENANCE, made)
     conversion.staging.rename(conversion.target)
-    fsync_folder(conversion.target.parent)
+    sync_folder(conversion.target.parent)

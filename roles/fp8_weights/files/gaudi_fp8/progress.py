@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .files import human, write_json
+from gaudi.base.units import human_bytes
+from gaudi.node.files import write_json
 
 
 class Progress:
@@ -49,14 +50,14 @@ class Progress:
             "unit": "bytes",
             "rate": round(rate),
             "eta": None if eta is None else round(eta, 1),
-            "message": f"{self.phase}: {human(self.done)} of {human(self.total)}",
+            "message": f"{self.phase}: {human_bytes(self.done)} of {human_bytes(self.total)}",
         }
 
     def say(self, now: float) -> None:
         """One line; on a terminal it overwrites itself."""
         state = self.state(now)
         eta = "" if state["eta"] is None else f", {state['eta']:.0f} s to go"
-        line = f"{state['message']}, {human(state['rate'])}/s{eta}"
+        line = f"{state['message']}, {human_bytes(state['rate'])}/s{eta}"
         print(
             f"\r\033[K{line}" if self.terminal else line,
             end="" if self.terminal else "\n",

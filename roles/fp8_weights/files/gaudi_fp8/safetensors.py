@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .refusals import Refusal, Wrong, short
+from gaudi.base.refusal import Refusal
+
+from .refusals import Wrong, short
 
 # Bits of one element; the dtypes of the safetensors format. Four- and six-bit types are left out: no FP8
 # checkpoint has them, and a size that cannot be checked is refused.
@@ -54,7 +56,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise Refusal(f"the name {key!r} stands twice in the header")
+            raise Refusal("header_name_twice", f"the name {key!r} stands twice in the header")
         result[key] = value
     return result
 
@@ -65,19 +67,22 @@ def _sizes(value: Any) -> bool:
 
 def _tensor(name: str, entry: Any) -> Tensor:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise Refusal(f"tensor {name!r} is not described by dtype, shape and data_offsets")
+        raise Refusal("tensor_undescribed", f"tensor {name!r} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise Refusal(f"tensor {name!r} has the dtype {short(dtype)}, which this program does not know")
+        raise Refusal(
+            "unknown_dtype", f"tensor {name!r} has the dtype {short(dtype)}, which this program does not know"
+        )
     if not _sizes(shape) or len(shape) > DIMENSIONS:
-        raise Refusal(f"tensor {name!r} has the shape {short(shape)}; a list of sizes is needed")
+        raise Refusal("tensor_shape", f"tensor {name!r} has the shape {short(shape)}; a list of sizes is needed")
     if not _sizes(offsets) or len(offsets) != 2:
-        raise Refusal(f"tensor {name!r} has the offsets {short(offsets)}; two positions are needed")
+        raise Refusal("tensor_offsets", f"tensor {name!r} has the offsets {short(offsets)}; two positions are needed")
     begin, end = offsets
     needed = math.prod(shape) * DTYPE_BITS[dtype] // 8
     if end - begin != needed:
         raise Refusal(
-            f"tensor {name!r} is said to take {end - begin} bytes, but {dtype} of shape {shape} takes {short(needed)}"
+            "tensor_size",
+            f"tensor {name!r} is said to take {end - begin} bytes, but {dtype} of shape {shape} takes {short(needed)}",
         )
     return Tensor(name, dtype, tuple(shape), begin, end)
 
@@ -92,11 +97,13 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
     content = _json_object(raw)
     metadata = content.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise Refusal("the header's __metadata__ is not a mapping of texts")
+        raise Refusal("header_metadata", "the header's __metadata__ is not a mapping of texts")
     try:
         "".join((*content, *metadata, *metadata.values())).encode()
     except UnicodeEncodeError as error:
-        raise Refusal(f"a name in the header is no text ({error.object[error.start : error.end]!a})") from error
+        raise Refusal(
+            "header_name_no_text", f"a name in the header is no text ({error.object[error.start : error.end]!a})"
+        ) from error
     tensors = sorted((_tensor(n, e) for n, e in content.items()), key=lambda t: (t.begin, t.end))
     data_start = 8 + len(raw)
     _check_ends(data_start + _end_of(tensors), file_size)
@@ -107,25 +114,30 @@ def _raw_header(stream: BinaryIO, file_size: int) -> bytes:
     """Bytes of the header, without the eight that give its length."""
     prefix = stream.read(8)
     if len(prefix) < 8:
-        raise Refusal(f"the file has {file_size} bytes, too few for a safetensors header")
+        raise Refusal("header_missing", f"the file has {file_size} bytes, too few for a safetensors header")
     (length,) = struct.unpack("<Q", prefix)
     if length > HEADER_LIMIT:
-        raise Refusal(f"the header is said to have {length} bytes; more than {HEADER_LIMIT} is no safetensors file")
+        raise Refusal(
+            "header_too_long",
+            f"the header is said to have {length} bytes; more than {HEADER_LIMIT} is no safetensors file",
+        )
     raw = stream.read(length)
     if len(raw) < length:
-        raise Refusal(f"the header should have {length} bytes, the file ends after {len(raw)}")
+        raise Refusal("header_cut_short", f"the header should have {length} bytes, the file ends after {len(raw)}")
     return raw
 
 
 def _json_object(raw: bytes) -> dict[str, Any]:
     try:
         content = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
+    except Refusal:
+        raise
     except UnicodeDecodeError as error:
-        raise Refusal(f"the header is not UTF-8 (byte {error.start})") from error
+        raise Refusal("header_not_utf8", f"the header is not UTF-8 (byte {error.start})") from error
     except (ValueError, RecursionError) as error:
-        raise Refusal(f"the header is not JSON ({error})") from error
+        raise Refusal("header_not_json", f"the header is not JSON ({error})") from error
     if not isinstance(content, dict):
-        raise Refusal("the header is not a JSON object")
+        raise Refusal("header_not_an_object", "the header is not a JSON object")
     return content
 
 
@@ -134,9 +146,14 @@ def _end_of(tensors: list[Tensor]) -> int:
     position = 0
     for tensor in tensors:
         if tensor.begin < position:
-            raise Refusal(f"tensor {tensor.name!r} overlaps the one before it (at byte {tensor.begin})")
+            raise Refusal(
+                "tensors_overlap", f"tensor {tensor.name!r} overlaps the one before it (at byte {tensor.begin})"
+            )
         if tensor.begin > position:
-            raise Refusal(f"{tensor.begin - position} bytes before tensor {tensor.name!r} belong to no tensor")
+            raise Refusal(
+                "bytes_of_no_tensor",
+                f"{tensor.begin - position} bytes before tensor {tensor.name!r} belong to no tensor",
+            )
         position = tensor.end
     return position
 
@@ -144,8 +161,9 @@ def _end_of(tensors: list[Tensor]) -> int:
 def _check_ends(described: int, file_size: int) -> None:
     if described != file_size:
         raise Refusal(
+            "wrong_file_size",
             f"the header describes {described} bytes, the file has {file_size}: "
-            f"{'it is cut short' if described > file_size else 'something was appended'}"
+            f"{'it is cut short' if described > file_size else 'something was appended'}",
         )
 
 
@@ -154,19 +172,19 @@ def header_of(stream: BinaryIO) -> Header:
     try:
         return parse_header(stream, os.fstat(stream.fileno()).st_size)
     except Refusal as refusal:
-        raise Refusal(f"{stream.name}: {refusal}; fetch it again if it is damaged") from refusal
+        raise Refusal(refusal.id, f"{stream.name}: {refusal}; fetch it again if it is damaged") from refusal
 
 
 def written_header(stream: BinaryIO, head: bytes) -> Header:
     """Header of an open shard of the result; Wrong when the shard does not begin with the bytes head."""
     name = Path(stream.name).name
     if stream.read(len(head)) != head:
-        raise Wrong(f"{name}: the header is not the one this conversion writes")
+        raise Wrong("wrong_header", f"{name}: the header is not the one this conversion writes")
     stream.seek(0)
     try:
         return parse_header(stream, os.fstat(stream.fileno()).st_size)
     except Refusal as refusal:
-        raise Wrong(f"{name}: {refusal}") from refusal
+        raise Wrong(refusal.id, f"{name}: {refusal}") from refusal
 
 
 def render_header(tensors: list[Tensor], metadata: dict[str, str]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .refusals import Refusal
+from gaudi.base.refusal import Refusal
 
 # Bytes of one step. Source and result stay in a core's second-level cache, and the result is smaller than 128 KiB, from
 # which on the C library asks the system for memory every time.
@@ -31,8 +31,9 @@ def _exactly(stream: BinaryIO, buffer: memoryview, name: str) -> None:
 def ended_too_early(stream: BinaryIO, name: str) -> Refusal:
     """Why the rest of a tensor cannot be read."""
     return Refusal(
+        "source_changed",
         f"the source changed while it was read: {name!r} ends too early in {getattr(stream, 'name', 'it')}; "
-        "fetch the model again and start over"
+        "fetch the model again and start over",
     )
 
 

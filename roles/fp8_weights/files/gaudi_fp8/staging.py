@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gaudi.base.refusal import Refusal
+from gaudi.base.units import human_bytes
+from gaudi.node.folders import revalidate_directory
+
 from .checkpoint import Source
 from .conversion import Conversion
-from .files import PROVENANCE, STATE_FOLDER, ask_anew, human, remove_unfinished
+from .files import PROVENANCE, STATE_FOLDER, remove_unfinished
 from .journal import JOURNAL
-from .refusals import Refusal
 
 LOCKS = ("lock", "workers")  # in the state folder during the work: the program's, and that of its workers
 
@@ -23,20 +26,23 @@ def check_places(conversion: Conversion) -> None:
     """Refuse a source and a target inside one another, and a staging folder that is not ours."""
     staging = conversion.staging
     for folder in (conversion.source, conversion.target):  # another node that shares them may have changed them
-        ask_anew(folder.parent, folder, folder / STATE_FOLDER)
+        revalidate_directory(folder.parent, folder, folder / STATE_FOLDER)
     if not conversion.source.is_dir() and not (conversion.target / STATE_FOLDER / PROVENANCE).exists():
-        raise Refusal(f"{conversion.source} is not a folder; name the folder that holds the checkpoint")
+        raise Refusal("not_a_folder", f"{conversion.source} is not a folder; name the folder that holds the checkpoint")
     source, target = conversion.source.resolve(), conversion.target.resolve()
     if source == target or source in target.parents or target in source.parents:
         raise Refusal(
-            f"{conversion.target} and {conversion.source} are one inside the other; name a target beside the source"
+            "nested_folders",
+            f"{conversion.target} and {conversion.source} are one inside the other; name a target beside the source",
         )
     if conversion.target.is_symlink() and not conversion.target.exists():
         there = conversion.target.readlink()
-        raise Refusal(f"{conversion.target} is a link to {there}, which is not there; remove the link")
+        raise Refusal("dangling_link", f"{conversion.target} is a link to {there}, which is not there; remove the link")
     ours = (staging / STATE_FOLDER / JOURNAL).exists()
     if staging.exists() and not ours and any(entry.name != STATE_FOLDER for entry in staging.iterdir()):
-        raise Refusal(f"{staging} exists and was not made by this program; remove it or name another target")
+        raise Refusal(
+            "staging_not_ours", f"{staging} exists and was not made by this program; remove it or name another target"
+        )
 
 
 def check_room(conversion: Conversion, source: Source, missing: list[str], replaced: bool = False) -> None:
@@ -55,8 +61,9 @@ def check_room(conversion: Conversion, source: Source, missing: list[str], repla
     if needed > free:
         advice = "" if replaced else conversion.elsewhere
         raise Refusal(
-            f"converting {len(missing)} shards needs {human(needed)} on the file system of {conversion.target}, "
-            f"{human(free)} are free: {human(needed - free)} are missing. Free some room{advice}"
+            "no_room",
+            f"converting {len(missing)} shards needs {human_bytes(needed)} on the file system of {conversion.target}, "
+            f"{human_bytes(free)} are free: {human_bytes(needed - free)} are missing. Free some room{advice}",
         )
 
 
@@ -76,7 +83,8 @@ def only_one(conversion: Conversion, place: Path | None = None) -> Iterator[None
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Refusal(
-                f"another conversion into {conversion.target} is running; wait for it or stop it first"
+                "conversion_running",
+                f"another conversion into {conversion.target} is running; wait for it or stop it first",
             ) from error
         try:
             fcntl.flock(workers, fcntl.LOCK_EX | fcntl.LOCK_NB)

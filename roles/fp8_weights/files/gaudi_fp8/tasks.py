@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.refusal import Refusal
+
 from .checkpoint import Identity, Source
 from .conversion import Conversion
 from .progress import Progress
-from .refusals import Refusal
+from .refusals import Wrong
 from .shards import SUM
 from .staging import nothing_half
 
@@ -56,17 +58,17 @@ def sums_for(folder: Path, files: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def found_wrong(conversion: Conversion, tasks: list[dict[str, Any]]) -> dict[str, str]:
-    """Have the crew compare files; returns a sentence for each wrong one, by name."""
+def found_wrong(conversion: Conversion, tasks: list[dict[str, Any]]) -> dict[str, Refusal]:
+    """Have the crew compare files; returns why, for each wrong one, by name."""
     sizes = {task["name"]: Path(task["target"]).stat().st_size for task in tasks}
-    wrong: dict[str, str] = {}
+    wrong: dict[str, Refusal] = {}
     progress = Progress(conversion.progress)
     progress.begin("verify", sum(sizes.values()))
 
     def finished(name: str, result: dict[str, Any]) -> None:
         progress.advance(sizes[name])
         if "wrong" in result:
-            wrong[name] = result["wrong"]
+            wrong[name] = Wrong(result["refused_id"], result["wrong"])
 
     with conversion.crew(len(tasks)) as crew:
         crew.run(tasks, progress.advance, finished)
@@ -118,11 +120,13 @@ def do_task(
     if task["convert"]:
         identity = Identity(*task["identity"])
         if Identity.of(source) != identity:
-            raise Refusal(f"{source} changed since the conversion began; remove {target.parent} to start over")
+            raise Refusal(
+                "source_changed", f"{source} changed since the conversion began; remove {target.parent} to start over"
+            )
         result = convert(source, target)
         if Identity.of(source) != identity:
             target.unlink()
-            raise Refusal(f"{source} changed {meanwhile}; remove {target.parent} to start over")
+            raise Refusal("source_changed", f"{source} changed {meanwhile}; remove {target.parent} to start over")
     result["whole"] = task["only"] is None
     result["compared"] = compare(source, target)
     return result

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .refusals import Refusal, Wrong
+from gaudi.base.refusal import Refusal
+
+from .refusals import Wrong
 from .shards import SUM, sum_of
 
 PROGRAMS = Path(__file__).absolute().parents[1]  # the folder of fp8_convert.py and fp8_dynamic.py
@@ -50,8 +52,9 @@ class Worker:
         said = os.read(self.stdout.fileno(), 65536)
         if not said:
             raise Refusal(
+                "worker_ended",
                 f"a worker ended unexpectedly (status {self.process.wait()}); "
-                "run the same command again, finished shards are kept"
+                "run the same command again, finished shards are kept",
             )
         *lines, self.unread = (self.unread + said).split(b"\n")
         return [json.loads(line) for line in lines]
@@ -98,7 +101,7 @@ class Crew:
                 for key, _ in selector.select():
                     for message in key.data.messages():
                         if "error" in message:
-                            raise Refusal(message["error"])
+                            raise Refusal(message["refused_id"], message["error"])
                         if "advance" in message:
                             advance(message["advance"])
                             continue
@@ -108,7 +111,7 @@ class Crew:
                         finished(message["name"], message["result"])
 
 
-def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Callable[[OSError], str]) -> int:
+def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Callable[[OSError], Refusal]) -> int:
     """Take tasks as JSON lines, answer with progress and results; end with the input, or at the first failure."""
     for line in sys.stdin:
         task = json.loads(line)
@@ -118,12 +121,10 @@ def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Calla
             except Wrong as wrong:
                 if task["convert"]:
                     raise
-                result = {"wrong": str(wrong)}
-        except Refusal as refusal:
-            answer({"error": str(refusal)})
-            return 1
-        except OSError as error:
-            answer({"error": explain(error)})
+                result = {"wrong": str(wrong), "refused_id": wrong.id}
+        except (Refusal, OSError) as error:
+            refusal = error if isinstance(error, Refusal) else explain(error)
+            answer({"error": str(refusal), "refused_id": refusal.id})
             return 1
         answer({"name": task["name"], "result": result})
     return 0
@@ -133,7 +134,7 @@ def check_sum(task: dict[str, Any]) -> dict[str, Any]:
     """Compare every byte of a file with its recorded size and checksum."""
     target = Path(task["target"])
     if sum_of(target) != {key: task[key] for key in SUM}:
-        raise Wrong(f"{target.name}: its size or checksum is not the recorded one")
+        raise Wrong("wrong_checksum", f"{target.name}: its size or checksum is not the recorded one")
     return {}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gaudi.base.refusal import Refusal
-from gaudi_fp8 import refusals, safetensors
+from gaudi_fp8 import safetensors
 
 from .model import listed
 
@@ -41,7 +41,7 @@ def check_safetensors(path: Path, name: str) -> None:
     with path.open("rb") as stream:
         try:
             safetensors.parse_header(stream, path.stat().st_size)
-        except refusals.Refusal as error:
+        except Refusal as error:
             raise Refusal("safetensors_unreadable", f"{name} is no proper safetensors file: {error}") from error
 
 

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.refusal import Refusal
+from gaudi.node.files import write_json
+
 from ..checkpoint import Identity, Source
-from ..files import STATE_FOLDER, read_json, write_json
+from ..files import STATE_FOLDER, read_json
 from ..journal import DECIDED, JOURNAL, decisions, source_in
-from ..refusals import Refusal
 from ..shards import SUM
 from ..staging import LOCKS, check_room
 from .conversion import BlockConversion
@@ -71,7 +73,9 @@ def open_journal(conversion: BlockConversion) -> Journal:
         if content["request"] != conversion.options():
             begun = json.dumps(content["request"], sort_keys=True)
             raise Refusal(
-                f"{conversion.staging} was begun with other options ({begun}); use the same, or remove it to start over"
+                "begun_with_other_options",
+                f"{conversion.staging} was begun with other options ({begun}); use the same, or remove it to start "
+                "over",
             )
         journal = Journal.load(content, conversion)
         if conversion.in_place_space and not journal.in_place_space:  # what the message about a full disk advises
@@ -94,6 +98,12 @@ def check_done(conversion: BlockConversion, journal: Journal) -> None:
             del journal.done[name]
         if source.exists():
             if Identity.of(source) != identity:
-                raise Refusal(f"{source} changed since the conversion began; remove {conversion.staging} to start over")
+                raise Refusal(
+                    "source_changed",
+                    f"{source} changed since the conversion began; remove {conversion.staging} to start over",
+                )
         elif name not in journal.done:
-            raise Refusal(f"{source} is gone and its conversion is not finished; fetch it again, then run this again")
+            raise Refusal(
+                "source_gone",
+                f"{source} is gone and its conversion is not finished; fetch it again, then run this again",
+            )

@@ -105,6 +105,9 @@ def verify_shard(
             right.seek(target_header.data_start + result.begin)
             for piece in converted(left, step, factor, table, bf16_table):
                 if right.read(len(piece)) != piece:
-                    raise Wrong(f"{target.name}: tensor {step.tensor.name!r} is not the conversion of its source")
+                    raise Wrong(
+                        "not_the_conversion",
+                        f"{target.name}: tensor {step.tensor.name!r} is not the conversion of its source",
+                    )
             compared += 1
     return compared

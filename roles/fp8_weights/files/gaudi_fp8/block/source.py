@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from gaudi.base.refusal import Refusal
+
 from ..checkpoint import Source, decided, headers_of
 from ..e4m3 import CODE_OF_240, MAGNITUDE, NAN_CODE
 from ..files import PROVENANCE, STATE_FOLDER
-from ..refusals import Refusal
 from ..safetensors import MARKER_KEY, Header, Tensor
 from ..shards import chunks
 from .shard import result_size
@@ -31,13 +32,16 @@ def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str
     """Refuse an input that was converted before: it would lose a second 240/448 without any error."""
     if (folder / STATE_FOLDER / PROVENANCE).exists():
         raise Refusal(
-            f"{folder} was converted before (see {STATE_FOLDER}/{PROVENANCE} in it); converting twice ruins the weights"
+            "converted_before",
+            f"{folder} was converted before (see {STATE_FOLDER}/{PROVENANCE} in it); converting twice ruins the "
+            "weights",
         )
     for name, header in headers.items():
         if MARKER_KEY in header.metadata:
             raise Refusal(
+                "converted_before",
                 f"{folder / name} was converted before (its header says {MARKER_KEY}={header.metadata[MARKER_KEY]}); "
-                "converting twice ruins the weights"
+                "converting twice ruins the weights",
             )
     if assume:
         return
@@ -46,8 +50,9 @@ def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str
     weights = list(itertools.islice(large_weights(headers, actions), 16))
     if weights and not any(exceeds_240(folder / name, headers[name], tensor) for name, tensor in weights):
         raise Refusal(
+            "looks_converted",
             f"no value in the first {len(weights)} FP8 tensors of {folder} is above 240, so it looks converted "
-            "already; converting twice ruins the weights (--assume-unconverted if you know better)"
+            "already; converting twice ruins the weights (--assume-unconverted if you know better)",
         )
 
 

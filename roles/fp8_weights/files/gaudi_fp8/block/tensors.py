@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..refusals import Refusal
+from gaudi.base.refusal import Refusal
+
 from ..safetensors import DTYPE_BITS, FP8, Tensor
 
 SCALE_DTYPES = ("F32", "BF16")
@@ -65,7 +66,10 @@ def decide(tensors: list[Tensor], vendor_compatible: bool) -> dict[str, str]:
             actions[tensor.name] = "weight"
             actions.update((scale.name, "scale") for scale in scales_of(tensor, by_name))
     if not actions:
-        raise Refusal("there is no FP8 tensor (float8_e4m3fn) in this checkpoint, so there is nothing to convert")
+        raise Refusal(
+            "nothing_to_convert",
+            "there is no FP8 tensor (float8_e4m3fn) in this checkpoint, so there is nothing to convert",
+        )
     if vendor_compatible:
         for tensor in tensors:
             if tensor.dtype == "BF16" and tensor.name.endswith("proj.weight"):
@@ -78,19 +82,22 @@ def scales_of(weight: Tensor, by_name: Mapping[str, Tensor]) -> list[Tensor]:
     own = [by_name[name] for name in weight_scales(weight.name) if name in by_name]
     if not own:
         raise Refusal(
+            "scale_missing",
             f"the FP8 tensor {weight.name!r} has no scale ({' or '.join(weight_scales(weight.name))}); "
-            "without one its values would change their meaning"
+            "without one its values would change their meaning",
         )
     for scale in own:
         if not can_scale(scale.shape, weight.shape):
             raise Refusal(
+                "scale_shape",
                 f"the scale {scale.name!r} has the shape {list(scale.shape)}, which does not divide its weight's "
-                f"{list(weight.shape)} into blocks, rows or columns"
+                f"{list(weight.shape)} into blocks, rows or columns",
             )
     scales = own + [by_name[name] for name in input_scales(weight.name) if name in by_name]
     for scale in scales:
         if scale.dtype not in SCALE_DTYPES:
             raise Refusal(
-                f"the scale {scale.name!r} has the dtype {scale.dtype}; {' or '.join(SCALE_DTYPES)} is needed"
+                "scale_dtype",
+                f"the scale {scale.name!r} has the dtype {scale.dtype}; {' or '.join(SCALE_DTYPES)} is needed",
             )
     return scales

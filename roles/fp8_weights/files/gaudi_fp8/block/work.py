@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..files import human, remove_unfinished
+from gaudi.base.units import human_bytes
+
+from ..files import remove_unfinished
 from ..finished import already_there, look_after, provenance, publish, recheck
 from ..staging import check_places, only_one, untouched
 from ..tasks import convert_shards
@@ -33,7 +35,7 @@ def convert(conversion: BlockConversion) -> str:
         publish(conversion, made)
         journal.remove_from(conversion.target)
     size = sum(shard["bytes"] for shard in journal.done.values())
-    shards = f"{len(journal.done)} shards, {human(size)}"
+    shards = f"{len(journal.done)} shards, {human_bytes(size)}"
     return f"{conversion.target}: {shards}, {compared} tensors compared with their source."
 
 

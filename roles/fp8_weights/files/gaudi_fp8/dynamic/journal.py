@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.refusal import Refusal
+from gaudi.node.files import write_json
+
 from ..checkpoint import Identity, Source
-from ..files import STATE_FOLDER, read_json, write_json
+from ..files import STATE_FOLDER, read_json
 from ..journal import DECIDED, JOURNAL, decisions, source_in
-from ..refusals import Refusal
 from ..shards import SUM
 from ..staging import LOCKS, check_room
 from .conversion import DynamicConversion
@@ -36,8 +38,9 @@ class Journal:
         content = read_json(path, {"request": dict}, conversion.start_over)
         if content["request"] != conversion.options():
             raise Refusal(
+                "begun_with_other_options",
                 f"{conversion.staging} was begun with other options or by another program "
-                f"({json.dumps(content['request'], sort_keys=True)}); use the same, or remove it to start over"
+                f"({json.dumps(content['request'], sort_keys=True)}); use the same, or remove it to start over",
             )
         read_json(path, {**DECIDED, "done": {str: {**SUM, "whole?": bool}}}, conversion.start_over)
         return cls(conversion, source_in(content, conversion.source), content["done"])
@@ -58,7 +61,9 @@ class Journal:
         for name, identity in self.source.shards.items():
             source, target = self.conversion.source / name, staging / name
             if not source.exists() or Identity.of(source) != identity:
-                raise Refusal(f"{source} changed since the conversion began; remove {staging} to start over")
+                raise Refusal(
+                    "source_changed", f"{source} changed since the conversion began; remove {staging} to start over"
+                )
             if name in self.done and (not target.exists() or target.stat().st_size != self.done[name]["bytes"]):
                 del self.done[name]
 

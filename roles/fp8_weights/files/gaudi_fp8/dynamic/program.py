@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.refusal import Refusal
+
 from ..command_line import add_job_arguments, carry_out, positive
 from ..refusals import explain_os_error
 from ..tasks import do_task
@@ -17,12 +19,13 @@ from .shard import convert_shard, verify_shard
 from .work import convert
 
 
-def explain(error: OSError) -> str:
-    """An operating system's refusal as a sentence."""
+def explain(error: OSError) -> Refusal:
+    """An operating system's error as a refusal."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
+        return Refusal(
+            "no_room_left",
             "there is no room left for the result. What is finished is kept: free some room and run the same command "
-            "again"
+            "again",
         )
     return explain_os_error(error)
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gaudi.base.refusal import Refusal
+
 from ..files import in_one_step
-from ..refusals import Refusal, Wrong
+from ..refusals import Wrong
 from ..safetensors import DTYPE_BITS, FP8, MARKER_KEY, Header, Tensor, header_of, render_header, written_header
 from ..shards import Output, chunks, ended_too_early
 from .tables import INFINITY, codes_of, largest, scale_pattern
@@ -88,7 +90,9 @@ def scales_of(stream: BinaryIO, tensor: Tensor, report: Callable[[int], None]) -
             done += height
         report(len(piece))
     if max(found) >= INFINITY:
-        raise Refusal(f"the tensor {tensor.name!r} holds infinity or what is no number; fetch the model again")
+        raise Refusal(
+            "not_finite", f"the tensor {tensor.name!r} holds infinity or what is no number; fetch the model again"
+        )
     known = {pattern: scale_pattern(pattern) for pattern in set(found)}
     return array.array("H", map(known.__getitem__, found))
 
@@ -178,5 +182,5 @@ def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: l
                 begin = next(part.result.begin for part in chosen if part.result.name == name)
                 right.seek(len(head) + begin)
             if right.read(len(piece)) != piece:
-                raise Wrong(f"{target.name}: tensor {name!r} is not the conversion of its source")
+                raise Wrong("not_the_conversion", f"{target.name}: tensor {name!r} is not the conversion of its source")
     return len(seen)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from gaudi.base.refusal import Refusal
+
 from ..checkpoint import Source, decided, headers_of
 from ..files import PROVENANCE, STATE_FOLDER, read_json
-from ..refusals import Refusal
 from ..safetensors import MARKER_KEY, Header
 from .shard import result_size
 from .tensors import decide, is_projection, kept
@@ -21,24 +22,26 @@ def examine(folder: Path, keep: tuple[str, ...]) -> Source:
     actions = decide(everything, keep)
     for pattern in keep:
         if not any(kept(tensor.name, (pattern,)) for tensor in everything if is_projection(tensor)):
-            raise Refusal(f"--keep {pattern} names no projection of this checkpoint")
+            raise Refusal("keep_names_nothing", f"--keep {pattern} names no projection of this checkpoint")
     return decided(folder, identities, headers, actions, result_size)
 
 
 def refuse_quantised(folder: Path, headers: Mapping[str, Header]) -> None:
     """An input that is quantised in any way, or was converted before, is refused."""
     if (folder / STATE_FOLDER / PROVENANCE).exists():
-        raise Refusal(f"{folder} was converted before (see {STATE_FOLDER}/{PROVENANCE} in it)")
+        raise Refusal("converted_before", f"{folder} was converted before (see {STATE_FOLDER}/{PROVENANCE} in it)")
     for name, header in headers.items():
         if MARKER_KEY in header.metadata:
-            raise Refusal(f"{folder / name} was converted before (its header says {MARKER_KEY})")
+            raise Refusal("converted_before", f"{folder / name} was converted before (its header says {MARKER_KEY})")
     config = folder / "config.json"
     if not config.exists():
-        raise Refusal(f"{folder} holds no config.json, which has to say how the weights are to be read")
+        raise Refusal("no_config", f"{folder} holds no config.json, which has to say how the weights are to be read")
     document = read_json(config)
     text = document.get("text_config")
     for place in (document, text if isinstance(text, dict) else {}):
         said = place.get("quantization_config")
         if said is not None:
             method = said.get("quant_method", "unknown") if isinstance(said, dict) else said
-            raise Refusal(f"{config} says the weights are quantised already (quant_method {method!r})")
+            raise Refusal(
+                "quantised_already", f"{config} says the weights are quantised already (quant_method {method!r})"
+            )

@@ -6,7 +6,8 @@ import fnmatch
 from collections.abc import Mapping
 from typing import Any
 
-from ..refusals import Refusal
+from gaudi.base.refusal import Refusal
+
 from ..safetensors import Tensor
 
 # Parts of a name that stand for towers in front of the language model. The vendor's script knows "visual" only.
@@ -61,8 +62,9 @@ def decide(tensors: list[Tensor], keep: tuple[str, ...]) -> dict[str, str]:
     for tensor in tensors:
         if tensor.dtype.startswith("F8_"):
             raise Refusal(
+                "fp8_already",
                 f"the tensor {tensor.name!r} is FP8 ({tensor.dtype}) already; this program starts from bfloat16. "
-                "Block-quantised FP8 is converted by fp8_convert.py"
+                "Block-quantised FP8 is converted by fp8_convert.py",
             )
         if not is_projection(tensor):
             continue
@@ -73,7 +75,8 @@ def decide(tensors: list[Tensor], keep: tuple[str, ...]) -> dict[str, str]:
             actions[tensor.name] = "rows" if len(tensor.shape) == 2 else "columns"
     if not actions:
         raise Refusal(
-            "there is no bfloat16 '*proj' layer of a language model in this checkpoint, so there is nothing to convert"
+            "nothing_to_convert",
+            "there is no bfloat16 '*proj' layer of a language model in this checkpoint, so there is nothing to convert",
         )
     _refuse_mixtures(names, actions)
     return actions
@@ -81,18 +84,22 @@ def decide(tensors: list[Tensor], keep: tuple[str, ...]) -> dict[str, str]:
 
 def _refuse_kept_experts(tensor: Tensor) -> None:
     if len(tensor.shape) == 3:
-        raise Refusal(f"the fused experts {tensor.name!r} cannot be kept: the server reads all experts as FP8")
+        raise Refusal(
+            "experts_kept", f"the fused experts {tensor.name!r} cannot be kept: the server reads all experts as FP8"
+        )
 
 
 def _refuse_unfit(tensor: Tensor, names: set[str]) -> None:
     if tensor.dtype != "BF16":
-        raise Refusal(f"the tensor {tensor.name!r} has the dtype {tensor.dtype}; BF16 is needed")
+        raise Refusal("tensor_dtype", f"the tensor {tensor.name!r} has the dtype {tensor.dtype}; BF16 is needed")
     if 0 in tensor.shape:
-        raise Refusal(f"the tensor {tensor.name!r} of shape {list(tensor.shape)} holds nothing")
+        raise Refusal("tensor_empty", f"the tensor {tensor.name!r} of shape {list(tensor.shape)} holds nothing")
     if tensor.name + SCALE in names:
-        raise Refusal(f"the tensor {tensor.name!r} has a scale already ({tensor.name + SCALE!r})")
+        raise Refusal("scale_present", f"the tensor {tensor.name!r} has a scale already ({tensor.name + SCALE!r})")
     if 2 * tensor.shape[-1] > LARGEST_ROW:
-        raise Refusal(f"a row of {tensor.name!r} has {2 * tensor.shape[-1]} bytes, more than this program holds")
+        raise Refusal(
+            "row_too_long", f"a row of {tensor.name!r} has {2 * tensor.shape[-1]} bytes, more than this program holds"
+        )
 
 
 def _refuse_mixtures(names: set[str], actions: Mapping[str, str]) -> None:
@@ -102,7 +109,9 @@ def _refuse_mixtures(names: set[str], actions: Mapping[str, str]) -> None:
             for part in parts if leaf in parts else ():
                 other = f"{base}.{part}.weight"
                 if other in names and other not in actions:
-                    raise Refusal(f"{other!r} is kept but {name!r} is not: the server loads both as one layer")
+                    raise Refusal(
+                        "kept_in_part", f"{other!r} is kept but {name!r} is not: the server loads both as one layer"
+                    )
 
 
 def ignored_layers(tensors: list[Tensor], actions: Mapping[str, str]) -> list[str]:

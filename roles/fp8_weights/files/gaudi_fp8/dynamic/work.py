@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from ..files import human, remove_unfinished
+from gaudi.base.units import human_bytes
+
+from ..files import remove_unfinished
 from ..finished import already_there, look_after, provenance, publish, recheck
 from ..staging import check_places, only_one, untouched
 from ..tasks import convert_shards
@@ -30,7 +32,7 @@ def convert(conversion: DynamicConversion) -> str:
         publish(conversion, {**made, "environment": ENVIRONMENT})
         journal.remove_from(conversion.target)
     size = sum(shard["bytes"] for shard in journal.done.values())
-    return f"{conversion.target}: {len(journal.done)} shards, {human(size)}, {compared} tensors compared."
+    return f"{conversion.target}: {len(journal.done)} shards, {human_bytes(size)}, {compared} tensors compared."
 
 
 def convert_missing(conversion: DynamicConversion, journal: Journal) -> int:
