@@ -59,7 +59,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions as jobs
-from ansible.module_utils.gaudi.node.state import read_json, systemctl
+from ansible.module_utils.gaudi.node.files import read_json
+from ansible.module_utils.gaudi.node.state import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 

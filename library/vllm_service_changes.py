@@ -74,6 +74,13 @@ running:
   returned: always
   type: bool
   sample: true
+supervisor_outdated:
+  description: >-
+    Whether the supervisor that runs has read another library than the one that is current on the node. It hands over to
+    the program on the disk then, which costs no warm-up.
+  returned: always
+  type: bool
+  sample: false
 reasons:
   description: What differs, is missing or is damaged, a phrase each; empty for an instance that does not run.
   returned: always
@@ -99,6 +106,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.node.files import read_json
 from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
@@ -113,6 +121,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 PLANS = Path(paths.INSTANCES)
+PROGRAMS = Path(paths.PROGRAMS)
+STATES = Path(paths.INSTANCE_STATES)
 UNITS = Path("/etc/systemd/system")
 TARGET = "gaudi-serving.target"
 STOPPED = ("inactive", "failed", "unknown")
@@ -161,6 +171,16 @@ def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:
     return [dict(line.split("=", 1) for line in block.splitlines()) for block in shown.strip().split("\n\n")]
 
 
+def supervisor_outdated(instance: str) -> bool:
+    """Whether the supervisor has read another library than the current one. One from before the library says none."""
+    current = (PROGRAMS / "gaudi").resolve().parent.name
+    try:
+        state = read_json(STATES / instance / "state.json")
+    except ValueError:
+        return True
+    return bool(state.get("library") != current)
+
+
 def main() -> None:
     """Read, compare, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -171,6 +191,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         running=running,
+        supervisor_outdated=running and supervisor_outdated(module.params["instance"]),
         settled=all(unit == SETTLED for unit in units),
         installed=(UNITS / name).exists(),
         reasons=reasons(PLANS / module.params["instance"], UNITS / name, module.params) if running else [],

@@ -25,6 +25,8 @@ ALLOWED: dict[str, tuple[str, ...]] = dict.fromkeys(
 )
 ALLOWED["io"] = ("BytesIO", "StringIO")
 ALLOWED["pathlib"] = ("PurePosixPath",)
+# The numbers of signals, which a container's status is made of.
+ALLOWED["signal"] = ("Signals",)
 # Built in, and of no use to a pure module.
 FORBIDDEN_CALLS = ("__import__", "compile", "eval", "exec", "input", "open", "print")
 

@@ -27,7 +27,7 @@ RESERVATIONS = f"{STATE}/cards.lock"
 class Owned:
     """One path: who writes it, and its mode in octal.
 
-    `ensured_by`: roles that make sure a directory is there before the owner does, or install the same file.
+    `ensured_by`: roles that make sure a directory is there before the owner does.
     """
 
     path: str
@@ -58,8 +58,6 @@ TABLE = (
     Owned(f"{PROGRAMS}/hub-venv", "model_weights", "0755"),
     Owned(f"{PROGRAMS}/library-*", "node_library", "0755"),
     Owned(f"{PROGRAMS}/library.json", "node_library", "0644"),
-    Owned(f"{PROGRAMS}/vllm_plan.py", "vllm_service", "0644", ("fp8_calibration",)),
-    Owned(f"{PROGRAMS}/vllm_signs.py", "vllm_service", "0644", ("fp8_calibration",)),
     Owned(f"{PROGRAMS}/vllm_supervisor.py", "vllm_service", "0644"),
     Owned(CONFIGURATION, "vllm_service", "0755", ("serving_image",)),
     Owned(INSTANCES, "vllm_service", "0700"),
@@ -101,3 +99,6 @@ TABLE = (
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
     Owned(f"{STATE}/profiles/*", "vllm_service", "0750"),
 )
+
+FORMER = (f"{PROGRAMS}/vllm_plan.py", f"{PROGRAMS}/vllm_signs.py")
+"""Files of an earlier release that have no owner any more. The role vllm_service removes them."""

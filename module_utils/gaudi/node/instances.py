@@ -11,7 +11,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
-from .state import read_json, systemctl
+from .files import read_json
+from .state import systemctl
 
 PLANS = Path(paths.INSTANCES)
 STATES = Path(paths.INSTANCE_STATES)

@@ -1,20 +1,8 @@
-"""The one place that reads what long work and instances wrote about themselves, and asks systemd about their units."""
+"""The one place that asks systemd about units."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} if it is not there. Raises ValueError for a damaged file."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
 
 
 def systemctl(module: AnsibleModule, *arguments: str) -> str:

@@ -10,8 +10,8 @@ measurements are never deleted and stay where they are until then, whatever happ
 With DESCRIPTION's name ending in .giver instead of .json, a file beside it, what another node measured is taken from
 there by rsync and published in the same way. That file and the token it names are for this once, and removed.
 
-Python 3.9, the standard library and vllm_plan beside this program. Exit status: 0 measured (or measured before),
-1 refused or failed (one sentence as the last line), 2 wrong usage, 130 stopped.
+Python 3.9, its standard library, and the library gaudi beside this program. Exit status: 0 measured (or measured
+before), 1 refused or failed (one sentence as the last line), 2 wrong usage, 130 stopped.
 """
 
 from __future__ import annotations
@@ -36,8 +36,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from vllm_plan import Card, card_indexes, missing_weights, mount, tmpfs
-from vllm_signs import Failure
+from gaudi.base.refusal import Refusal
+from gaudi.node import long_work
+from gaudi.node.files import sync_folder, write_json
+from gaudi.node.model_directory import missing_weights
+from gaudi.serving.plan import Card, card_indexes, mount, tmpfs
+from gaudi.serving.signs import Failure
 
 OWN = ".gaudi-serving"
 RECORD = "calibration.json"
@@ -64,32 +68,8 @@ SIGNS = (
 )  # fmt: skip
 
 
-class Refusal(Exception):
-    """One sentence for a person."""
-
-
 class Stopped(Exception):
     """Asked to end."""
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Replace a file in one step, durably."""
-    temporary = path.with_name(path.name + ".writing")
-    with temporary.open("w", encoding="utf-8") as out:
-        json.dump(content, out, indent=1, sort_keys=True)
-        out.write("\n")
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make a rename inside the folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read_json(path: Path, keys: tuple[str, ...], advice: str) -> dict[str, Any]:
@@ -97,12 +77,12 @@ def read_json(path: Path, keys: tuple[str, ...], advice: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as wrong:
-        raise Refusal(f"{path} cannot be read as JSON ({wrong}); {advice}") from wrong
+        raise Refusal("not_json", f"{path} cannot be read as JSON ({wrong}); {advice}") from wrong
     if not isinstance(content, dict):
-        raise Refusal(f"{path} does not hold a JSON object; {advice}")
+        raise Refusal("not_an_object", f"{path} does not hold a JSON object; {advice}")
     missing = [key for key in keys if key not in content]
     if missing:
-        raise Refusal(f"{path} does not say {', '.join(missing)}; {advice}")
+        raise Refusal("keys_missing", f"{path} does not say {', '.join(missing)}; {advice}")
     return content
 
 
@@ -121,7 +101,8 @@ def digest(document: dict[str, Any]) -> str:
                 content[name] = json.loads(record.read_text(encoding="utf-8")).get(files)
             except (ValueError, AttributeError) as wrong:
                 raise Refusal(
-                    f"the weights' record {record} cannot be read ({wrong}); playbooks/verify_weights.yml says more"
+                    "weights_record_damaged",
+                    f"the weights' record {record} cannot be read ({wrong}); playbooks/verify_weights.yml says more",
                 ) from wrong
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -131,8 +112,9 @@ def check_files(folder: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
     missing = [name for name in expected if not (folder / name).is_file() or not (folder / name).stat().st_size]
     if missing:
         raise Refusal(
+            "measurements_missing",
             f"the tool ended well, but {len(missing)} of {len(expected)} measurement files are missing or empty, first "
-            f"{missing[0]}: what it left is in {folder}"
+            f"{missing[0]}: what it left is in {folder}",
         )
     found: dict[str, dict[str, Any]] = {}
     for name in expected:
@@ -147,7 +129,9 @@ def check_files(folder: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
                         raise zipfile.BadZipFile("a member is damaged")
         # What its reader raises: of a member that is cut short, not deflated, or said to be encrypted.
         except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as wrong:
-            raise Refusal(f"the measurement file {path} cannot be read ({wrong}); measure again") from wrong
+            raise Refusal(
+                "measurement_damaged", f"the measurement file {path} cannot be read ({wrong}); measure again"
+            ) from wrong
         found[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     return found
 
@@ -159,10 +143,15 @@ def check_written(folder: Path, document: dict[str, Any]) -> None:
         try:
             says = json.loads(path.read_text(encoding="utf-8")).get("dump_stats_path")
         except (OSError, ValueError, AttributeError) as wrong:
-            raise Refusal(f"the tool ended well, but {path} is missing or no JSON object ({wrong})") from wrong
+            raise Refusal(
+                "configuration_missing", f"the tool ended well, but {path} is missing or no JSON object ({wrong})"
+            ) from wrong
         wanted = document["dump_stats_path"]
         if says != wanted:
-            raise Refusal(f"{path} looks for measurements at {says}, but the server has them at {wanted}")
+            raise Refusal(
+                "measurements_elsewhere",
+                f"{path} looks for measurements at {says}, but the server has them at {wanted}",
+            )
 
 
 def measured(target: Path, wanted: str) -> dict[str, Any] | None:
@@ -199,7 +188,7 @@ def publish(staging: Path, target: Path) -> Path | None:
         kept = dated(target, datetime.now(timezone.utc))
         target.rename(kept)
     staging.rename(target)
-    fsync_folder(target.parent)
+    sync_folder(target.parent)
     return kept
 
 
@@ -239,8 +228,7 @@ class Progress:
     """How far the tool is, for the follower."""
 
     def __init__(self, prompts: int) -> None:
-        place = os.environ.get("GAUDI_JOB_PROGRESS")  # set where this runs as long work of a node
-        self.path = Path(place) if place else None
+        self.path = long_work.progress_file()
         self.started = time.monotonic()
         self.total = prompts
         self.say("load the model", 0)
@@ -258,9 +246,7 @@ class Progress:
             "eta": round((self.total - done) / rate, 1) if rate else None,
         }
         if self.path is not None:
-            temporary = self.path.with_name(self.path.name + ".writing")
-            temporary.write_text(json.dumps(state), encoding="utf-8")
-            temporary.replace(self.path)
+            write_json(self.path, state, durable=False)
 
     def read(self, line: str) -> None:
         """Take a line of the tool's."""
@@ -307,21 +293,23 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
         text = "\n".join(tail)
         why = next((words for pattern, words in SIGNS if pattern.search(text)), "its last words are above")
         last = next((line.strip() for line in reversed(tail) if line.strip()), "it printed nothing")
-        raise Refusal(f"{document['tool']} ended with status {status}: {why} ({last[-200:]})")
+        raise Refusal("tool_failed", f"{document['tool']} ended with status {status}: {why} ({last[-200:]})")
 
 
 def check_before(document: dict[str, Any], target: Path) -> None:
     """Refuse what cannot work before anything is changed."""
     if target.exists() and not target.is_dir():
-        raise Refusal(f"{target} is no folder; move it away")
+        raise Refusal("target_not_a_folder", f"{target} is no folder; move it away")
     lacking = missing_weights(Path(document["weights"]))
     if lacking:
-        raise Refusal(f"the weights cannot be measured: {lacking}")
+        raise Refusal("weights_unfit", f"the weights cannot be measured: {lacking}")
     dataset = document["dataset"]
     if dataset.startswith("/") and not Path(dataset).exists():
-        raise Refusal(f"the data set {dataset} is not there; put it on the node, or leave it out to fetch it")
+        raise Refusal(
+            "dataset_missing", f"the data set {dataset} is not there; put it on the node, or leave it out to fetch it"
+        )
     if dataset.startswith("/") and Path(dataset).is_dir() and not any(Path(dataset).iterdir()):
-        raise Refusal(f"the data set {dataset} is an empty folder")
+        raise Refusal("dataset_empty", f"the data set {dataset} is an empty folder")
     check_room(target)
 
 
@@ -331,7 +319,8 @@ def check_room(target: Path) -> None:
     free = room.f_bavail * room.f_frsize
     if free < ROOM:
         raise Refusal(
-            f"{free / 1e9:.1f} GB are free on the file system of {target}, {ROOM / 1e9:.1f} GB are needed; free some"
+            "no_room",
+            f"{free / 1e9:.1f} GB are free on the file system of {target}, {ROOM / 1e9:.1f} GB are needed; free some",
         )
 
 
@@ -341,16 +330,19 @@ def look_up_cards(document: dict[str, Any]) -> list[int]:
     try:
         seen = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError as missing:
-        raise Refusal("hl-smi is not installed: the driver of the cards is missing") from missing
+        raise Refusal("hl_smi_missing", "hl-smi is not installed: the driver of the cards is missing") from missing
     if seen.returncode:
-        raise Refusal(f"hl-smi failed with status {seen.returncode}: {seen.stderr.strip() or seen.stdout.strip()}")
+        raise Refusal(
+            "hl_smi_failed",
+            f"hl-smi failed with status {seen.returncode}: {seen.stderr.strip() or seen.stdout.strip()}",
+        )
     return card_indexes(seen.stdout, tuple(Card(m["module_id"], m["serial"]) for m in document["modules"]))
 
 
 def stage(document: dict[str, Any], staging: Path) -> None:
     """An empty folder with our configuration files. What an interrupted run measured cannot be continued."""
     if staging.exists() and not (staging / OWN / "started").exists():
-        raise Refusal(f"{staging} exists and was not made by this program; move it away")
+        raise Refusal("staging_not_ours", f"{staging} exists and was not made by this program; move it away")
     if staging.exists():
         shutil.rmtree(staging)
     (staging / OWN).mkdir(parents=True)
@@ -367,7 +359,9 @@ def only_one(target: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
-            raise Refusal(f"another measurement into {target} is running; wait for it or stop it first") from held
+            raise Refusal(
+                "measurement_running", f"another measurement into {target} is running; wait for it or stop it first"
+            ) from held
         yield
 
 
@@ -422,8 +416,8 @@ def bring(giver: dict[str, str], staging: Path) -> None:
             "its measurements",
             ["--recursive"],
         )
-    except (refusal.Refusal, rsync.NotThere) as error:
-        raise Refusal(str(error)) from error
+    except (Refusal, rsync.NotThere) as error:
+        raise Refusal("not_given", str(error)) from error
 
 
 def take(document: dict[str, Any], giver: dict[str, str], again: bool) -> dict[str, Any]:
@@ -441,11 +435,15 @@ def take(document: dict[str, Any], giver: dict[str, str], again: bool) -> dict[s
             made = measured(staging, wanted)
             if made is None:
                 raise Refusal(
+                    "other_measurements",
                     f"{giver['name']} gave what was measured of other weights, or in another way, or it is not whole; "
-                    "run playbooks/calibrate.yml with --limit and this node's name to measure here"
+                    "run playbooks/calibrate.yml with --limit and this node's name to measure here",
                 )
             if check_files(staging, document["expected"]) != made["measurements"]:
-                raise Refusal(f"{giver['name']} gave files that are not what its record says; measure there again")
+                raise Refusal(
+                    "measurements_not_as_recorded",
+                    f"{giver['name']} gave files that are not what its record says; measure there again",
+                )
             check_written(staging, document)
             kept = publish(staging, target)
             print(f"{target}: {len(made['measurements'])} measurement files, taken from {giver['name']}.")
@@ -474,6 +472,15 @@ def _stop(signum: int, _frame: Any) -> None:
     raise Stopped(signum)
 
 
+def refusal_of(error: Refusal | Failure | OSError) -> Refusal:
+    """What ended the work, with an id."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, Failure):
+        return Refusal(error.reason.kind.replace("-", "_"), str(error))
+    return Refusal("system_error", f"{error.filename or 'the file system'}: {error.strerror or error}")
+
+
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(prog="calibrate.py", description="Measure a model for static FP8.")
@@ -486,18 +493,15 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, _stop)
     try:
         result = work(given.description, given.again)
-    except (Refusal, Failure) as refusal:
+    except (Refusal, Failure, OSError) as error:
+        refusal = refusal_of(error)
         print(f"calibrate: {refusal}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"calibrate: {error.filename or 'the file system'}: {error.strerror or error}", file=sys.stderr)
+        long_work.tell_refusal(refusal)
         return 1
     except Stopped:
         print("calibrate: stopped; earlier measurements are where they were. Run it again", file=sys.stderr)
         return 130
-    place = os.environ.get("GAUDI_JOB_RESULT")
-    if place:
-        write_json(Path(place), result)
+    long_work.tell_result(result)
     return 0
 
 

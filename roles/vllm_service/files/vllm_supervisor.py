@@ -11,7 +11,7 @@ Every end has a reason in words a person can act on: in the journal, in the unit
 another try (systemd restarts, this program paces); 78 configuration, trying again cannot help; 69 tried
 often enough. The unit's RestartPreventExitStatus= names the last two.
 
-Python 3.9 and the standard library only: it runs on whatever the node ships.
+Python 3.9, its standard library, and the library gaudi beside this program: it runs on whatever the node ships.
 """
 
 from __future__ import annotations
@@ -36,29 +36,39 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from vllm_plan import (
-    LABEL_INSTANCE,
-    LABEL_PLAN,
-    SCHEMA,
-    Guard,
-    Plan,
-    card_indexes,
-    check_reservation,
-    container_command,
-    missing_weights,
-)
-from vllm_signs import (
-    ENGINE_LOST,
-    EngineGone,
-    Failure,
-    Progress,
-    Reason,
-    configuration,
-    diagnose,
-    printable,
-    quote,
-    transient,
-)
+try:
+    import gaudi
+    from gaudi.node.files import write_text
+    from gaudi.node.model_directory import missing_weights
+    from gaudi.serving.plan import (
+        LABEL_INSTANCE,
+        LABEL_PLAN,
+        SCHEMA,
+        Guard,
+        Plan,
+        card_indexes,
+        check_reservation,
+        container_command,
+    )
+    from gaudi.serving.signs import (
+        ENGINE_LOST,
+        EngineGone,
+        Failure,
+        Progress,
+        Reason,
+        configuration,
+        diagnose,
+        printable,
+        quote,
+        transient,
+    )
+except ImportError as missing:
+    sys.exit(
+        f"{missing}: the library gaudi beside {__file__} is missing or damaged. Run the playbook, which installs it."
+    )
+
+# The directory of the library that this process has read; another one may have become current since.
+LIBRARY = Path(gaudi.__file__).resolve().parents[1].name
 
 EXIT_STOPPED = 0
 EXIT_GAVE_UP = 69
@@ -339,7 +349,13 @@ class Supervisor:
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self.directory = paths.instance_state(instance)
         self.earlier: dict[str, Any] = {}
-        self.state: dict[str, Any] = {"schema": SCHEMA, "instance": instance, "reason": None, "pid": os.getpid()}
+        self.state: dict[str, Any] = {
+            "schema": SCHEMA,
+            "instance": instance,
+            "reason": None,
+            "pid": os.getpid(),
+            "library": LIBRARY,
+        }
         self.written = 0.0
         self.unwritten = False
         self.signals: set[int] = set()
@@ -381,15 +397,7 @@ class Supervisor:
     def write_state(self) -> None:
         """Replace state.json in one step; a reader sees the old or the new, never half."""
         self.written, self.unwritten = time.monotonic(), False
-        target = self.directory / "state.json"
-        fresh = self.directory / ".state.json.new"
-        with fresh.open("w", encoding="utf-8") as stream:
-            os.fchmod(stream.fileno(), 0o600)
-            json.dump(self.state, stream, indent=1)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(target)
+        write_text(self.directory / "state.json", json.dumps(self.state, indent=1) + "\n", mode=0o600)
 
     def extend(self, seconds: float) -> None:
         """Ask systemd for more time to start; it grants it only to a unit that is starting."""
@@ -521,7 +529,7 @@ class Supervisor:
     def guard(self) -> Guard | None:
         """The API key guard, if this instance has keys."""
         keys = self.paths.keys(self.instance)
-        return Guard(self.paths.programs / "guard" / "gaudi_guard.py", keys) if keys.exists() else None
+        return Guard(str(self.paths.programs / "guard" / "gaudi_guard.py"), str(keys)) if keys.exists() else None
 
     def await_engine(self, text: str) -> None:
         """Wait for the engine to answer, as long as settings allow; raises Failure."""
@@ -577,7 +585,7 @@ class Supervisor:
         if self.docker.image_environment(plan.image) is None:
             raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
         guard = self.guard()
-        if guard is not None and not guard.module.is_file():
+        if guard is not None and not Path(guard.module).is_file():
             raise configuration("guard-missing", f"{guard.module} is not there. Run the playbook again.")
         if taken := port_problem(plan):
             raise transient("port-taken", taken)
@@ -644,7 +652,7 @@ class Run:
         self.digest = digest
         guard = supervisor.guard()
         self.guard = guard
-        self.endpoint = Endpoint(plan, guard.keys if guard else None)
+        self.endpoint = Endpoint(plan, Path(guard.keys) if guard else None)
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
@@ -683,7 +691,7 @@ class Run:
             self.plan,
             self.digest,
             boss.indexes(self.plan),
-            boss.paths.environment(self.plan.instance),
+            str(boss.paths.environment(self.plan.instance)),
             self.guard,
             image.get("PYTHONPATH"),
         )

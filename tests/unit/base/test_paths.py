@@ -142,7 +142,7 @@ def test_the_tasks_are_read_as_they_are_meant() -> None:
     everything = {found for role in ROLES for found in made(role)}
     assert Made("host_tuning", f"{paths.PROGRAMS}/host_tuning.py", "0755") in everything
     assert Made("weights_supply", f"{paths.CONFIGURATION}/weights/peer.token", "0600") in everything
-    assert Made("fp8_calibration", f"{paths.PROGRAMS}/vllm_plan.py", "0644") in everything
+    assert Made("fp8_calibration", f"{paths.PROGRAMS}/calibrate.py", "0644") in everything
     assert Made("fp8_calibration", f"{paths.STATE}/calibrations", "0700") in everything
     assert Made("node_job", paths.JOBS, "0700") in everything
     assert len(everything) > 30

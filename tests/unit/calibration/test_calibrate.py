@@ -16,6 +16,7 @@ from typing import Any
 
 import calibrate
 import pytest
+from gaudi.base.refusal import Refusal
 
 PROGRAM = Path(calibrate.__file__)
 # On a node it lies in a folder beside the program.
@@ -311,7 +312,7 @@ def test_a_file_where_measurements_would_go_is_refused(node: Node) -> None:
 def test_too_little_room_is_refused_before_anything_is_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.statvfs(node.home)
     monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result((*real[:3], 1, 1, *real[5:])))
-    with pytest.raises(calibrate.Refusal, match=r"2\.0 GB are needed"):
+    with pytest.raises(Refusal, match=r"2\.0 GB are needed"):
         calibrate.check_before(node.document, node.target)
 
 
@@ -490,7 +491,7 @@ def test_a_damaged_archive_is_found(tmp_path: Path) -> None:
     data = bytearray(content.getvalue())
     data[data.index(b"0123456789")] ^= 1
     (tmp_path / "x.npz").write_bytes(bytes(data))
-    with pytest.raises(calibrate.Refusal, match="cannot be read"):
+    with pytest.raises(Refusal, match="cannot be read"):
         calibrate.check_files(tmp_path, ["x.npz"])
 
 
@@ -534,5 +535,5 @@ def test_a_damaged_deflated_file_is_said(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[40:52] = b"XXXXXXXXXXXX"
     path.write_bytes(data)
-    with pytest.raises(calibrate.Refusal, match=r"m\.npz cannot be read .*; measure again"):
+    with pytest.raises(Refusal, match=r"m\.npz cannot be read .*; measure again"):
         calibrate.check_files(tmp_path, ["m.npz"])

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "roles/vllm_service/files"))
+sys.path[:0] = [str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
 
 import vllm_supervisor  # noqa: E402 - found on the path just made
 

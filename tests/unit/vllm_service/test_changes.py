@@ -35,6 +35,12 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (units / "vllm-tiny.service").write_text(render_file("vllm.service.j2", PLAN))
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
+    (tmp_path / "programs/library-new/gaudi").mkdir(parents=True)
+    (tmp_path / "programs/gaudi").symlink_to("library-new/gaudi")
+    (tmp_path / "states/tiny").mkdir(parents=True)
+    (tmp_path / "states/tiny/state.json").write_text('{"library": "library-new"}')
+    monkeypatch.setattr(vllm_service_changes, "PROGRAMS", tmp_path / "programs")
+    monkeypatch.setattr(vllm_service_changes, "STATES", tmp_path / "states")
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown())
     return folder
 
@@ -204,6 +210,29 @@ def test_a_settled_instance_is_one_that_systemd_has_as_it_is_to_be(
     answer = ask(DOCUMENT)
     assert (answer["settled"], answer["running"], answer["installed"]) == (settled, running, True)
     assert asked[0][:3] == ("show", "vllm-tiny.service", "gaudi-serving.target")
+
+
+@pytest.mark.parametrize(
+    ("state", "outdated"),
+    [
+        ('{"library": "library-new"}', False),
+        ('{"library": "library-old"}', True),
+        ('{"schema": 1}', True),
+        ("{", True),
+        (None, True),
+    ],
+    ids=["current", "another", "from before the library", "damaged", "none"],
+)
+def test_a_supervisor_that_has_read_another_library_is_outdated(
+    instance: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, outdated: bool
+) -> None:
+    file = tmp_path / "states/tiny/state.json"
+    file.unlink()
+    if state is not None:
+        file.write_text(state)
+    assert ask(DOCUMENT)["supervisor_outdated"] is outdated
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState="failed"))
+    assert ask(DOCUMENT)["supervisor_outdated"] is False
 
 
 def test_a_target_that_does_not_start_at_boot_is_not_settled(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vllm_plan import tmpfs
+from ansible.module_utils.gaudi.serving.plan import tmpfs
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base import paths as former
+from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
@@ -110,12 +112,10 @@ def test_an_environment_value_stays_one_line_as_it_is() -> None:
     ],
 )
 def test_where_the_instance_is_asked(host: str, url: str) -> None:
-    import vllm_plan
-
     plan = copy.deepcopy(PLAN)
     plan["listen"]["host"] = host
     assert render("{{ __vllm_service_url }}", plan).strip() == url
-    assert vllm_plan.Plan.from_document(plan).endpoint == url
+    assert Plan.from_document(plan).endpoint == url
 
 
 def test_words_do_not_restart_an_instance() -> None:
@@ -172,8 +172,13 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
     assert by_path["/etc/systemd/system/vllm-tiny.service"]["content"] == (GOLDEN / "vllm.service").read_text()
     assert by_path[f"{etc}/environment"]["content"] == (GOLDEN / "environment").read_text()
     assert by_path[f"{etc}/plan.json"]["content"].endswith("}\n")
-    for name in ("vllm_signs.py", "vllm_plan.py", "vllm_supervisor.py", "guard/gaudi_guard.py"):
-        assert by_path[f"/usr/local/lib/gaudi-serving/{name}"]["content"] == (ROLE / "files" / name).read_text()
+    programs = "/usr/local/lib/gaudi-serving"
+    for name in ("vllm_supervisor.py", "guard/gaudi_guard.py"):
+        assert by_path[f"{programs}/{name}"]["content"] == (ROLE / "files" / name).read_text()
+    # The supervisor of the former release imports them.
+    for path in former.FORMER:
+        assert by_path[path] == {"path": path, "state": "absent"}
+        assert paths.index(path) > paths.index(f"{programs}/vllm_supervisor.py")
     assert by_path[f"{etc}/keys"]["state"] == ("directory" if keys else "absent")
     assert (f"{etc}/keys/api_keys" in by_path) is bool(keys)
     if keys:
@@ -182,21 +187,29 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("written", "outdated", "supervisor"),
+    ("written", "library", "old", "outdated", "supervisor"),
     [
-        ([], False, False),
-        (["/etc/gaudi-serving/instances/tiny/explanation.json"], False, False),
-        (["/etc/gaudi-serving/instances/tiny/keys/api_keys"], False, False),
-        (["/etc/gaudi-serving/instances/tiny/plan.json"], True, False),
-        (["/etc/gaudi-serving/instances/tiny/environment"], True, False),
-        (["/etc/gaudi-serving/instances/tiny/keys"], True, False),
-        (["/etc/systemd/system/vllm-tiny.service"], True, False),
-        (["/usr/local/lib/gaudi-serving/vllm_plan.py"], False, True),
+        ([], False, False, False, False),
+        (["/etc/gaudi-serving/instances/tiny/explanation.json"], False, False, False, False),
+        (["/etc/gaudi-serving/instances/tiny/keys/api_keys"], False, False, False, False),
+        (["/etc/gaudi-serving/instances/tiny/plan.json"], False, False, True, False),
+        (["/etc/gaudi-serving/instances/tiny/environment"], False, False, True, False),
+        (["/etc/gaudi-serving/instances/tiny/keys"], False, False, True, False),
+        (["/etc/systemd/system/vllm-tiny.service"], False, False, True, False),
+        (["/usr/local/lib/gaudi-serving/vllm_supervisor.py"], False, False, False, True),
+        (["/usr/local/lib/gaudi-serving/vllm_plan.py"], False, False, False, False),
+        ([], True, False, False, True),
+        # An earlier role of the run has brought the library.
+        ([], False, True, False, True),
     ],
 )
 def test_what_restarts_an_instance_and_what_only_its_supervisor(
-    written: list[str], outdated: bool, supervisor: bool
+    written: list[str], library: bool, old: bool, outdated: bool, supervisor: bool
 ) -> None:
-    given = {"__vllm_service_written": {"written": written}}
+    given = {
+        "__vllm_service_written": {"written": written, "library_changed": library},
+        "__vllm_service_changes": {"settled": True, "supervisor_outdated": old},
+    }
     assert variable("__vllm_service_outdated", PLAN, **given) is outdated
     assert variable("__vllm_service_new_supervisor", PLAN, **given) is supervisor
+    assert variable("__vllm_service_settled", PLAN, **given) is not bool(written or library or old)

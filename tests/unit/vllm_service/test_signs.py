@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vllm_signs import SYMPTOMS, Progress, diagnose, printable, quote
+from ansible.module_utils.gaudi.serving.signs import SYMPTOMS, Progress, diagnose, printable, quote
 
 # From the manual 002_a38cadde4a77df37.txt, shortened.
 MANUAL = (Path(__file__).resolve().parent / "recorded/warm_up__1.18_manual_002.txt").read_text()

@@ -1,15 +1,12 @@
-"""What the lines of a server mean: the reason why it ended, and how far it is on its way to ready.
-
-Pure: no I/O, no clock. Python 3.9 and the standard library only.
-"""
+"""What the lines of a server mean: the reason why it ended, and how far it is on its way to ready."""
 
 from __future__ import annotations
 
 import re
-import signal
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from signal import Signals
 
 
 @dataclass(frozen=True)
@@ -197,14 +194,14 @@ def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int, pr
             f" status {status}. dmesg names them. Free host memory, or lower vm.nr_hugepages.",
             retry=True,
         )
-    if status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
-        name = signal.Signals(status - 128).name
+    if status in (128 + Signals.SIGKILL, 128 + Signals.SIGTERM):
+        name = Signals(status - 128).name
         return Reason(
             "container-killed",
             f"The container was killed from outside ({name}): docker stop, docker kill or kill by somebody.",
             retry=True,
         )
-    if status == 128 + signal.SIGSEGV:
+    if status == 128 + Signals.SIGSEGV:
         return Reason("crashed", "The server crashed (SIGSEGV). Its last lines are in the journal.", retry=True)
     last = next((line for line in reversed(lines) if ERROR_LINE.match(line)), lines[-1] if lines else "")
     said = f" Its last words: {quote(last)}" if last else " It said nothing."

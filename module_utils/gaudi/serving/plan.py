@@ -1,18 +1,15 @@
-"""What a plan asks of a node: the container to run, and what must be true first.
-
-Decides and renders; reads nothing but the model directory. Python 3.9 and the standard library only.
-"""
+"""What a plan asks of a node: the container to run, and the cards it needs."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from io import StringIO
+from pathlib import PurePosixPath
 from typing import Any
 
-from vllm_signs import configuration, transient
+from .signs import configuration, transient
 
 LABEL_INSTANCE = "gaudi-serving.instance"
 LABEL_PLAN = "gaudi-serving.plan"
@@ -92,13 +89,13 @@ class Plan:
 class Guard:
     """The API key guard: files on the node, mounted read-only into the container."""
 
-    module: Path
-    keys: Path
+    module: str
+    keys: str
 
 
 def mount(source: str, target: str, read_only: bool) -> str:
     """One --mount value. docker reads it as a line of CSV, so a comma or quote in a path survives."""
-    line = io.StringIO()
+    line = StringIO()
     fields = ["type=bind", f"source={source}", f"target={target}"] + (["readonly"] if read_only else [])
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()
@@ -115,7 +112,12 @@ def tmpfs(entry: str | dict[str, Any]) -> str:
 
 
 def container_command(
-    plan: Plan, digest: str, indexes: list[int], env_file: Path, guard: Guard | None, image_python_path: str | None
+    plan: Plan,
+    digest: str,
+    indexes: list[int],
+    env_file: str,
+    guard: Guard | None,
+    image_python_path: str | None,
 ) -> list[str]:
     """Build the docker run vector; nothing in it is ever read by a shell."""
     box = plan.container
@@ -141,14 +143,14 @@ def container_command(
         command += ["--ulimit", f"{name}={value}:{value}"]
     for item in box.get("mounts", []):
         command += ["--mount", mount(str(item["source"]), str(item["target"]), bool(item.get("read_only")))]
-    command += ["--env-file", str(env_file)]
+    command += ["--env-file", env_file]
     command += ["--env", "HABANA_VISIBLE_DEVICES=" + ",".join(str(index) for index in sorted(indexes))]
     arguments = list(plan.command)
     if guard is not None:
         # The image's own search path stays: Habana's images need theirs.
         path = plan.environment.get("PYTHONPATH", image_python_path)
-        command += ["--mount", mount(str(guard.module.parent), GUARD_DIRECTORY, True)]
-        command += ["--mount", mount(str(guard.keys.parent), KEYS_DIRECTORY, True)]
+        command += ["--mount", mount(str(PurePosixPath(guard.module).parent), GUARD_DIRECTORY, True)]
+        command += ["--mount", mount(str(PurePosixPath(guard.keys).parent), KEYS_DIRECTORY, True)]
         command += ["--env", "PYTHONPATH=" + ":".join(filter(None, [GUARD_DIRECTORY, path]))]
         arguments += ["--middleware", GUARD_CLASS]
     return [*command, plan.image, *arguments]
@@ -160,7 +162,7 @@ def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
     Raises Failure: a serial that does not match is another card in that slot.
     """
     seen: dict[int, tuple[int, str]] = {}
-    for row in csv.reader(io.StringIO(table), skipinitialspace=True):
+    for row in csv.reader(StringIO(table), skipinitialspace=True):
         cells = [cell.strip() for cell in row]
         if len(cells) == 3 and cells[0].isdigit() and cells[1].isdigit():
             seen[int(cells[1])] = (int(cells[0]), cells[2])
@@ -201,34 +203,3 @@ def check_reservation(text: str, plan: Plan) -> None:
             f"The plan needs the cards {names(wanted)}, reserved for {plan.instance} are {names(reserved)}."
             " Run the playbook again, which reserves them.",
         )
-
-
-WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
-
-
-def missing_weights(directory: Path) -> str | None:
-    """Say what is missing in a model directory, or None. Looks at names and sizes, not at contents."""
-    if not directory.is_dir():
-        return f"the directory {directory} is not there"
-    if not (directory / "config.json").is_file():
-        return f"{directory} has no config.json"
-    if not any(path.stat().st_size for suffix in WEIGHT_FILES for path in directory.glob(suffix)):
-        return f"{directory} holds no weights ({', '.join(WEIGHT_FILES)})"
-    index = directory / "model.safetensors.index.json"
-    shards = {"config.json"}
-    if index.is_file():
-        try:
-            shards |= {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-        except (ValueError, KeyError, AttributeError) as wrong:
-            return f"{index} cannot be read ({wrong!r})"
-    absent = sorted(s for s in shards if not (directory / s).is_file() or (directory / s).stat().st_size == 0)
-    if absent:
-        return (
-            f"{len(absent)} of {len(shards) - 1} shards named in {index.name} are missing or empty, first {absent[0]}"
-        )
-    # The container's root has no DAC_OVERRIDE: it reads what it owns or what everybody may read.
-    for path in (directory, *(directory / shard for shard in sorted(shards))):
-        facts = path.stat()
-        if facts.st_uid != 0 and not facts.st_mode & 0o004:
-            return f"{path} is readable by user {facts.st_uid} only, not by the container (chmod o+rX)"
-    return None
