@@ -5,7 +5,8 @@
 
 The description lies in /var/lib/gaudi-serving/jobs/KEY/job.json, written by the Ansible module node_job. Beside
 it this program keeps state.json (how the job stands) and log (what the work printed); the work itself keeps
-progress.json (path in GAUDI_JOB_PROGRESS) and may leave result.json (path in GAUDI_JOB_RESULT).
+progress.json (path in GAUDI_JOB_PROGRESS) and may leave result.json (path in GAUDI_JOB_RESULT). Work that is refused
+leaves {"refused": SENTENCE, "refused_id": ID} there.
 
 A job that was cut off by a stop, a crash or a reboot is "interrupted": the work is started again by the next
 request and is expected to continue where it stopped.
@@ -13,7 +14,6 @@ request and is expected to continue where it stopped.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +21,8 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from gaudi.node.files import read_json, write_json
 
 JOBS = Path("/var/lib/gaudi-serving/jobs")
 LOG_LIMIT = 1024 * 1024  # bytes of log kept of one run; the journal has all of it
@@ -32,27 +34,17 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file in one step, so that a reader never sees half of it."""
-    temporary = path.with_name(path.name + ".writing")
-    with temporary.open("w", encoding="utf-8") as out:
-        json.dump(content, out, indent=1, sort_keys=True)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} if it is not there."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
-
-
 def boot_id() -> str:
     """Names this boot of the node; after another one nothing of ours can still run."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def left_by(result: Path) -> dict[str, Any]:
+    """Return what failed work left: the id of its refusal, or nothing. It may have been killed while it wrote."""
+    try:
+        return read_json(result)
+    except ValueError:
+        return {}
 
 
 class Log:
@@ -151,8 +143,7 @@ class Job:
             self.state("interrupted", log, ended=now(), status=status, message="stopped; run it again to continue")
         else:
             how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-            # What was killed may have left half of one.
-            result = read_json(self.folder / "result.json") if status > 0 else {}
+            result = left_by(self.folder / "result.json")
             self.state("failed", log, ended=now(), status=status, message=f"{said} ({how})", result=result)
 
 

@@ -22,6 +22,8 @@ from library import node_job
 from tests.unit.host.modules import run_main
 
 PROGRAM = Path(__file__).parents[3] / "roles" / "node_job" / "files" / "gaudi_job.py"
+# On a node it lies beside the program.
+LIBRARY = Path(__file__).parents[3] / "module_utils"
 
 
 @pytest.mark.parametrize("key", ["fetch.qwen3-8b", "a", "convert.deepseek-r1-0528"])
@@ -152,7 +154,7 @@ def state(folder: Path) -> dict[str, Any]:
 
 def run(folder: Path) -> int:
     script = (
-        f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import gaudi_job, pathlib;"
+        f"import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
         f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
     )
     return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True).returncode
@@ -177,6 +179,31 @@ def test_failure_carries_the_works_own_sentence(folder: Path) -> None:
     describe(folder, "import sys; print('started'); print('no room left', file=sys.stderr); sys.exit(3)")
     assert run(folder) == 3
     assert (state(folder)["state"], state(folder)["message"]) == ("failed", "no room left (exit status 3)")
+
+
+def test_a_refusal_has_its_id_in_the_state(folder: Path) -> None:
+    refuse = (
+        f"import sys; sys.path.append({str(LIBRARY)!r})\n"
+        "from gaudi.base.refusal import Refusal\n"
+        "from gaudi.node import long_work\n"
+        "long_work.tell_refusal(Refusal('no_room', 'no room left')); sys.exit('no room left')"
+    )
+    describe(folder, refuse)
+    assert run(folder) == 1
+    ended = state(folder)
+    assert ended["message"] == "no room left (exit status 1)"
+    assert ended["result"] == {"refused": "no room left", "refused_id": "no_room"}
+    describe(folder, "import sys; sys.exit('it fell over')")
+    run(folder)
+    assert state(folder)["result"] == {}
+
+
+@pytest.mark.parametrize("left", ["{", "[]", "[1]"])
+def test_a_result_that_is_none_does_not_hide_how_the_work_ended(folder: Path, left: str) -> None:
+    describe(folder, f"import os, sys; open(os.environ['GAUDI_JOB_RESULT'], 'w').write({left!r}); sys.exit('no')")
+    assert run(folder) == 1
+    assert state(folder)["message"] == "no (exit status 1)"
+    assert state(folder)["result"] == {}
 
 
 def test_failure_brings_back_the_result_as_well(folder: Path) -> None:
@@ -238,7 +265,7 @@ def test_a_stop_reaches_the_work_and_is_written_down(folder: Path, cancelled: bo
         "signal.pause()",
     )
     script = (
-        f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import gaudi_job, pathlib;"
+        f"import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
         f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL)
