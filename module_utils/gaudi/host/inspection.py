@@ -12,6 +12,7 @@ from . import cmdline, grub, state, sysctl
 from . import files as host_files
 from .boot import Boot
 from .cmdline import Needed
+from .document import SCHEMA
 from .grub import Word
 
 UNIT = "gaudi-host-tuning.service"
@@ -258,7 +259,7 @@ class Inspection:
             for need in self.needed
         ]
         return {
-            "schema": 2,
+            "schema": SCHEMA,
             "serving_refused": self.serving_refused,
             "reboot_needed": self.reboot,
             "kernel_arguments": [] if self.seen.container else needs,

@@ -14,6 +14,7 @@ from .cmdline import Needed
 from .grub import Entry
 
 OK, WRONG, REBOOT, ABSENT = "ok", "wrong", "reboot", "not here"
+GOVERNOR = "performance"
 SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
 """Idle states that stay on: busy waiting, C1 as intel_idle and acpi_idle name it, and a guest's halt."""
 
@@ -148,7 +149,7 @@ def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[It
     deep = sorted({name for cpu in cpus for name, on in cpu.idle_states.items() if on and name not in SHALLOW})
     states = any(cpu.idle_states for cpu in cpus)
     lines = (
-        ("governor of every CPU", "performance", ", ".join(governors), bool(governors), "no cpufreq driver"),
+        ("governor of every CPU", GOVERNOR, ", ".join(governors), bool(governors), "no cpufreq driver"),
         ("C-states deeper than C1", "off", f"on: {', '.join(deep)}" if deep else "off", states, "no idle states"),
     )
     items = []
@@ -165,7 +166,7 @@ def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[It
 def slowed(cpus: Sequence[Cpu]) -> bool:
     """Tell whether a processor has a control that our unit would change: the rule of its program, host_tuning.py."""
     return any(
-        ("performance" in cpu.governors and cpu.governor != "performance")
+        (GOVERNOR in cpu.governors and cpu.governor != GOVERNOR)
         or any(on and name not in SHALLOW for name, on in cpu.idle_states.items())
         for cpu in cpus
     )
@@ -267,11 +268,7 @@ def serving_refusal(
 
 
 def remedy(causes: Sequence[str]) -> str:
-    """Say what to do about arguments the running kernel lacks. `causes`: of those that a reboot does not bring.
-
-    The node's own program, files/host_tuning.py of the role, says the same at boot, when nothing of Ansible is there
-    to import; a test holds them together.
-    """
+    """Say what to do about arguments the running kernel lacks. `causes`: of those that a reboot does not bring."""
     if not causes:
         return "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
     known = " ".join(dict.fromkeys(cause for cause in causes if cause))

@@ -13,7 +13,7 @@ from tests.unit.host.modules import run_main
 
 
 def hold(*files: dict[str, Any], check: bool = False) -> dict[str, Any]:
-    return run_main("host_tuning_files", {"files": list(files)}, check=check)
+    return run_main("library.host_tuning_files", {"files": list(files)}, check=check)
 
 
 def test_written_once_with_its_directory(tmp_path: Path) -> None:

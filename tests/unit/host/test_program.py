@@ -1,9 +1,12 @@
-"""The node's own program: processors of a fake /sys set and put back, and the same refusal as the role's."""
+"""The node's own program: processors of a fake /sys set and put back, and what it says of the running kernel."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -122,14 +125,8 @@ def test_the_same_refusal_as_the_role(
         needed, kernel, running, waiting, {need.argument: cause for need in needed}
     )
     assert (current["serving_refused"] is not None) == refused
-    lacking = [need for need in waiting if not program.holds(need.argument, running)]
+    lacking = [need for need in waiting if not kernel_cmdline.holds(need.argument, running)]
     assert current["reboot_needed"] == host_state.reboot_reasons(lacking)
-
-
-@pytest.mark.parametrize("last", ["iommu.passthrough=0", "iommu.passthrough=n", "iommu.passthrough=1", "iommu=off", ""])
-def test_the_same_rule_of_who_wins_as_the_role(program: ModuleType, last: str) -> None:
-    for words in (["iommu=pt", last], [last, "iommu=pt"]):
-        assert program.holds("iommu=pt", words) == kernel_cmdline.holds("iommu=pt", words), words
 
 
 def test_a_damaged_record_of_the_processors_is_said_and_begun_anew(
@@ -198,5 +195,32 @@ def test_a_damaged_state_is_said_in_one_sentence(
 
 
 def test_the_state_of_the_role_can_be_read(program: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "state").write_text('{"schema": 2, "serving_refused": null}')
-    assert program.load(tmp_path / "state")["serving_refused"] is None
+    assert program.parse('{"schema": 2, "serving_refused": null}')["serving_refused"] is None
+
+
+@pytest.mark.parametrize("action", ["apply", "restore", "allow", "waits"])
+@pytest.mark.parametrize("broken", [False, True], ids=["missing", "incomplete"])
+def test_without_the_library_it_says_so_and_no_instance_starts(tmp_path: Path, action: str, broken: bool) -> None:
+    there = shutil.copy(PROGRAM, tmp_path)
+    if broken:
+        (tmp_path / "gaudi").mkdir()
+        (tmp_path / "gaudi/__init__.py").touch()
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys, runpy; sys.path.insert(0, {str(tmp_path)!r}); "
+         f"sys.argv = ['host_tuning.py', {action!r}]; runpy.run_path({str(there)!r}, run_name='__main__')"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    # systemd calls an instance whose condition ends with 255 failed, not skipped.
+    assert (ran.returncode, ran.stdout) == (255, "")
+    assert ran.stderr.startswith("Whether this kernel may serve is not known: No module named 'gaudi")
+    assert ran.stderr.endswith("Run playbooks/tune_host.yml, which installs it.\n")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_with_the_library_beside_it_the_program_runs_as_the_unit_starts_it(tmp_path: Path) -> None:
+    there = shutil.copy(PROGRAM, tmp_path)
+    shutil.copytree(PROGRAM.parents[3] / "module_utils/gaudi", tmp_path / "gaudi")
+    ran = subprocess.run(
+        [sys.executable, "-B", str(there), "waits"], env={}, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")

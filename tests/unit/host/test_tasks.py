@@ -58,7 +58,8 @@ def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
 )
 def test_what_an_interrupted_run_left_is_read_by_systemd(changed: bool, reload: bool, stale: bool) -> None:
     one = task("settle.yml", "our unit runs now and at boot")
-    given = {"__host_tuning_written": {"changed": changed}, "__host_tuning_found": {"reload_needed": reload}}
+    written = {"written": ["/unit"] if changed else [], "library_changed": True}
+    given = {"__host_tuning_written": written, "__host_tuning_found": {"reload_needed": reload}}
     expression = one["vars"]["__host_tuning_stale"].strip("{} ")
     assert jinja2.Environment(autoescape=True).compile_expression(expression)(**given) is stale
     assert one["ansible.builtin.systemd_service"]["daemon_reload"] == "{{ __host_tuning_stale }}"

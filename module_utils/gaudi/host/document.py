@@ -1,0 +1,64 @@
+"""What a node keeps of its tuning for those who decide whether to serve, and what of it holds on the running kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .cmdline import Needed, holds
+from .state import reboot_reasons, serving_refusal
+
+SCHEMA = 2
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Read the document. Raises ValueError, with what is wrong, for one that the role did not write."""
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError(f"it is no document of schema {SCHEMA}")
+    return document
+
+
+def damaged(path: str, why: str) -> str:
+    """Say that the document cannot be read, and what to do."""
+    return (
+        f"Whether this kernel may serve is not known: {path} cannot be read ({why}). "
+        "Run playbooks/tune_host.yml, which writes it anew."
+    )
+
+
+def refresh(document: Mapping[str, Any], kernel: str, running: Sequence[str]) -> dict[str, Any]:
+    """Return the document as it is for the kernel that runs now. `running` is /proc/cmdline.
+
+    An argument in effect no longer waits for a reboot. If a later boot lacks it, one more reboot does not help.
+    """
+    arguments = [
+        {**entry, "waits": entry["waits"] and not holds(entry["argument"], running)}
+        for entry in document["kernel_arguments"]
+    ]
+    waiting = [_needed(entry) for entry in arguments if entry["waits"]]
+    leaving = [_needed(entry) for entry in document["leaving"] if holds(entry["argument"], running)]
+    return {
+        **document,
+        "kernel_arguments": arguments,
+        "serving_refused": serving_refusal(
+            [_needed(entry) for entry in arguments],
+            kernel,
+            running,
+            waiting,
+            {entry["argument"]: entry["cause"] for entry in arguments},
+        ),
+        "reboot_needed": reboot_reasons([*waiting, *leaving]),
+    }
+
+
+def _needed(entry: Mapping[str, Any]) -> Needed:
+    return Needed(entry["argument"], entry["purpose"], entry["because"], tuple(entry["kernels"]))
+
+
+def waits(document: Mapping[str, Any]) -> list[str]:
+    """Return what the document says for people, in sentences."""
+    refused = document["serving_refused"]
+    sentences = [f"Reboot needed, because of {reason}" for reason in document["reboot_needed"]]
+    return [*sentences, f"Serving is refused. {refused}"] if refused else sentences
