@@ -14,13 +14,25 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 from tests.unit.fp8 import checkpoints
 from tests.unit.fp8_dynamic import test_fp8_dynamic as bfloat16
+from tests.unit.vllm_service.test_rendered import trusted
 
 ROLES = Path(__file__).parents[3] / "roles"
 FILES = ROLES / "fp8_weights" / "files"
+PROGRAMS = "/usr/local/lib/gaudi-serving"
 VARIABLES: dict[str, Any] = yaml.safe_load((ROLES / "fp8_weights" / "vars" / "main.yml").read_text())
+
+
+def written() -> list[dict[str, Any]]:
+    """What the role has the module write, as Ansible makes it of the role's variables."""
+    variables = {**trusted(VARIABLES), "role_path": str(ROLES / "fp8_weights")}
+    templar = Templar(loader=DataLoader(), variables=variables)
+    files: list[dict[str, Any]] = templar.template(trust_as_template("{{ __fp8_weights_files }}"))
+    return files
 
 
 def tasks(path: Path) -> Iterator[dict[str, Any]]:
@@ -33,7 +45,7 @@ def tasks(path: Path) -> Iterator[dict[str, Any]]:
 
 def installing() -> Iterator[str]:
     """Files of tasks, in all roles, that write the converters to a node."""
-    names = ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_contents", "__fp8_weights_programs")
+    names = ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_files", "__fp8_weights_programs")
     for path in sorted(ROLES.glob("*/tasks/*.yml")):
         for task in tasks(path):
             for module in ("ansible.builtin.copy", "ansible.builtin.template", "node_files"):
@@ -43,12 +55,16 @@ def installing() -> Iterator[str]:
 
 def test_one_task_installs_them_with_one_mode() -> None:
     assert list(installing()) == ["fp8_weights/tasks/install.yml"]
-    assert VARIABLES["__fp8_weights_mode"] == "0644"
+    assert {file["mode"] for file in written() if "content" in file} == {"0644"}
 
 
-def test_the_list_names_every_file() -> None:
-    there = {str(path.relative_to(FILES)) for path in FILES.rglob("*.py")}
-    assert sorted(VARIABLES["__fp8_weights_files"]) == sorted(there)
+def test_every_file_is_installed_after_its_folder() -> None:
+    there = {f"{PROGRAMS}/{path.relative_to(FILES)}": path.read_text() for path in FILES.rglob("*.py")}
+    assert {file["path"]: file["content"] for file in written() if "content" in file} == there
+    paths = [file["path"] for file in written()]
+    folders = [file["path"] for file in written() if file.get("state") == "directory"]
+    assert {str(Path(path).parent) for path in there} == {PROGRAMS, *folders}
+    assert all(paths.index(str(Path(path).parent)) < paths.index(path) for path in there if path.count("/") > 5)
 
 
 def imported(path: Path) -> Iterator[Path]:
@@ -79,9 +95,11 @@ def test_what_both_programs_share_imports_nothing_of_one_of_them() -> None:
 def installed(tmp_path: Path) -> Path:
     """A folder that holds what the role installs, the library with it, and nothing else."""
     folder = tmp_path / "gaudi-serving"
-    for name in VARIABLES["__fp8_weights_files"]:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(FILES / name, folder / name)
+    for file in written():
+        if "content" in file:
+            target = folder / Path(file["path"]).relative_to(PROGRAMS)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(file["content"])
     shutil.copytree(ROLES.parent / "module_utils" / "gaudi", folder / "gaudi")
     return folder
 
