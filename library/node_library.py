@@ -142,6 +142,7 @@ def main() -> None:
 def apply(change: library.Change, digest: str, files: dict[str, str] | None, record: Path) -> None:
     """Carry a change out: files first, then who needs them, then what nobody reads any more."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    FOLDER.chmod(0o755)
     if change.install and files:
         install(FOLDER, digest, files)
     if change.gone:
@@ -150,6 +151,7 @@ def apply(change: library.Change, digest: str, files: dict[str, str] | None, rec
     else:
         scratch = record.with_name(f".{record.name}")
         scratch.write_text(library.render_users(change.users))
+        scratch.chmod(0o644)
         scratch.replace(record)
     for name in change.remove:
         shutil.rmtree(FOLDER / name)

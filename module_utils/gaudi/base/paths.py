@@ -1,11 +1,12 @@
 """Every path of ours on a node: where it lies, who writes it, and its mode.
 
-"*" stands for one name, such as that of an instance or of a job. An owner is a role, a module or a program. What lies
-in a directory that belongs to a program as a whole (hub-venv, profiles) is not listed.
+"*" stands for one name, such as that of an instance or of a job. An owner is a role, a module or a program.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 PROGRAMS = "/usr/local/lib/gaudi-serving"
@@ -27,21 +28,23 @@ RESERVATIONS = f"{STATE}/cards.lock"
 class Owned:
     """One path: who writes it, and its mode in octal.
 
-    `ensured_by`: roles that make sure a directory is there before the owner does.
+    `ensured_by`: roles that make sure a directory is there before the owner does. `whole`: a directory that belongs to
+    a program with everything in it, which is not listed.
     """
 
     path: str
     owner: str
     mode: str
     ensured_by: tuple[str, ...] = ()
+    whole: bool = False
 
 
 TABLE = (
-    Owned(PROGRAMS, "node_job", "0755", ("vllm_service",)),
+    Owned(PROGRAMS, "node_library", "0755"),
     Owned(f"{PROGRAMS}/calibrate.py", "fp8_calibration", "0644"),
     Owned(f"{PROGRAMS}/fp8_convert.py", "fp8_weights", "0644"),
     Owned(f"{PROGRAMS}/fp8_dynamic.py", "fp8_weights", "0644"),
-    Owned(f"{PROGRAMS}/gaudi", "node_library", "0755"),
+    Owned(f"{PROGRAMS}/gaudi", "node_library", "0755", whole=True),
     Owned(f"{PROGRAMS}/gaudi_fp8", "fp8_weights", "0755"),
     Owned(f"{PROGRAMS}/gaudi_fp8/*", "fp8_weights", "0644"),
     Owned(f"{PROGRAMS}/gaudi_fp8/block", "fp8_weights", "0755"),
@@ -55,8 +58,8 @@ TABLE = (
     Owned(f"{PROGRAMS}/guard/gaudi_guard.py", "vllm_service", "0644"),
     Owned(f"{PROGRAMS}/host_tuning.py", "host_tuning", "0755"),
     Owned(f"{PROGRAMS}/hub-requirements.txt", "model_weights", "0644"),
-    Owned(f"{PROGRAMS}/hub-venv", "model_weights", "0755"),
-    Owned(f"{PROGRAMS}/library-*", "node_library", "0755"),
+    Owned(f"{PROGRAMS}/hub-venv", "model_weights", "0755", whole=True),
+    Owned(f"{PROGRAMS}/library-*", "node_library", "0755", whole=True),
     Owned(f"{PROGRAMS}/library.json", "node_library", "0644"),
     Owned(f"{PROGRAMS}/vllm_supervisor.py", "vllm_service", "0644"),
     Owned(CONFIGURATION, "vllm_service", "0755", ("serving_image",)),
@@ -90,15 +93,60 @@ TABLE = (
     Owned(f"{INSTANCE_STATES}/*/state.json", "vllm_supervisor.py", "0600"),
     Owned(JOBS, "node_job", "0700"),
     Owned(f"{JOBS}/*", "node_job", "0700"),
+    Owned(f"{JOBS}/*/cancelled", "node_job", "0644"),
     Owned(f"{JOBS}/*/job.json", "node_job", "0600"),
     Owned(f"{JOBS}/*/lock", "node_job", "0644"),
     Owned(f"{JOBS}/*/log", "gaudi_job.py", "0600"),
+    Owned(f"{JOBS}/*/log.1", "gaudi_job.py", "0600"),
     Owned(f"{JOBS}/*/progress.json", "gaudi_job.py", "0600"),
     Owned(f"{JOBS}/*/result.json", "gaudi_job.py", "0600"),
     Owned(f"{JOBS}/*/state.json", "gaudi_job.py", "0600"),
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
-    Owned(f"{STATE}/profiles/*", "vllm_service", "0750"),
+    Owned(f"{STATE}/profiles/*", "vllm_service", "0750", whole=True),
 )
 
 FORMER = (f"{PROGRAMS}/vllm_plan.py", f"{PROGRAMS}/vllm_signs.py")
 """Files of an earlier release that have no owner any more. The role vllm_service removes them."""
+
+# The row that says most of a path comes first.
+_ROWS = [
+    (re.compile(re.escape(owned.path).replace(r"\*", "[^/]+")), owned)
+    for owned in sorted(TABLE, key=lambda owned: len(owned.path.replace("*", "")), reverse=True)
+]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A path as it is on a node: user and group as USER:GROUP, and its mode in octal; of a link, those of its end."""
+
+    path: str
+    user: str
+    mode: str
+
+
+def owner_of(path: str) -> Owned | None:
+    """Return the row of the table that a path belongs to, which for what lies in a whole directory is that one's."""
+    for pattern, owned in _ROWS:
+        if pattern.fullmatch(path) or (owned.whole and re.match(f"{pattern.pattern}/", path)):
+            return owned
+    return None
+
+
+def faults(tree: Iterable[Seen]) -> list[str]:
+    """Say what of a node's tree is not as the table says. What Python compiles beside a program is nobody's."""
+    said = []
+    for seen in tree:
+        if "__pycache__" in seen.path.split("/"):
+            continue
+        owned = owner_of(seen.path)
+        if owned is None:
+            said.append(f"{seen.path} has no owner.")
+        elif owned.whole and not _is_row(owned, seen.path):
+            continue
+        elif (seen.user, seen.mode) != ("root:root", owned.mode):
+            said.append(f"{seen.path} of {owned.owner} is {seen.user} {seen.mode}, not root:root {owned.mode}.")
+    return said
+
+
+def _is_row(owned: Owned, path: str) -> bool:
+    return owned.path.count("/") == path.count("/")

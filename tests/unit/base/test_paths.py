@@ -168,3 +168,34 @@ def test_each_path_has_one_owner_who_is_there() -> None:
 
 def test_what_lies_in_a_directory_has_that_directory_in_the_table() -> None:
     assert {owned.path.rpartition("/")[0] for owned in paths.TABLE if owned.path not in paths.ROOTS} <= set(TABLE)
+
+
+def tree(*changes: tuple[str, str, str]) -> list[paths.Seen]:
+    """A node's tree that is as the table says, but for these (path, user, mode)."""
+    seen = {owned.path.replace("*", "x"): ("root:root", owned.mode) for owned in paths.TABLE}
+    seen |= {path: (user, mode) for path, user, mode in changes}
+    return [paths.Seen(path, *rights) for path, rights in seen.items()]
+
+
+def test_a_tree_as_the_table_says_has_no_faults() -> None:
+    below = (f"{paths.PROGRAMS}/library-12ab/gaudi/base/units.py", f"{paths.PROGRAMS}/hub-venv/bin/python")
+    compiled = (f"{paths.PROGRAMS}/gaudi_fp8/__pycache__", f"{paths.PROGRAMS}/gaudi_fp8/__pycache__/e4m3.pyc")
+    assert paths.faults(tree(*((path, "root:root", "0640") for path in (*below, *compiled)))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "mode", "said"),
+    [
+        (f"{paths.PROGRAMS}/left.py", "root:root", "0644", "has no owner."),
+        (paths.FORMER[0], "root:root", "0644", "has no owner."),
+        (f"{paths.JOBS}/fetch.x/core", "root:root", "0600", "has no owner."),
+        (f"{paths.INSTANCES}/tiny/keys/api_keys", "root:root", "0644", "of vllm_service is root:root 0644, not"),
+        (f"{paths.PROGRAMS}/calibrate.py", "1000:root", "0644", "of fp8_calibration is 1000:root 0644, not"),
+        (f"{paths.PROGRAMS}/gaudi", "root:root", "0700", "of node_library is root:root 0700, not root:root 0755."),
+        # The row that says most counts.
+        (f"{paths.CONFIGURATION}/weights/x.take.json", "root:root", "0640", "of weights_supply is root:root 0640, not"),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_the_table_says_is_named(path: str, user: str, mode: str, said: str) -> None:
+    (fault,) = paths.faults(tree((path, user, mode)))
+    assert fault.startswith(f"{path} {said}")

@@ -25,8 +25,8 @@ from tests.unit.fp8_dynamic import test_fp8_dynamic as bfloat16
 ROLES = Path(__file__).parents[3] / "roles"
 FILES = ROLES / "fp8_weights" / "files"
 PROGRAMS = [*sorted(FILES.rglob("*.py")), ROLES / "fp8_calibration" / "files" / "calibrate.py"]
-# What passes on a refusal that has an id.
-PASSED_ON = {"refusal.id", "message['refused_id']", "result['refused_id']"}
+# What passes on a refusal that has an id, or a reason why an instance could not run, which has a kind.
+PASSED_ON = {"refusal.id", "message['refused_id']", "result['refused_id']", "error.reason.kind.replace('-', '_')"}
 
 
 def ids(source: str) -> Iterator[str]:
