@@ -37,10 +37,10 @@ TESTED_BY = {
     "module_utils/gaudi/rules": ("planning",),
     "module_utils/gaudi/fanout": ("weights", "calibration"),
     "module_utils/gaudi/engine": ("preflight",),
-    "module_utils/gaudi/node": ("cards", "host", "jobs", "preflight", "vllm_service", "weights"),
+    "module_utils/gaudi/node": ("calibration", "cards", "fp8", "host", "jobs", "preflight", "vllm_service", "weights"),
     "module_utils/gaudi/base": ("base", "cards", "planning"),
     "module_utils/gaudi/pages": ("planning", "vllm_service"),
-    "module_utils/gaudi/serving": ("vllm_service",),
+    "module_utils/gaudi/serving": ("calibration", "vllm_service"),
 }
 
 

@@ -16,7 +16,7 @@ TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("te
     [
         (["module_utils/gaudi/cards/hl_smi.py"], ["tests/unit/cards"]),
         (["module_utils/gaudi/families/r121.py"], ["tests/unit/planning"]),
-        (["roles/vllm_service/files/vllm_signs.py"], ["tests/unit/vllm_service"]),
+        (["roles/vllm_service/files/vllm_supervisor.py"], ["tests/unit/vllm_service"]),
         (["roles/fp8_weights/README.md"], ["tests/unit/fp8", "tests/unit/fp8_dynamic"]),
         (["catalog/cards.yml"], ["tests/unit/catalogue", "tests/unit/planning"]),
         (["tests/unit/cards/nodes.py", "tests/unit/cards/test_text.py"], ["tests/unit/cards"]),

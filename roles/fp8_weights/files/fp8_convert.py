@@ -7,7 +7,8 @@
 IN is never changed. OUT appears, complete, in one rename; until then the work is in OUT.partial, and the same
 command continues there after any interruption. What was done is written to OUT/.gaudi-serving/fp8.json.
 
-Needs Python 3.9, its standard library, and the package gaudi_fp8 beside this program, which says how it works.
+Needs Python 3.9, its standard library, and beside this program the packages gaudi_fp8, which says how it works, and
+gaudi; in a checkout, gaudi is found in module_utils.
 
 Exit status: 0 converted (or already converted from the same input), 1 refused or failed (one sentence on
 standard error), 2 wrong usage, 3 not converted yet, or found wrong by --verify (--check), 130 interrupted.

@@ -6,7 +6,8 @@
 
 IN is never changed. OUT appears, complete, in one rename; the same command continues after any interruption.
 
-Needs Python 3.9, its standard library, and the package gaudi_fp8 beside this program, which says how it works.
+Needs Python 3.9, its standard library, and beside this program the packages gaudi_fp8, which says how it works, and
+gaudi; in a checkout, gaudi is found in module_utils.
 
 Exit status: 0 done (or done before), 1 refused or failed (one sentence on standard error), 2 wrong usage,
 3 not done yet, or found wrong by --verify (--check), 130 interrupted.

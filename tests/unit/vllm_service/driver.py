@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
+NODE = Path(os.environ["FAKE_NODE"])
+# A test may install programs and library as the role does.
+sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
 
 import vllm_supervisor  # noqa: E402 - found on the path just made
 
-NODE = Path(os.environ["FAKE_NODE"])
 vllm_supervisor.POLL_STARTING = 0.05
 vllm_supervisor.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 vllm_supervisor.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))

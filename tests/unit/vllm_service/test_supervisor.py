@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +21,8 @@ from tests.unit.vllm_service.node import PATIENCE
 
 if TYPE_CHECKING:
     from tests.unit.vllm_service.node import Node
+
+ROOT = Path(__file__).resolve().parents[3]
 
 WARM_UP = [
     "INFO 08-02 17:37:44 hpu_model_runner.py:499] Generated 3 prompt buckets: [(1, 128)]",
@@ -329,6 +334,43 @@ def test_hands_over_to_the_program_on_disk(node: Node) -> None:
     assert process.returncode == 0
     assert "Handing over to the supervisor on disk" in output
     assert not node.container_exists()
+
+
+def install_library(node: Node, name: str) -> None:
+    """Make a library current in one rename, as the module node_library does."""
+    programs = node.root / "programs"
+    shutil.copytree(ROOT / "module_utils/gaudi", programs / name / "gaudi")
+    (programs / "link").symlink_to(f"{name}/gaudi")
+    (programs / "link").replace(programs / "gaudi")
+
+
+def test_a_new_library_is_read_by_the_supervisor_alone(node: Node) -> None:
+    (node.root / "programs").mkdir()
+    install_library(node, "library-one")
+    process = node.start()
+    node.wait_ready()
+    pid, started = node.container_pid(), node.state["started"]
+    assert node.state["library"] == "library-one"
+    install_library(node, "library-two")
+    node.messages.clear()
+    process.send_signal(signal.SIGHUP)
+    node.wait_ready()
+    assert node.state["library"] == "library-two"
+    assert (node.state["pid"], node.container_pid(), node.state["started"]) == (process.pid, pid, started)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_without_the_library_the_supervisor_says_so() -> None:
+    program = ROOT / "roles/vllm_service/files/vllm_supervisor.py"
+    ran = subprocess.run(
+        [sys.executable, "-I", str(program), "run", "tiny"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        f"No module named 'gaudi': the library gaudi beside {program} is missing or damaged. Run the playbook, which "
+        "installs it.\n"
+    )
 
 
 def test_requests_in_flight_finish(node: Node) -> None:
