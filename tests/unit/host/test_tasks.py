@@ -209,3 +209,20 @@ def test_a_host_is_read_again_only_where_something_changed_or_waits(
 def test_no_host_goes_through_the_others_to_find_its_turn(file: str) -> None:
     (turn,) = [one for one in yaml.safe_load((TASKS / file).read_text()) if "loop" in one]
     assert turn["loop"] == ["{{ inventory_hostname }}"]
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "fails", "said"),
+    [
+        (0, "", "", False, ""),
+        (0, "Reboot needed.", "", False, "Reboot needed."),
+        (255, "", "No module named 'gaudi'.", False, "No module named 'gaudi'."),
+        (1, "", "Traceback", True, "Traceback"),
+    ],
+)
+def test_status_says_why_a_node_cannot_know_what_waits(code: int, out: str, err: str, fails: bool, said: str) -> None:
+    values = {"__host_tuning_waiting": {"rc": code, "stdout": out, "stderr": err}}
+    assert holds(task("waits.yml", "what waits for a reboot")["failed_when"], **values) is fails
+    one = task("waits.yml", "Say it")
+    text = Templar(loader=DataLoader(), variables=values).template(trust_as_template(one["vars"]["__host_tuning_said"]))
+    assert (text, holds(one["when"], __host_tuning_said=text)) == (said, bool(said))
