@@ -111,6 +111,10 @@ options:
     description: The content of C(catalog/cards.yml), which knows what bandwidth to compare with.
     type: dict
     default: {cards: {}}
+  found:
+    description: What was found before the node was asked, C(problems) and C(findings) as M(role_options) returns them.
+    type: dict
+    default: {}
   daemon_json:
     description: The engine's configuration file. It is only read, and refused when it cannot be merged with.
     type: path
@@ -159,7 +163,7 @@ report:
   sample: "gaudi-01: 1 problem, nothing was changed. ..."
 topology:
   description: The cards the node was judged by, as M(gaudi_topology_info) returns them.
-  returned: when they were read because O(topology) was not given
+  returned: always
   type: dict
   sample: {"cards": [], "driver_version": null}
 node:
@@ -215,6 +219,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "controller_time": {"type": "float", "required": True},
     "clock_tolerance": {"type": "float", "default": 60.0},
     "habana_path": {"type": "str", "default": ""},
+    "found": {"type": "dict", "default": {}},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
     "host_nics_verified": {"type": "bool", "default": False},
     "card_types": {"type": "dict", "default": {"cards": {}}},
@@ -500,7 +505,10 @@ def main() -> None:
     params, topology = module.params, module.params["topology"] or read_cards(module)
     os_release, kernel = preflight.parse_os_release(read_text("/etc/os-release")), platform.release()
     clock = time.time()
-    site, problems = inventory.read(params["inventory"])
+    found = params["found"]
+    problems = [preflight.Problem(**problem) for problem in found.get("problems", [])]
+    site, wrong = inventory.read(params["inventory"])
+    problems += wrong
     if site.release is not None:
         problems += preflight.check_release(site.release, params["known_releases"])
     problems += [preflight.Problem("inventory", said) for said in pins.digest_refusals(params["image_digest"])]
@@ -523,7 +531,8 @@ def main() -> None:
     problems += check_space(module, plans, params["image_bytes"], rooms, coming)
     moving = unpinned(params, plans, missing)
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
-    findings = preflight.system_warnings(os_release, params["release"], params["software"])
+    findings = list(found.get("findings", []))
+    findings += preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
     findings += bringing + ([] if site.require_pins else moving)
     asked = {plan["instance"] for plan in params["plans"]}
@@ -542,7 +551,7 @@ def main() -> None:
         missing_weights=[] if problems else missing,
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
-        **({} if params["topology"] else {"topology": topology}),
+        topology=topology,
     )
 
 

@@ -47,7 +47,7 @@ def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
 ) -> None:
     found = {"drop_in": drop_in, "container": container}
     one = task("kernel_cmdline.yml", "the next boot has the kernel arguments")
-    assert holds(one["when"], __host_tuning_found=found, __host_tuning_kernel_cmdline=wanted) is acts
+    assert holds(one["when"], host_tuning_found=found, __host_tuning_kernel_cmdline=wanted) is acts
     state = one["host_tuning_kernel_cmdline"]["state"].strip("{} ")
     expression = jinja2.Environment(autoescape=True).compile_expression(state)
     assert expression(__host_tuning_kernel_cmdline=wanted) == ("present" if wanted else "absent")
@@ -59,7 +59,7 @@ def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
 def test_what_an_interrupted_run_left_is_read_by_systemd(changed: bool, reload: bool, stale: bool) -> None:
     one = task("settle.yml", "our unit runs now and at boot")
     written = {"written": ["/unit"] if changed else [], "library_changed": True}
-    given = {"__host_tuning_written": written, "__host_tuning_found": {"reload_needed": reload}}
+    given = {"__host_tuning_written": written, "host_tuning_found": {"reload_needed": reload}}
     expression = one["vars"]["__host_tuning_stale"].strip("{} ")
     assert jinja2.Environment(autoescape=True).compile_expression(expression)(**given) is stale
     assert one["ansible.builtin.systemd_service"]["daemon_reload"] == "{{ __host_tuning_stale }}"
@@ -81,7 +81,7 @@ def test_the_unit_is_left_alone_when_it_is_settled(
     one = task("settle.yml", "our unit runs now and at boot")
     given = {
         "__host_tuning_stale": stale,
-        "__host_tuning_found": {"unit_settled": settled},
+        "host_tuning_found": {"unit_settled": settled},
         "__host_tuning_written": {"written": written},
         "__host_tuning_paths": {"unit": "/unit"},
         "ansible_check_mode": checking,
@@ -130,7 +130,7 @@ def test_hugepages_are_judged_as_they_were_written() -> None:
 def test_verify_advises_what_helps(states: list[str], reboots: bool) -> None:
     one = task("verify.yml", "Fail unless all is in effect")
     items = [{"item": f"item {state}", "state": state} for state in states]
-    templar = Templar(loader=DataLoader(), variables={"__host_tuning_found": {"items": items}})
+    templar = Templar(loader=DataLoader(), variables={"host_tuning_found": {"items": items}})
     lacking = templar.template(trust_as_template(one["vars"]["lacking"]))
     said = Templar(loader=DataLoader(), variables={"lacking": lacking}).template(
         trust_as_template(one["ansible.builtin.assert"]["fail_msg"])
@@ -163,7 +163,7 @@ def test_untune_says_what_it_could_not_put_back(
         "__host_tuning_given_back": {"findings": findings},
         "__host_tuning_cpu_record": {"stat": {"exists": left}},
         "__host_tuning_first": {"former_lost": lost},
-        "__host_tuning_found": {"removed_at_reboot": leaving},
+        "host_tuning_found": {"removed_at_reboot": leaving},
         "ansible_check_mode": False,
     }
     differs = Templar(loader=DataLoader(), variables=values).template(trust_as_template(one["vars"]["differs"]))
@@ -198,7 +198,7 @@ def test_a_host_is_read_again_only_where_something_changed_or_waits(
     said = variable(
         "__host_tuning_unsettled",
         **{f"__host_tuning_{name}": {"changed": name == changed} for name in ("settings", "arguments", "written")},
-        __host_tuning_found={**SETTLED, **found},
+        host_tuning_found={**SETTLED, **found},
         host_tuning_reboot=reboot,
         ansible_check_mode=checking,
     )

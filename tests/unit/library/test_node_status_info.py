@@ -82,5 +82,5 @@ def test_preflight_reads_the_cards_only_where_nobody_did(given: dict[str, Any] |
         **({} if given is None else {"topology": given}),
     }
     answer = run_main("library.gaudi_preflight", arguments)
-    assert answer.get("topology") == (None if given else {**TOPOLOGY, "findings": [FINDING]})
+    assert answer["topology"] == (given or {**TOPOLOGY, "findings": [FINDING]})
     assert (FINDING["message"] in answer["findings"]) is (given is None)

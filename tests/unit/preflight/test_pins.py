@@ -127,8 +127,8 @@ def test_who_prints_the_digest_runs_where_pins_are_required() -> None:
     (said,) = pins.image_sentences([IMAGE], "")
     assert "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it" in said
     plays = yaml.safe_load((ROOT / "site.yml").read_text(encoding="utf-8"))
-    tags = {play["roles"][0]["role"]: play["tags"] for play in plays if "roles" in play}
-    assert tags["preflight"] == ["always"]
+    tags = {play["roles"][0]["role"] if "roles" in play else play["name"]: play["tags"] for play in plays}
+    assert tags["Look before changing anything"] == ["always"]
     assert tags["serving_image"] == ["serving_image"]
 
 

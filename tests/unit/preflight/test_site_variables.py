@@ -22,14 +22,18 @@ PLAY = """
 - hosts: all
   gather_facts: false
   vars_files: ["%(role)s/vars/main.yml"]
-  vars: {role_path: "%(role)s"}
+  vars: {role_path: "%(role)s", preflight_host_tuning: true}
   tasks:
+    - role_options:
+        options: "{{ __preflight_reads }}"
+      register: __preflight_options
     - ansible.builtin.copy:
         dest: "%(folder)s/{{ inventory_hostname }}.json"
         content: >-
           {{ {"site": __preflight_site, "tuning": __preflight_tuning, "release": __preflight_release,
               "root": __preflight_weights_root, "registry": __preflight_image_registry,
-              "requests": __preflight_requests, "fetch": __preflight_weights_fetch} | to_json }}
+              "requests": __preflight_requests, "fetch": __preflight_weights_fetch,
+              "habana": __preflight_habana_path, "problems": __preflight_options.problems} | to_json }}
 """
 RIGHT: dict[str, Any] = {
     "gaudi_release": "1.22",
@@ -51,6 +55,14 @@ SITES: dict[str, dict[str, Any]] = {
     "unquoted": {**RIGHT, "gaudi_release": 1.22, "gaudi_weights_fetch": "yes"},
     "shapes": {**RIGHT, "gaudi_release": {"x": 1}, "gaudi_image_registry": [1], "gaudi_weights_root": {"y": 2}},
     "tuned": {**RIGHT, "host_tuning_hugepages": "abc", "gaudi_weights_fetch": "maybe"},
+    "many pages": {**RIGHT, "host_tuning_hugepages": "-1"},
+    "installed": {**RIGHT, "container_runtime_habana_repository": "https://vault.example/debian"},
+    "elsewhere": {
+        **RIGHT,
+        "container_runtime_habana_repository": "",
+        "container_runtime_habana_path": "/opt/habana",
+    },
+    "own path": {**RIGHT, "preflight_habana_path": "/usr/local/habana", "container_runtime_habana_path": "/opt/habana"},
 }
 
 
@@ -114,8 +126,32 @@ def test_the_settings_of_the_host_are_those_of_its_role(rendered: dict[str, Any]
         "host_tuning_hugepages": HOST_TUNING["host_tuning_hugepages"],
         "host_tuning_max_memory_share": HOST_TUNING["host_tuning_max_memory_share"],
     }
-    _, problems = inventory.read(rendered["tuned"]["tuning"])
+    _, problems = inventory.read(rendered["many pages"]["tuning"])
     assert [problem.message.split(" ")[0] for problem in problems] == ["host_tuning_hugepages"]
+
+
+@pytest.mark.parametrize("name", ["tuned", "null"])
+def test_hugepages_that_are_no_number_are_one_problem_and_no_reason_for_another(
+    rendered: dict[str, Any], name: str
+) -> None:
+    said = [problem["message"].split(" ")[0] for problem in rendered[name]["problems"]]
+    assert "host_tuning_hugepages" in said
+    assert "host_tuning_hugepages" not in rendered[name]["tuning"]
+    assert not any(problem["message"].startswith("gaudi_") for problem in rendered[name]["problems"])
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("right", "/usr/bin/habana-container-runtime"),
+        ("installed", ""),
+        # It was looked for in the usual place, and not at all with a repository that is empty.
+        ("elsewhere", "/opt/habana"),
+        ("own path", "/usr/local/habana"),
+    ],
+)
+def test_the_runtime_is_looked_for_where_its_role_expects_it(rendered: dict[str, Any], name: str, path: str) -> None:
+    assert rendered[name]["habana"] == path
 
 
 def test_the_rest_is_looked_at_with_values_that_stop_nothing(rendered: dict[str, Any]) -> None:

@@ -1,0 +1,69 @@
+"""Say what the options of all roles are for a host, and what is wrong with them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.preflight import options as rules
+from ansible.module_utils.gaudi.preflight.checks import Problem
+
+from plugin_utils import role_options
+
+ARGUMENT_SPEC: dict[str, Any] = {"options": {"type": "list", "elements": "str", "default": []}}
+
+# Ansible imports this before it forks its workers, which then have what was read.
+DECLARED = role_options.declared()
+
+
+def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]:
+    """Problems and findings of all options the host has values of, and which of these are wrong."""
+    problems, findings, wrong = [], [], set()
+    for name, option, read in host.given():
+        if read.why_not is not None:
+            # Ansible reads late: what is missing now may be there when a role asks for it.
+            why = "" if rules.secret(option) else f": {read.why_not}"
+            findings.append(f"{name} cannot be read yet{why}. What uses it fails unless that changes.")
+            wrong.add(name)
+            continue
+        said = rules.faults(name, option, read.value)
+        problems += [Problem("option", sentence) for sentence in said]
+        wrong |= {name} if said else set()
+    strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles)
+    return problems + strange, findings + unread, wrong
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+    """Reads on the controller; no node is asked."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Judge all options, and return the values that were asked for."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, arguments = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        nobodys = sorted(set(arguments["options"]) - set(DECLARED.options))
+        if nobodys:
+            raise AnsibleActionFail(f"No role has an option {' or '.join(nobodys)} (roles/*/meta/argument_specs.yml).")
+        host = role_options.Host(self._loader, task_vars or {})
+        problems, findings, wrong = judged(host)
+        values = {name: host.default(name) if name in wrong else host.read(name).value for name in arguments["options"]}
+        shared = {name: rules.shareable(DECLARED.options[name], value) for name, value in values.items()}
+        return {
+            **result,
+            "changed": False,
+            "options": shared,
+            "wrong": sorted(wrong),
+            "problems": [problem.as_dict() for problem in problems],
+            "findings": findings,
+        }

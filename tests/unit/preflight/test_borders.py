@@ -1,0 +1,179 @@
+"""What roles know of each other: options that somebody hands them, and results under names that a role publishes.
+
+A default or variable that reads another role's breaks when that role is renamed, left out, or run later; nobody who
+reads either role sees why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.preflight.test_contracts import PLAYBOOKS, ROLES, ROOT, load, name_of, specified, tasks
+
+NAMES = sorted((role.name for role in ROLES), key=len, reverse=True)
+# A variable, by its name, as text, or as another node's; not a key of what the action role_options returned.
+ROLE_OF = re.compile(rf"((?<![\w/.-])|(?<=\]\.))_*({'|'.join(NAMES)})_\w+")
+EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+# Values that are expressions without braces.
+BARE = {"when", "that", "until", "changed_when", "failed_when"}
+INCLUDES = ("ansible.builtin.include_role", "ansible.builtin.import_role")
+# Where another role's files are read as text.
+FOREIGN_FILE = re.compile(rf"/\.\./({'|'.join(NAMES)})/(defaults|vars|meta|tasks|templates)\b")
+
+
+def expressions(node: Any, bare: bool = False) -> Iterator[str]:
+    """Every expression in what a YAML file holds."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from expressions(value, key in BARE)
+    elif isinstance(node, list):
+        for item in node:
+            yield from expressions(item, bare)
+    elif isinstance(node, str):
+        yield from [node] if bare else EXPRESSION.findall(node)
+
+
+def foreign(text: str, own: str) -> set[str]:
+    """Names in an expression that begin as those of another role do; a filter carries the name of its subject."""
+    found = set()
+    for match in ROLE_OF.finditer(text):
+        if match[2] != own and not re.search(r"\|\s*$", text[: match.start()]):
+            found.add(match[0])
+    return found
+
+
+def published(role: str) -> set[str]:
+    """Names under which a role leaves what others may read."""
+    file = ROOT / "roles" / role / "meta/results.yml"
+    return set(load(file)) if file.exists() else set()
+
+
+def written(role: Path) -> set[str]:
+    """Every name that the role's tasks register or set."""
+    found = set()
+    for path in (role / "tasks").glob("*.yml"):
+        for task in every_task(load(path)):
+            found |= {task["register"]} if "register" in task else set()
+            found |= set(task.get("ansible.builtin.set_fact", {}))
+    return found
+
+
+def every_task(node: Any) -> Iterator[dict[str, Any]]:
+    """Tasks and blocks alike."""
+    for item in node:
+        yield item
+        for key in ("block", "rescue", "always"):
+            yield from every_task(item.get(key, []))
+
+
+def included(role: Path) -> set[str]:
+    """Roles that a role includes itself."""
+    found = set()
+    for path in (role / "tasks").glob("*.yml"):
+        for task in tasks(load(path)):
+            found |= {task[key]["name"] for key in INCLUDES if key in task}
+    return found
+
+
+def faults_of_variables(role: Path) -> list[str]:
+    """What defaults, variables and templates read of another role."""
+    found = []
+    for path in [role / "defaults/main.yml", role / "vars/main.yml", *(role / "templates").glob("*")]:
+        if not path.exists():
+            continue
+        text = path.read_text(encoding="utf-8")
+        said = EXPRESSION.findall(text) if path.suffix == ".j2" else expressions(load(path))
+        found += [f"{name_of(path)} reads {name}" for part in said for name in foreign(part, role.name)]
+        found += [f"{name_of(path)} reads the files of {match[1]}" for match in FOREIGN_FILE.finditer(text)]
+    return found
+
+
+def faults_of_tasks(role: Path) -> list[str]:
+    """What tasks read of another role, but for what a role publishes that they include themselves."""
+    allowed = {name for other in included(role) for name in published(other)}
+    return [
+        f"{name_of(path)} reads {name}"
+        for path in [*(role / "tasks").glob("*.yml"), *(role / "handlers").glob("*.yml")]
+        for part in expressions(load(path))
+        for name in foreign(part, role.name) - allowed
+    ]
+
+
+@pytest.fixture(params=ROLES, ids=lambda role: str(role.name))
+def role(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+def test_no_variable_reads_another_role(role: Path) -> None:
+    """A playbook passes it as an option; of options of others the action role_options knows."""
+    assert faults_of_variables(role) == []
+
+
+def test_tasks_read_what_a_role_publishes_that_they_include(role: Path) -> None:
+    assert faults_of_tasks(role) == []
+
+
+def test_what_is_not_private_is_published_and_in_the_readme(role: Path) -> None:
+    names = {name for name in written(role) if not name.startswith("_")}
+    assert names == published(role.name)
+    text = (role / "README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_every_option_is_read_in_its_role(role: Path) -> None:
+    files = [
+        *(role / "tasks").glob("*.yml"),
+        *(role / "handlers").glob("*.yml"),
+        *(role / "templates").glob("*"),
+        *(role / "defaults").glob("*.yml"),
+        *(role / "vars").glob("*.yml"),
+    ]
+    read = {word for path in files for word in words_of(path)}
+    assert sorted(set(specified(role)) - read) == []
+
+
+def words_of(path: Path) -> Iterator[str]:
+    said = EXPRESSION.findall(path.read_text(encoding="utf-8")) if path.suffix != ".yml" else expressions(load(path))
+    for part in said:
+        yield from re.findall(r"\w+", part)
+
+
+@pytest.mark.parametrize("path", [path for path in PLAYBOOKS if "molecule" not in path.parts], ids=name_of)
+def test_playbooks_read_nothing_that_is_private(path: Path) -> None:
+    private = [
+        match[0]
+        for part in expressions(load(path))
+        for match in ROLE_OF.finditer(part)
+        if match[0].startswith("_") or match[0] not in known_to_playbooks()
+    ]
+    assert private == []
+
+
+def known_to_playbooks() -> set[str]:
+    """Options, results, and what filters are called."""
+    found = {path.stem for path in (ROOT / "filter_plugins").glob("*.py")}
+    for role in ROLES:
+        found |= published(role.name) | set(specified(role))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{{ preflight_serving.plans }}", {"preflight_serving"}),
+        ("{{ hostvars[x].__host_tuning_found }}", {"__host_tuning_found"}),
+        ("{{ ansible_play_hosts | map('extract', hostvars, 'host_tuning_found') }}", {"host_tuning_found"}),
+        ("{{ summary_reboot }}", set()),
+        ("{{ __summary_options.options.preflight_image_gib }}", set()),
+        ("{{ x | vllm_service_table }}", set()),
+        ("{{ my_preflight_node }}", set()),
+    ],
+)
+def test_what_is_another_roles_would_be_found(text: str, found: set[str]) -> None:
+    assert {name for part in expressions(text) for name in foreign(part, "summary")} == found
+    assert {name for part in expressions({"when": text.strip("{} ")}) for name in foreign(part, "summary")} == found
