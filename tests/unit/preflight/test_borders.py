@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.unit.preflight.test_contracts import PLAYBOOKS, ROLES, ROOT, load, name_of, specified, tasks
+from tests.unit.preflight.test_templates import evaluate
 
 NAMES = sorted((role.name for role in ROLES), key=len, reverse=True)
 # A variable, by its name, as text, or as another node's; not a key of what the action role_options returned.
@@ -177,3 +178,41 @@ def known_to_playbooks() -> set[str]:
 def test_what_is_another_roles_would_be_found(text: str, found: set[str]) -> None:
     assert {name for part in expressions(text) for name in foreign(part, "summary")} == found
     assert {name for part in expressions({"when": text.strip("{} ")}) for name in foreign(part, "summary")} == found
+
+
+@pytest.mark.parametrize("path", [path for path in PLAYBOOKS if "molecule" not in path.parts], ids=name_of)
+def test_playbooks_leave_no_results_under_the_names_of_roles(path: Path) -> None:
+    """calibrate.yml left its plans as preflight_serving, where a default of another role found them."""
+    names = {task["register"] for task in tasks(load(path)) if "register" in task}
+    assert [name for name in names if ROLE_OF.match(name)] == []
+
+
+@pytest.mark.parametrize("variable", ["weights_supply", "fp8_calibration"])
+@pytest.mark.parametrize(
+    ("given", "shared"),
+    [({}, None), ({"gaudi_weights_shared": None}, None), ({"gaudi_weights_shared": True}, True)]
+    # As -e gaudi_weights_shared=false gives it.
+    + [({"gaudi_weights_shared": "false"}, False), ({"gaudi_weights_shared": "yes"}, True)],
+)
+def test_shared_weights_are_what_the_site_says(variable: str, given: dict[str, Any], shared: bool | None) -> None:
+    look = {f"__{variable}_look": {"storage": {"fstype": "ext4", "source": "/dev/sda1"}}}
+    assert evaluate(variable, f"{{{{ __{variable}_root.shared }}}}", **look, **given) is shared
+
+
+@pytest.mark.parametrize("timeout", [7200, "7200"])
+def test_the_patience_with_a_pull_may_come_from_the_command_line(timeout: object) -> None:
+    (pull, *_) = load(ROOT / "roles/serving_image/tasks/pull.yml")
+    assert evaluate("serving_image", pull["async"], serving_image_pull_timeout=timeout) == 7500
+
+
+@pytest.mark.parametrize(("given", "asked"), [(False, True), (True, False), ("false", True), ("true", False)])
+def test_an_absent_instance_may_be_allowed_from_the_command_line(given: object, asked: bool) -> None:
+    (refusal,) = [task for task in load(ROOT / "roles/vllm_service/tasks/select.yml") if task.get("run_once")]
+    assert evaluate("vllm_service", f"{{{{ {refusal['when']} }}}}", vllm_service_may_be_absent=given) is asked
+
+
+@pytest.mark.parametrize("file", ["outside", "recheck"])
+def test_weights_are_fetched_to_where_they_are_looked_for(file: str) -> None:
+    found = list(tasks(load(ROOT / f"roles/weights_supply/tasks/{file}.yml")))
+    (given,) = [task["vars"] for task in found if task.get(INCLUDES[0], {}).get("name") == "model_weights"]
+    assert given["model_weights_root"] == "{{ gaudi_weights_root }}"
