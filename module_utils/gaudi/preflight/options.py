@@ -1,7 +1,8 @@
 """The options of all roles: whether a value is of its type, and what a name that nobody knows was meant to be.
 
 An option is an entry of a role's ``meta/argument_specs.yml``. Values are judged as Ansible judges them: "8" is a whole
-number, "yes" is true, a text is a list of its parts. The value of an option with ``no_log`` is in no sentence.
+number, "yes" is true, a text is a list of its parts, but no list of mappings. The value of an option with ``no_log`` is
+in no sentence.
 """
 
 from __future__ import annotations
@@ -112,6 +113,9 @@ def faults(name: str, option: Mapping[str, Any], value: object) -> list[str]:
 
 def _right(option: Mapping[str, Any], value: object) -> bool:
     choices = option.get("choices")
+    if isinstance(value, str) and (option.get("elements") == "dict" or option.get("options")):
+        # Modules make mappings of it; roles that read their keys do not.
+        return False
     return TYPES[option["type"]][0](value) and (not choices or str(value) in map(str, choices))
 
 

@@ -190,9 +190,14 @@ def test_playbooks_leave_no_results_under_the_names_of_roles(path: Path) -> None
 @pytest.mark.parametrize("variable", ["weights_supply", "fp8_calibration"])
 @pytest.mark.parametrize(
     ("given", "shared"),
-    [({}, None), ({"gaudi_weights_shared": None}, None), ({"gaudi_weights_shared": True}, True)]
-    # As -e gaudi_weights_shared=false gives it.
-    + [({"gaudi_weights_shared": "false"}, False), ({"gaudi_weights_shared": "yes"}, True)],
+    [
+        ({}, None),
+        ({"gaudi_weights_shared": None}, None),
+        ({"gaudi_weights_shared": True}, True),
+        # As -e gaudi_weights_shared=false gives it.
+        ({"gaudi_weights_shared": "false"}, False),
+        ({"gaudi_weights_shared": "yes"}, True),
+    ],
 )
 def test_shared_weights_are_what_the_site_says(variable: str, given: dict[str, Any], shared: bool | None) -> None:
     look = {f"__{variable}_look": {"storage": {"fstype": "ext4", "source": "/dev/sda1"}}}

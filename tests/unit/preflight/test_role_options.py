@@ -85,6 +85,12 @@ def test_what_ansible_would_take_is_right(spec: dict[str, Any], value: object) -
         (LIST, {"a": 1}, "x is {'a': 1}, but must be a list, each entry text."),
         (LIST, ["a", ["b"]], "x[1] is ['b'], but must be text."),
         (LIST, [None], "x[0] is null, but must be text. Give it a value, or leave it out."),
+        # A text has no keys: only modules make a mapping of it.
+        (
+            option(type="list", elements="dict", default=[]),
+            "a=b",
+            "x is 'a=b', but must be a list, each entry a mapping.",
+        ),
         (option(type="dict", default={}), "word", "x is 'word', but must be a mapping."),
         (
             option(type="int", default=1),
@@ -117,6 +123,8 @@ def test_what_is_wrong_is_one_sentence(spec: dict[str, Any], value: object, said
         # What holds a secret is not shown as a whole.
         (SOURCES, {"name": "a", "token": HIDDEN}),
         (SOURCES, [[HIDDEN]]),
+        (SOURCES, f"name=a,token={HIDDEN}"),
+        (SOURCES, [f"name=a,token={HIDDEN}"]),
     ],
 )
 def test_a_secret_is_in_no_sentence(spec: dict[str, Any], value: object) -> None:
@@ -189,6 +197,20 @@ def test_the_example_is_right_with_every_line_that_a_site_may_uncomment() -> Non
     problems, findings, wrong = action.judged(host)
     assert (problems, findings, wrong) == ([], [], set())
     assert len(list(host.given())) > 20
+
+
+VALUES = [
+    *ROOT.glob("inventories/simulated/group_vars/*.yml"),
+    *ROOT.glob("molecule/*/inventory/group_vars/*.yml"),
+    *ROOT.glob("molecule/*/vars/site.yml"),
+]
+
+
+@pytest.mark.parametrize("path", VALUES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_our_own_inventories_are_right(path: Path) -> None:
+    site = trusted(yaml.safe_load(path.read_text(encoding="utf-8")))
+    problems, findings, _ = action.judged(role_options.Host(DataLoader(), site))
+    assert (problems, findings) == ([], [])
 
 
 def test_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
