@@ -406,7 +406,6 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
 def bring(giver: dict[str, str], staging: Path) -> None:
     """Have rsync bring what the other node gives; raises Refusal with rsync's own words."""
     # The downloader's program, which only nodes have that take something from others.
-    from gaudi.base import refusal
     from gaudi_weights import rsync
 
     try:

@@ -381,7 +381,7 @@ import os, shutil, sys
 from pathlib import Path
 word = next(a for a in sys.argv if a.startswith("--password-file=")).partition("=")[2]
 assert Path(word).read_text() == "secret"
-assert sys.argv[-2] == "rsync://taker@10.0.0.7:8730/weights/"
+assert sys.argv[-2] == "rsync://receiver@10.0.0.7:8730/weights/"
 Path({home!r}, "asked").touch()
 {fault}
 shutil.copytree({given!r}, sys.argv[-1], dirs_exist_ok=True)
@@ -406,7 +406,7 @@ def give(taker: Node, giver: Node, fault: str = "", after: str = "") -> None:
     (taker.home / "bin" / "rsync").write_text(text)
     (taker.home / "bin" / "rsync").chmod(0o755)
     (taker.home / "token").write_text("secret")
-    named = {"name": "gaudi-01", "address": "rsync://taker@10.0.0.7:8730"}
+    named = {"name": "gaudi-01", "address": "rsync://receiver@10.0.0.7:8730"}
     content = {**named, "password_file": str(taker.home / "token")}
     (taker.home / "document.giver").write_text(json.dumps(content))
 
