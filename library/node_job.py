@@ -130,19 +130,16 @@ result:
   returned: when it succeeded
   type: dict
   sample: {shards: 163}
-refused_id:
-  description: Which refusal ended it, as the work's result says; empty where it says none.
-  returned: when the work that was followed did not succeed
-  type: str
-  sample: not_as_recorded
 digest:
   description: Stands for all of the above but the figures of the progress; the same as long as nothing else changes.
   returned: always
   type: str
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
-  returned: when the task fails for a refusal
+  description: >-
+    What is wrong, in one word that stays the same; C(msg) says it in a sentence. Empty where the work that was followed
+    gave no refusal as its result.
+  returned: when the task fails for a refusal, or the work that was followed did not succeed
   type: str
   sample: other_work_runs
 """

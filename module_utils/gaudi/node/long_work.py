@@ -25,4 +25,4 @@ def tell_result(result: dict[str, Any]) -> None:
 
 def tell_refusal(refusal: Refusal) -> None:
     """Leave why the work was refused; the job writes the id into its state."""
-    tell_result({"refused": str(refusal), "refused_id": refusal.id})
+    tell_result(refusal.as_keys())

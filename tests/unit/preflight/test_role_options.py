@@ -232,7 +232,7 @@ def test_a_node_says_what_was_found_on_the_controller(run: Run) -> None:
     assert ran["problems"][0] == {"id": "option", "message": "x is wrong."}
     assert "x is wrong." in ran["report"]
     assert ran["findings"][0] == "y is odd."
-    assert ran["bring"] == []
+    assert ran["missing_weights"] == []
 
 
 def test_what_is_documented_is_what_a_task_can_say() -> None:
