@@ -43,7 +43,7 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
         if result_path:
-            files.write_json(Path(result_path), {"refused": str(refusal), "refused_id": refusal.id})
+            files.write_json(Path(result_path), refusal.as_keys())
         return 1
     except Stopped:
         print("stopped; what has arrived is kept, and the same request continues there", file=sys.stderr)
