@@ -155,6 +155,8 @@ def apply(change: library.Change, digest: str, files: dict[str, str] | None, rec
         scratch.replace(record)
     for name in change.remove:
         shutil.rmtree(FOLDER / name)
+    if change.gone and not any(FOLDER.iterdir()):
+        FOLDER.rmdir()
 
 
 def _shown(digest: str | None, users: Any) -> str:

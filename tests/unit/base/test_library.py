@@ -85,8 +85,15 @@ def test_it_goes_with_its_last_user(folder: Path) -> None:
     run("a", ONE, state="absent")
     assert content(folder) == ONE
     assert run("b", ONE, state="absent")["changed"]
-    assert list(folder.iterdir()) == []
+    assert not folder.exists()
     assert not run("b", ONE, state="absent")["changed"]
+
+
+def test_what_others_have_beside_it_stays(folder: Path) -> None:
+    run("a", ONE)
+    (folder / "program.py").touch()
+    run("a", ONE, state="absent")
+    assert [path.name for path in folder.iterdir()] == ["program.py"]
 
 
 def test_check_mode_changes_nothing_and_says_what_would_be(folder: Path) -> None:
