@@ -1,0 +1,94 @@
+"""JSON documents that a node keeps for us: anything may have happened to them since they were written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+# Deeper than any document of ours; json itself gives up at about a thousand.
+DEEPEST = 32
+
+
+class Damaged(ValueError):
+    """A file that is there and does not hold what it is to hold.
+
+    path: the file. what: what is wrong with it, as a clause that begins with "it".
+    """
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(path, what)
+        self.path = path
+        self.what = what
+
+    def __str__(self) -> str:
+        """Return the sentence without its full stop, so that a reader adds what happens now."""
+        return f"{self.path} is damaged: {self.what}"
+
+
+def parse(text: str, form: Any = dict, schema: int | None = None) -> dict[str, Any]:
+    """Read a document of a form (see misfit) and, where one is named, of a schema.
+
+    Raises ValueError, with a clause that begins with "it", for a text that is anything else.
+    """
+    if not text.strip("\0 \t\r\n"):
+        # A power cut leaves a new file empty or full of zeros.
+        raise ValueError("it is empty")
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is cut off or no JSON (line {error.lineno}: {error.msg})") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds {_kind(content)} where a mapping is to be")
+    if _deeper(content, DEEPEST):
+        raise ValueError("it is nested too deeply")
+    if schema is not None and content.get("schema") != schema:
+        raise ValueError(f"it is of schema {content.get('schema')!r}; this release reads schema {schema}"[:200])
+    wrong = misfit(content, form)
+    if wrong:
+        raise ValueError(f"it has no {wrong}, or of another type" if wrong != "." else "it has another form")
+    return content
+
+
+def misfit(value: Any, form: Any) -> str | None:
+    """Name the first place where a JSON value has another form, such as "cards.0.serial"; None where it fits.
+
+    A form is a type or a tuple of types; [form of every element]; {str: form of every value}; or {key: form}, where a
+    key that ends in "?" may be absent and other keys are not looked at. "." is the value itself.
+    """
+    if isinstance(form, list):
+        if not isinstance(value, list):
+            return "."
+        return _first({str(number): (element, form[0]) for number, element in enumerate(value)})
+    if not isinstance(form, dict):
+        # true is an int to Python, not to JSON.
+        return None if isinstance(value, form) and not (isinstance(value, bool) and form is int) else "."
+    if not isinstance(value, dict):
+        return "."
+    if str in form:
+        return _first({name: (element, form[str]) for name, element in value.items()})
+    asked = {key.rstrip("?"): (key, inner) for key, inner in form.items()}
+    absent = next((name for name, (key, _) in asked.items() if name not in value and not key.endswith("?")), None)
+    return absent or _first({name: (value[name], inner) for name, (_, inner) in asked.items() if name in value})
+
+
+def _first(parts: Mapping[str, tuple[Any, Any]]) -> str | None:
+    for name, (value, form) in parts.items():
+        wrong = misfit(value, form)
+        if wrong:
+            return name if wrong == "." else f"{name}.{wrong}"
+    return None
+
+
+def _kind(value: object) -> str:
+    """What JSON calls a value."""
+    names = {str: "a text", bool: "a truth value", int: "a number", float: "a number", list: "a list"}
+    return names.get(type(value), "null")
+
+
+def _deeper(value: object, levels: int) -> bool:
+    """Whether mappings and lists lie in each other more than ``levels`` deep."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_deeper(item, levels - 1) for item in inner)

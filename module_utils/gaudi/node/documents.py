@@ -1,0 +1,79 @@
+"""Read a file of ours that may be absent, cut off, a directory, a pipe, or anything else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..base.documents import Damaged, parse
+
+# Bytes. The longest file of ours is a manifest: a thousand shards take about 200 kB.
+LONGEST = 16 * 1024 * 1024
+
+_KINDS = {
+    stat.S_IFDIR: "it is a directory",
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+}
+
+Content = TypeVar("Content")
+
+
+def read(path: Path, parse: Callable[[str], Content]) -> Content | None:
+    """Read a file with a parser that raises ValueError; None where no file is there.
+
+    Raises Damaged for whatever else is there, and for what cannot be read.
+    """
+    text = read_text(path)
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except Damaged:
+        raise
+    except ValueError as error:
+        raise Damaged(str(path), str(error)) from error
+
+
+def read_json(path: Path, form: Any = dict, schema: int | None = None) -> dict[str, Any] | None:
+    """Read a JSON document of a form, as base.documents.parse tells; None where no file is there. Raises Damaged."""
+    return read(path, lambda text: parse(text, form, schema))
+
+
+def read_text(path: Path) -> str | None:
+    """Read a regular file; None where nothing is there. Raises Damaged.
+
+    To open a pipe for reading would wait for a writer; O_NONBLOCK does not.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise Damaged(str(path), "it is a link to nothing") from None
+        return None
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise Damaged(str(path), _KINDS[stat.S_IFSOCK]) from error
+        raise Damaged(str(path), f"it cannot be opened ({error.strerror})") from error
+    try:
+        kind = stat.S_IFMT(os.fstat(handle).st_mode)
+        if kind != stat.S_IFREG:
+            raise Damaged(str(path), _KINDS.get(kind, "it is no regular file"))
+        with os.fdopen(handle, "rb", closefd=False) as stream:
+            content = stream.read(LONGEST + 1)
+    except OSError as error:
+        raise Damaged(str(path), f"it cannot be read ({error.strerror})") from error
+    finally:
+        os.close(handle)
+    if len(content) > LONGEST:
+        raise Damaged(str(path), f"it is larger than {LONGEST} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Damaged(str(path), "it is no text") from error
