@@ -20,7 +20,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     """One instance as the cells of a line."""
     state = found["state"]
     last = state.get("last_reason") or {}
-    says = str(state.get("status", "never started"))
+    says = str(found["damaged"] or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"
     return (

@@ -157,7 +157,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions as jobs
-from ansible.module_utils.gaudi.node.files import read_json
+from ansible.module_utils.gaudi.node import job_files
+from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.state import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -188,12 +189,11 @@ def look(module: AnsibleModule, key: str) -> dict[str, Any]:
     """Read a job's status, progress and result."""
     folder = JOBS / key
     active = systemctl(module, "show", "--property=ActiveState", "--value", f"gaudi-job@{key}.service").strip()
-    state = read_json(folder / "state.json")
-    progress = read_json(folder / "progress.json")
+    state, progress = job_files.state(folder), job_files.progress(folder)
     return {
         "key": key,
         "status": jobs.status(state, active),
-        "digest": read_json(folder / "job.json").get("digest"),
+        "digest": job_files.digest(folder),
         "progress": progress,
         "text": jobs.progress_text(progress),
         "state": state,
@@ -214,6 +214,7 @@ def describe(module: AnsibleModule, wanted: str) -> None:
     temporary = folder / "job.json.writing"
     temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
     temporary.chmod(0o600)
+    make_room(folder / "job.json")
     temporary.replace(folder / "job.json")
 
 
@@ -259,6 +260,7 @@ def request(module: AnsibleModule) -> bool:
         if todo == "start":
             describe(module, wanted)
             for left_over in ("progress.json", "state.json"):
+                make_room(folder / left_over)
                 (folder / left_over).unlink(missing_ok=True)
             require_mounts(module)
             systemctl(module, "start", f"gaudi-job@{key}.service")

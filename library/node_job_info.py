@@ -53,13 +53,14 @@ table:
   sample: ["fetch.qwen3-8b    succeeded    2026-01-31T08:00:00Z  fetch: 16.4 GB of 16.4 GB (100 %)"]
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions as jobs
-from ansible.module_utils.gaudi.node.files import read_json
+from ansible.module_utils.gaudi.node import job_files
 from ansible.module_utils.gaudi.node.state import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
@@ -70,19 +71,23 @@ JOBS = Path(paths.JOBS)
 def main() -> None:
     """Read every job's files and ask systemd once for all of them."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    keys = sorted(path.parent.name for path in JOBS.glob("*/job.json"))
+    keys = (
+        sorted(folder.name for folder in JOBS.iterdir() if os.path.lexists(folder / "job.json"))
+        if JOBS.is_dir()
+        else []
+    )
     active: dict[str, str] = {}
     if keys:
         units = [f"gaudi-job@{key}.service" for key in keys]
         active = jobs.active_states(systemctl(module, "show", "--property=Id,ActiveState", *units))
     found = []
     for key in keys:
-        state = read_json(JOBS / key / "state.json")
+        state = job_files.state(JOBS / key)
         found.append(
             {
                 "key": key,
                 "status": jobs.status(state, active.get(f"gaudi-job@{key}.service", "inactive")),
-                "text": jobs.progress_text(read_json(JOBS / key / "progress.json")),
+                "text": jobs.progress_text(job_files.progress(JOBS / key)),
                 "since": str(state.get("started", "")),
                 "message": str(state.get("message", "")),
             }

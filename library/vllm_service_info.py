@@ -85,12 +85,16 @@ instances:
       type: bool
       sample: true
     state:
-      description: What the supervisor wrote last; empty if it never ran.
+      description: What the supervisor wrote last; empty if it never ran, and where RV(instances[].damaged) says why.
       type: dict
       sample:
         phase: warming-up
         status: "warm-up: prompt 12/24, decode 0/48"
         since: "2026-01-31T08:00:00Z"
+    damaged:
+      description: Why what the supervisor wrote cannot be read, and what to do; empty where it can.
+      type: str
+      sample: ""
 digest:
   description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
   returned: always

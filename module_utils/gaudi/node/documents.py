@@ -77,3 +77,16 @@ def read_text(path: Path) -> str | None:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Damaged(str(path), "it is no text") from error
+
+
+def make_room(path: Path) -> Path | None:
+    """Move a directory away from where a file is to be, and return where it went; None where none was there.
+
+    A file takes the place of anything else in one rename. A directory may hold something that somebody needs.
+    """
+    if not path.is_dir() or path.is_symlink():
+        return None
+    aside = path.with_name(f"{path.name}.was-a-directory")
+    while aside.exists():
+        aside = aside.with_name(f"{aside.name}-too")
+    return path.rename(aside)

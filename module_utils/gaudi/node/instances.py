@@ -11,7 +11,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
-from .files import read_json
+from ..base.documents import Damaged
+from ..serving.state import FORM
+from .documents import read_json
 from .state import systemctl
 
 PLANS = Path(paths.INSTANCES)
@@ -20,8 +22,8 @@ PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState"]
 
 
 def installed() -> list[str]:
-    """The names of all instances of the node, sorted."""
-    return sorted(path.parent.name for path in PLANS.glob("*/plan.json"))
+    """The names of all instances of the node, sorted; also of one whose plan is gone."""
+    return sorted(path.name for path in PLANS.iterdir() if path.is_dir()) if PLANS.is_dir() else []
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -29,8 +31,8 @@ def parse_properties(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def describe(instance: str, properties: dict[str, str], state: dict[str, Any]) -> dict[str, Any]:
-    """Put together what is known of one instance."""
+def describe(instance: str, properties: dict[str, str], state: dict[str, Any], damaged: str = "") -> dict[str, Any]:
+    """Put together what is known of one instance; `damaged` says why nothing is known of its supervisor's state."""
     return {
         "instance": instance,
         "active": properties.get("ActiveState", "unknown"),
@@ -40,6 +42,7 @@ def describe(instance: str, properties: dict[str, str], state: dict[str, Any]) -
         "result": properties.get("Result", "unknown"),
         "enabled": properties.get("UnitFileState") == "enabled",
         "state": state,
+        "damaged": damaged,
     }
 
 
@@ -54,9 +57,11 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
     found = []
     for name in names:
         shown = systemctl(module, "show", f"vllm-{name}.service", f"--property={','.join(PROPERTIES)}")
+        path = STATES / name / "state.json"
+        state, damaged = {}, ""
         try:
-            state = read_json(STATES / name / "state.json")
-        except ValueError as damaged:
-            module.fail_json(msg=f"{STATES / name / 'state.json'} is damaged: {damaged}. Restart vllm-{name}.service.")
-        found.append(describe(name, parse_properties(shown), state))
+            state = read_json(path, FORM) or {}
+        except Damaged as damage:
+            damaged = f"{damage}; systemctl reload vllm-{name} writes it anew, and the server goes on"
+        found.append(describe(name, parse_properties(shown), state, damaged))
     return found

@@ -1,4 +1,4 @@
-"""The one place that asks systemd about units."""
+"""Ask systemd about the units of what runs on a node."""
 
 from __future__ import annotations
 

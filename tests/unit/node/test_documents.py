@@ -61,3 +61,24 @@ def test_what_is_wrong_is_said(damage: str, tmp_path: Path) -> None:
         documents.read_json(path, {"phase": str})
     assert str(raised.value).startswith(f"{path} is damaged: {what}")
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
+def test_a_directory_makes_room_and_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    for content in ("one", "two"):
+        path.mkdir()
+        (path / content).touch()
+        documents.make_room(path)
+    assert not path.exists()
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.glob("*/*")) == [
+        "state.json.was-a-directory-too/two",
+        "state.json.was-a-directory/one",
+    ]
+
+
+def test_a_file_needs_no_room(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    assert documents.make_room(path) is None
+    path.touch()
+    assert documents.make_room(path) is None
+    assert path.exists()

@@ -1,0 +1,36 @@
+"""What a job wrote about itself. A file that cannot be read stands for work that was cut off: it is run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..base.documents import Damaged
+from .documents import read_json
+
+_STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result?": dict}
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """How the job of a folder stands; {} where it never ran. Work continues where it was cut off."""
+    try:
+        return read_json(folder / "state.json", _STATE) or {}
+    except Damaged as damage:
+        return {"state": "interrupted", "message": f"{damage}; run it again, which continues the work"}
+
+
+def progress(folder: Path) -> dict[str, Any]:
+    """How far the work is, as it says itself; {} where it says nothing that can be read."""
+    try:
+        return read_json(folder / "progress.json") or {}
+    except Damaged as damage:
+        return {"message": str(damage)}
+
+
+def digest(folder: Path) -> str | None:
+    """What the job was started with, as one digest; None where nobody can tell, so that it is started again."""
+    try:
+        described = read_json(folder / "job.json", {"digest": str})
+    except Damaged:
+        return None
+    return None if described is None else str(described["digest"])

@@ -1,0 +1,79 @@
+"""Every reader of a node's documents, with every damage: one instance or job is concerned, and never all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.node import instances, job_files
+
+from library import node_job, node_job_info, vllm_service_info
+from tests.unit.host.modules import run_main
+from tests.unit.node.damages import DAMAGES, damage
+
+
+@pytest.fixture
+def two_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two serving instances; returns the state file of the first."""
+    for name in ("one", "two"):
+        for folder, content in (("plans", {}), ("states", {"phase": "serving", "status": "serving"})):
+            file = tmp_path / folder / name / ("plan.json" if folder == "plans" else "state.json")
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps(content))
+    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
+    return tmp_path / "states/one/state.json"
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_one_damaged_state_concerns_its_instance_alone(kind: str, two_instances: Path) -> None:
+    damage(two_instances, kind)
+    answer = run_main(vllm_service_info.__name__, {})
+    one, two = answer["instances"]
+    assert one["state"] == {}
+    assert one["damaged"].startswith(f"{two_instances} is damaged: it ")
+    assert one["damaged"].endswith("systemctl reload vllm-one writes it anew, and the server goes on")
+    assert (two["state"]["phase"], two["damaged"]) == ("serving", "")
+
+
+def test_an_instance_without_a_plan_is_still_shown(two_instances: Path, tmp_path: Path) -> None:
+    (tmp_path / "plans/one/plan.json").unlink()
+    answer = run_main(vllm_service_info.__name__, {})
+    assert [found["instance"] for found in answer["instances"]] == ["one", "two"]
+
+
+@pytest.fixture
+def two_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two jobs that succeeded; returns the folder of the first."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "job.json").write_text(json.dumps({"digest": "d"}))
+        (tmp_path / name / "state.json").write_text(json.dumps({"state": "succeeded"}))
+        (tmp_path / name / "progress.json").write_text(json.dumps({"phase": "fetching"}))
+    for module in (node_job, node_job_info):
+        monkeypatch.setattr(module, "JOBS", tmp_path)
+    monkeypatch.setattr(node_job_info, "systemctl", lambda _module, *_arguments: "")
+    monkeypatch.setattr(node_job, "systemctl", lambda _module, *_arguments: "inactive\n")
+    return tmp_path / "one"
+
+
+@pytest.mark.parametrize("file", ["job.json", "state.json", "progress.json"])
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_one_damaged_job_concerns_itself_alone(kind: str, file: str, two_jobs: Path) -> None:
+    damage(two_jobs / file, kind)
+    answer = run_main(node_job_info.__name__, {})
+    status = {job["key"]: job["status"] for job in answer["jobs"]}
+    assert status == {"one": "interrupted" if file == "state.json" else "succeeded", "two": "succeeded"}
+
+
+@pytest.mark.parametrize("file", ["job.json", "state.json", "progress.json"])
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_job_is_run_again(kind: str, file: str, two_jobs: Path) -> None:
+    damage(two_jobs / file, kind)
+    answer: dict[str, Any] = run_main(node_job.__name__, {"key": "one", "command": ["true"], "state": "started"})
+    assert answer.get("changed") is True, answer
+    assert json.loads((two_jobs / "job.json").read_text())["command"] == ["true"]
+    assert job_files.state(two_jobs) == {}
