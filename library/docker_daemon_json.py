@@ -10,7 +10,9 @@ description:
   - Merges settings into /etc/docker/daemon.json. Keys of other people stay as they are; a file that is not valid JSON
     is refused with its line, never overwritten.
   - Asks a running engine what it has taken up, so that a run that was interrupted between writing and reloading
-    is mended by the next.
+    is mended by the next. What the engine does not tell is read from its process (variables of its unit, such as
+    proxies), or remembered until the engine starts again.
+  - Has systemd read the engine's unit again where its file or a drop-in changed.
   - Does not reload or restart anything; C(apply) says what it takes.
 author: gaudi-serving
 attributes:
@@ -63,7 +65,9 @@ answers:
   type: bool
   sample: true
 keys:
-  description: Keys that were changed in the file, or that the running engine has not taken up.
+  description: >-
+    Keys that were changed in the file, or that the running engine has not taken up; and variables of its unit that its
+    process has otherwise.
   returned: always
   type: list
   elements: str
@@ -88,12 +92,14 @@ refused_id:
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
+from ansible.module_utils.gaudi.node.documents import read_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -103,6 +109,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "additions": {"type": "dict", "default": {}},
     "backup": {"type": "bool", "default": True},
 }
+
+
+PROC = Path("/proc")
+# What waits for a restart that the engine cannot be asked about. It goes with the next boot, which starts the engine.
+WAITING = Path("/run/gaudi-serving/docker-restart.json")
 
 
 def engine_info(module: AnsibleModule) -> dict[str, Any]:
@@ -116,6 +127,43 @@ def engine_info(module: AnsibleModule) -> dict[str, Any]:
     info: dict[str, Any] = json.loads(out)
     # The client alone answers, with status 0, when the engine does not.
     return {} if info.get("ServerErrors") else info
+
+
+def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
+    """Return properties of the engine's unit as systemd has it."""
+    _code, out, _err = module.run_command(["systemctl", "show", "docker.service", f"--property={','.join(names)}"])
+    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+
+def stale_environment(module: AnsibleModule) -> list[str]:
+    """Return the variables that the engine's process has otherwise than its unit says now."""
+    if unit_properties(module, "NeedDaemonReload").get("NeedDaemonReload") == "yes" and not module.check_mode:
+        module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+    unit = unit_properties(module, "MainPID", "Environment", "EnvironmentFiles")
+    if unit.get("MainPID", "0") == "0":
+        return []
+    process = (PROC / unit["MainPID"] / "environ").read_bytes().decode(errors="replace")
+    files = [Path(word) for word in unit.get("EnvironmentFiles", "").split() if word.startswith("/")]
+    others = "".join(file.read_text(errors="replace") for file in files if file.is_file())
+    return docker_daemon.stale_environment(unit.get("Environment", ""), process, others)
+
+
+def waiting(module: AnsibleModule) -> list[str]:
+    """Return the keys that were changed since the engine started, and that it takes up by a restart only."""
+    noted = read_json(WAITING, {"keys": [str], "since": (int, float)})
+    if noted is None:
+        return []
+    started = unit_properties(module, "ExecMainStartTimestampMonotonic").get("ExecMainStartTimestampMonotonic", "0")
+    # Both are seconds since boot, systemd's in millionths.
+    return [] if int(started) / 1e6 > noted["since"] else list(noted["keys"])
+
+
+def note_waiting(keys: list[str]) -> None:
+    """Remember keys until the engine starts again."""
+    WAITING.parent.mkdir(mode=0o755, exist_ok=True)
+    scratch = WAITING.with_name(f".{WAITING.name}")
+    scratch.write_text(json.dumps({"keys": keys, "since": time.clock_gettime(time.CLOCK_MONOTONIC)}))
+    scratch.replace(WAITING)
 
 
 def validate(module: AnsibleModule, file: str, target: str) -> bool:
@@ -168,7 +216,8 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     keys = docker_daemon.changed_keys(existing, merged)
     info = engine_info(module)
-    stale = sorted({*keys, *docker_daemon.drift(info, merged)}) if info else []
+    late = waiting(module) if info else []
+    stale = sorted({*keys, *late, *docker_daemon.drift(info, merged), *stale_environment(module)}) if info else []
     result: dict[str, Any] = {
         "changed": bool(keys),
         "answers": bool(info),
@@ -179,6 +228,8 @@ def main() -> None:
         after = docker_daemon.render(merged)
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
         if not module.check_mode:
+            if restart := docker_daemon.needs_restart([*keys, *late]):
+                note_waiting(restart)
             result.update(write(module, path, after))
     module.exit_json(**result)
 

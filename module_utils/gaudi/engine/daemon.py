@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ RELOADABLE = frozenset(
     }
 )
 DEFAULT_DATA_ROOT = "/var/lib/docker"
+# What an engine reads of its environment for its own connections ("Configure the daemon to use a proxy").
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 
 def parse(text: str, path: str) -> dict[str, Any]:
@@ -129,3 +132,27 @@ def apply_with(keys: Sequence[str]) -> str:
     if not keys:
         return "nothing"
     return "reload" if RELOADABLE.issuperset(keys) else "restart"
+
+
+def needs_restart(keys: Sequence[str]) -> list[str]:
+    """Return the keys that a running engine takes up by a restart only."""
+    return sorted(set(keys) - RELOADABLE)
+
+
+def stale_environment(unit: str, process: str, other_files: str) -> list[str]:
+    """Return the variables that a running engine has otherwise than its unit would give it now, sorted.
+
+    unit: what ``systemctl show --property=Environment --value`` prints. process: /proc/PID/environ of the engine.
+    other_files: the text of the unit's environment files, which systemd does not print; a proxy that is named there
+    may come from there. Values may be secrets, so that only names are returned.
+    """
+    wanted = _pairs(shlex.split(unit))
+    running = _pairs(process.split("\0"))
+    stale = {name for name, value in wanted.items() if running.get(name) != value}
+    gone = {name for name in PROXIES if name in running and name not in wanted and name not in other_files}
+    return sorted(stale | gone)
+
+
+def _pairs(entries: Sequence[str]) -> dict[str, str]:
+    """Read NAME=value entries; anything else is passed over."""
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)

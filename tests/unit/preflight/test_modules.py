@@ -141,6 +141,79 @@ def test_a_file_that_is_not_json_is_left_alone(run: Run, tmp_path: Path) -> None
     assert path.read_text() == "{debug}"
 
 
+@pytest.fixture
+def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What lasts until the next boot."""
+    monkeypatch.setattr(docker_daemon_json, "WAITING", tmp_path / "run" / "docker-restart.json")
+    monkeypatch.setattr(docker_daemon_json, "PROC", tmp_path / "proc")
+    return tmp_path
+
+
+def unit(started: float = 0.0, /, **properties: str) -> dict[str, Answer]:
+    """The engine's unit as systemd tells of it; started in seconds since boot."""
+    shown = {"NeedDaemonReload": "no", "ExecMainStartTimestampMonotonic": str(int(started * 1e6)), **properties}
+    return {"systemctl show docker.service": (0, "".join(f"{name}={said}\n" for name, said in shown.items()), "")}
+
+
+def test_what_the_engine_does_not_tell_is_remembered_until_it_starts_again(run: Run, boot: Path) -> None:
+    arguments = {**WISHES, "path": str(boot / "daemon.json"), "defaults": {"log-opts": {"max-size": "50m"}}}
+    running = {**docker_info(), **unit(1)}
+    assert run(docker_daemon_json, arguments, running)["apply"] == "restart"
+    cut_off = run(docker_daemon_json, arguments, running)
+    assert (cut_off["changed"], cut_off["apply"], cut_off["keys"]) == (False, "restart", ["log-opts"])
+    again = {**docker_info(), **unit(time.clock_gettime(time.CLOCK_MONOTONIC) + 1)}
+    assert run(docker_daemon_json, arguments, again)["apply"] == "nothing"
+
+
+def test_a_reload_is_not_remembered_as_a_restart(run: Run, boot: Path) -> None:
+    arguments = {**WISHES, "path": str(boot / "daemon.json")}
+    assert run(docker_daemon_json, arguments, {**docker_info(), **unit()})["apply"] == "reload"
+    assert not (boot / "run").exists()
+
+
+def with_environment(boot: Path, environment: str, **properties: str) -> dict[str, Answer]:
+    """An engine with variables of its own, under the number 12."""
+    (boot / "proc/12").mkdir(parents=True, exist_ok=True)
+    (boot / "proc/12/environ").write_text(environment.replace("\n", "\0"))
+    return {**docker_info(), **unit(MainPID="12", **properties)}
+
+
+@pytest.mark.parametrize(
+    ("running", "wanted", "keys"),
+    [
+        ("PATH=/bin\nHTTP_PROXY=http://old\n", "HTTP_PROXY=http://old", []),
+        ("PATH=/bin\nHTTP_PROXY=http://old\n", "HTTP_PROXY=http://new", ["HTTP_PROXY"]),
+        ("PATH=/bin\n", '"NO_PROXY=a b"', ["NO_PROXY"]),
+        ("PATH=/bin\nHTTP_PROXY=http://old\n", "", ["HTTP_PROXY"]),
+        ("PATH=/bin\nHOME=/\n", "", []),
+    ],
+)
+def test_an_engine_with_another_proxy_is_restarted(
+    run: Run, boot: Path, running: str, wanted: str, keys: list[str]
+) -> None:
+    arguments = {**WISHES, "path": str(boot / "daemon.json")}
+    run(docker_daemon_json, arguments)
+    ran = run(docker_daemon_json, arguments, with_environment(boot, running, Environment=wanted))
+    assert (ran["changed"], ran["keys"], ran["apply"]) == (False, keys, "restart" if keys else "nothing")
+    assert "http://" not in json.dumps(ran.result)
+
+
+def test_a_proxy_of_the_administrators_environment_file_is_kept(run: Run, boot: Path) -> None:
+    arguments = {**WISHES, "path": str(boot / "daemon.json")}
+    run(docker_daemon_json, arguments)
+    (boot / "default").write_text("HTTP_PROXY=http://own\n")
+    files = f"{boot / 'default'} (ignore_errors=yes)"
+    running = with_environment(boot, "HTTP_PROXY=http://own\n", EnvironmentFiles=files)
+    assert run(docker_daemon_json, arguments, running)["apply"] == "nothing"
+
+
+def test_systemd_reads_a_changed_unit_again(run: Run, boot: Path) -> None:
+    arguments = {**WISHES, "path": str(boot / "daemon.json")}
+    running = {**docker_info(), **unit(NeedDaemonReload="yes"), "systemctl daemon-reload": (0, "", "")}
+    assert "systemctl daemon-reload" in run(docker_daemon_json, arguments, running).commands
+    assert "systemctl daemon-reload" not in run(docker_daemon_json, arguments, running, check=True).commands
+
+
 # serving_image
 
 INSPECTED = json.dumps([{"Id": "sha256:id", "RepoDigests": [f"{IMAGE.rpartition(':')[0]}@{DIGEST}"]}])
