@@ -109,6 +109,14 @@ SYMPTOMS = (
         retry=False,
     ),
     Symptom(
+        "chat-template-missing",
+        # load_chat_template in vllm/entrypoints or vllm/renderers/chat_utils.py.
+        re.compile(r"The supplied chat template .*(?:path-like|looks like a file path), but"),
+        "Put the template where the container sees it, beside the weights, or correct chat_template; then run the"
+        " playbook again.",
+        retry=False,
+    ),
+    Symptom(
         "port-taken",
         re.compile(r"\[Errno 98\]|[Aa]ddress already in use"),
         "Another process took the port. Stop it, or give the instance another port.",
@@ -165,7 +173,15 @@ SYMPTOMS = (
     ),
 )
 
+# vLLM's server ends with status 0 when its engine dies. That is what follows from the cause, so it is looked for last.
+# Texts: core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1 of 0.32.0 and of earlier releases.
+ENGINE_DIED = re.compile(
+    r"[Ee]ngine core (?:proc(?:ess)? \S+ )?(?:died|exited) unexpectedly|Worker proc \S+ died unexpectedly"
+    r"|EngineDeadError"
+)
+
 ERROR_LINE = re.compile(r"^(?:\S*\b\w*(?:Error|Exception)\b|docker: |.*\berror: ).*")
+ERROR_LEVEL = re.compile(r"^(?:\([^)]*\) *)?(?:ERROR|CRITICAL)\b")
 # What the docker client says when the engine goes away below it.
 ENGINE_LOST = re.compile(
     r"error waiting for container|unexpected EOF|Cannot connect to the Docker daemon|error during connect"
@@ -187,7 +203,8 @@ def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int, pr
                 retry = symptom.retry or (was_ready and symptom.retry_after_ready)
                 advice = symptom.advice_while.get(filling, symptom.advice)
                 return Reason(symptom.kind, f"{quote(line)} {advice}", retry)
-    if kernel_oom > 0 and status != 0:
+    died = next((line for line in lines if ENGINE_DIED.search(line)), None)
+    if kernel_oom > 0 and (status != 0 or died):
         return Reason(
             "out-of-host-memory",
             f"The kernel killed {kernel_oom} process(es) for want of host memory and the server ended with"
@@ -203,13 +220,30 @@ def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int, pr
         )
     if status == 128 + Signals.SIGSEGV:
         return Reason("crashed", "The server crashed (SIGSEGV). Its last lines are in the journal.", retry=True)
-    last = next((line for line in reversed(lines) if ERROR_LINE.match(line)), lines[-1] if lines else "")
+    if died:
+        own = next((line for line in reversed(lines[: lines.index(died)]) if is_error(line)), None)
+        cause = (
+            f"It said {quote(own)}"
+            if own
+            else "It said nothing; dmesg tells whether the kernel or the driver ended it."
+        )
+        return Reason(
+            "engine-died",
+            f"The server's engine process ended, and the server with it (status {status}). {cause}",
+            retry=True,
+        )
+    last = next((line for line in reversed(lines) if is_error(line)), lines[-1] if lines else "")
     said = f" Its last words: {quote(last)}" if last else " It said nothing."
     if status in DOCKER_REFUSED:
         return Reason(
             "container-not-started", f"docker could not start the container (status {status}).{said}", retry=True
         )
     return Reason("server-ended", f"The server ended by itself with status {status}.{said}", retry=True)
+
+
+def is_error(line: str) -> bool:
+    """Tell whether a line names an error, with or without what the server's logging puts before it."""
+    return bool(ERROR_LINE.match(PREFIX.sub("", line)) or ERROR_LEVEL.match(line))
 
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")

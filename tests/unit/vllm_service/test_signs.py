@@ -231,3 +231,64 @@ def test_other_peoples_text_is_made_harmless() -> None:
     assert printable("\x1b[1;31mred\x1b[0m \x07bell\x00") == "red bell"
     assert quote("x" * 1000).startswith('"xxx')
     assert len(quote("x" * 1000)) < 310
+
+
+# How vLLM 0.32.0 ends when its engine process is killed: the shutdown of the server comes last, and the status is 0.
+KILLED_ENGINE = [
+    "(APIServer pid=1) WARNING 11-23 01:00:00 [core_client.py:817] [shutdown] MPClient: engine core exited"
+    " unexpectedly; starting cleanup",
+    "(APIServer pid=1) ERROR 11-23 01:00:00 [serve.py:80] AsyncLLM output_handler failed.",
+    "(APIServer pid=1) ERROR 11-23 01:00:00 [serve.py:80] vllm.v1.engine.exceptions.EngineDeadError: EngineCore"
+    " encountered an issue. See stack trace (above) for the root cause.",
+    "(APIServer pid=1) INFO:     Shutting down",
+    "(APIServer pid=1) INFO:     Finished server process [1]",
+]
+FAILED_ENGINE = [
+    "(EngineCore_DP0 pid=7) ERROR 11-23 01:00:00 [core.py:9] EngineCore encountered a fatal error.",
+    "(EngineCore_DP0 pid=7) ERROR 11-23 01:00:00 [core.py:9] RuntimeError: a kernel of ours failed",
+    *KILLED_ENGINE,
+]
+
+
+def test_a_killed_engine_is_the_reason_and_not_the_last_line() -> None:
+    reason = diagnose(KILLED_ENGINE, 0, True, 0, Progress())
+    assert (reason.kind, reason.retry) == ("engine-died", True)
+    assert reason.message == (
+        "The server's engine process ended, and the server with it (status 0). It said nothing; dmesg tells whether the"
+        " kernel or the driver ended it."
+    )
+
+
+def test_an_engine_that_said_why_is_quoted() -> None:
+    assert '"(EngineCore_DP0 pid=7) ERROR 11-23 01:00:00 [core.py:9] RuntimeError: a kernel of ours failed".' in (
+        diagnose(FAILED_ENGINE, 0, True, 0, Progress()).message
+    )
+
+
+def test_an_engine_killed_for_want_of_memory_is_told_as_that() -> None:
+    assert diagnose(KILLED_ENGINE, 0, True, 1, Progress()).kind == "out-of-host-memory"
+
+
+def test_a_cause_that_is_known_comes_before_the_engines_end() -> None:
+    assert diagnose([NO_DEVICE_MEMORY, *KILLED_ENGINE], 0, True, 0, Progress()).kind == "out-of-device-memory"
+
+
+def test_an_error_behind_the_loggings_prefix_is_quoted() -> None:
+    lines = [
+        "(APIServer pid=1) ERROR 11-23 01:00:00 [x.py:5] ValueError: nobody knows why",
+        "(APIServer pid=1) INFO:     Finished server process [1]",
+    ]
+    assert "ValueError: nobody knows why" in diagnose(lines, 1, False, 0, Progress()).message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ValueError: The supplied chat template (/x.jinja) looks like a file path, but it failed to be opened.",
+        "(APIServer pid=1) vllm.exceptions.VLLMValidationError: The supplied chat template string (/x.jinja) appears"
+        " path-like, but doesn't exist! Tried: /x.jinja and /y/x.jinja (parameter=chat_template)",
+    ],
+)
+def test_a_missing_chat_template_is_tried_once(line: str) -> None:
+    reason = diagnose([line, *KILLED_ENGINE[-2:]], 1, False, 0, Progress())
+    assert (reason.kind, reason.retry) == ("chat-template-missing", False)
