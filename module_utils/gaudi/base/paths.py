@@ -54,6 +54,8 @@ TABLE = (
     Owned(f"{PROGRAMS}/gaudi_job.py", "node_job", "0644"),
     Owned(f"{PROGRAMS}/gaudi_weights", "model_weights", "0755"),
     Owned(f"{PROGRAMS}/gaudi_weights/*", "model_weights", "0644"),
+    Owned(f"{PROGRAMS}/gaudi_supervisor", "vllm_service", "0755"),
+    Owned(f"{PROGRAMS}/gaudi_supervisor/*", "vllm_service", "0644"),
     Owned(f"{PROGRAMS}/guard", "vllm_service", "0755"),
     Owned(f"{PROGRAMS}/guard/gaudi_guard.py", "vllm_service", "0644"),
     Owned(f"{PROGRAMS}/host_tuning.py", "host_tuning", "0755"),

@@ -11,10 +11,10 @@ NODE = Path(os.environ["FAKE_NODE"])
 # A test may install programs and library as the role does.
 sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
 
-import vllm_supervisor  # noqa: E402 - found on the path just made
+from gaudi_supervisor import clock, command_line, settings  # noqa: E402 - found on the path just made
 
-vllm_supervisor.POLL_STARTING = 0.05
-vllm_supervisor.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
-vllm_supervisor.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
-paths = vllm_supervisor.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc")
-sys.exit(vllm_supervisor.main(sys.argv[1:], paths))
+clock.POLL_STARTING = 0.05
+clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
+clock.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
+paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc")
+sys.exit(command_line.main(sys.argv[1:], paths))

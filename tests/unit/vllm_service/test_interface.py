@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import vllm_supervisor
 import yaml
 from ansible.module_utils.gaudi.node import instances
+from gaudi_supervisor.settings import Settings
 
 from action_plugins import vllm_service_wait
 from filter_plugins import vllm_service_table
@@ -53,7 +53,7 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 def test_the_roles_patience_is_the_supervisors() -> None:
-    settings = vllm_supervisor.Settings()
+    settings = Settings()
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     for name in ("attempts", "first_pause", "stall", "stop_grace", "engine_wait", "unhealthy"):
         assert defaults[f"vllm_service_{name}"] == getattr(settings, name)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import vllm_supervisor
+from gaudi_supervisor import command_line
 
 from tests.unit.vllm_service.node import PATIENCE
 
@@ -562,5 +562,5 @@ def test_state_is_for_root_only(node: Node) -> None:
 @pytest.mark.parametrize("name", ["../tiny", "tiny\n", "Tiny", "-tiny", "x" * 49, ""])
 def test_an_instance_name_is_a_name(name: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        vllm_supervisor.main(["run", name])
+        command_line.main(["run", name])
     assert ended.value.code == 2

@@ -1,0 +1,1 @@
+"""The supervisor of one vLLM instance: what vllm_supervisor.py runs."""

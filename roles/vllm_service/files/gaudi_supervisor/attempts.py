@@ -1,0 +1,26 @@
+"""How often an instance is tried, and how long before the next time. Pure: no clock, no file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .clock import LONGEST_PAUSE
+
+
+def pause_before(failures: int, first: float) -> float:
+    """Seconds to wait before the next try after so many failures in a row: 0, first, twice that, ... at most 300."""
+    return 0.0 if failures == 0 else min(first * 2 ** (failures - 1), LONGEST_PAUSE)
+
+
+def failures_so_far(earlier: dict[str, Any], digest: str, boot: str) -> int:
+    """Count the failures in a row that this start continues.
+
+    A new plan, a reboot, a stop as asked, a refusal or a surrender begin anew: then a person, or the boot,
+    starts the instance. So does a start after the instance had been serving for a while.
+    """
+    if earlier.get("plan") != digest or earlier.get("boot") != boot or earlier.get("phase") == "stopped":
+        return 0
+    failures = int(earlier.get("failures", 0))
+    if earlier.get("phase") != "failed":
+        return failures + 1  # killed before it could say why
+    return failures if (earlier.get("reason") or {}).get("retry") and not earlier.get("gave_up") else 0

@@ -1,0 +1,23 @@
+"""How often, and how long: what does not depend on the instance."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+# Seconds. How often the endpoint is asked, and how long one command of the engine or hl-smi may take.
+POLL_STARTING = 1.0
+POLL_SERVING = 10.0
+COMMAND_TIMEOUT = 60.0
+HTTP_TIMEOUT = 5.0
+# state.json follows a fast warm-up at most this often; a new phase is written at once.
+STATE_INTERVAL = 0.5
+# Serving this long means that the start was good: earlier failures no longer count.
+STABLE_SECONDS = 600.0
+LONGEST_PAUSE = 300.0
+# For a server that never served: it has no requests to finish, and may be deaf to SIGTERM.
+HURRY = 10.0
+
+
+def now_text() -> str:
+    """Now, in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,75 @@
+"""The command line of the supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+
+from gaudi.serving.plan import LABEL_INSTANCE
+from gaudi.serving.signs import EngineGone, Failure
+
+from .instance import EXIT_STOPPED, Supervisor
+from .settings import Paths, Settings
+
+INSTANCE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
+
+
+def clean(instance: str, settings: Settings, paths: Paths) -> int:
+    """Stop and remove the container of an instance whose unit is down."""
+    supervisor = Supervisor(instance, settings, paths)
+    supervisor.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = supervisor.take_lock()
+    try:
+        name = f"vllm-{instance}"
+        found = supervisor.docker.container(name)
+        if found is None or found.labels.get(LABEL_INSTANCE) != instance:
+            print(f"There is no container of {instance}.")
+            return EXIT_STOPPED
+        supervisor.remove_container(name, found.running)
+        print(f"Removed the container {name}.")
+        return EXIT_STOPPED
+    except EngineGone as gone:
+        print(
+            f"The container engine does not answer ({gone}), so the container vllm-{instance} may still be running. "
+            "Start the engine (systemctl start docker), then run this again.",
+            file=sys.stderr,
+        )
+        return 1
+    except Failure as failed:
+        print(failed, file=sys.stderr)
+        return 1
+    finally:
+        os.close(lock)
+
+
+def instance_name(text: str) -> str:
+    """Accept an instance name, or say what one looks like."""
+    if not INSTANCE_NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an instance name (a-z, 0-9 and -, at most 48 characters)")
+    return text
+
+
+def main(arguments: list[str], paths: Paths | None = None) -> int:
+    """Read the command line and do what it says; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Run one vLLM instance for systemd.")
+    parser.add_argument("action", choices=["run", "clean"], help="run the instance, or remove its stray container")
+    parser.add_argument("instance", type=instance_name)
+    default = Settings()
+    for name, text in (
+        ("first-pause", "seconds before the second try; doubled before each further one"),
+        ("stall", "seconds without any new output before a start is given up"),
+        ("stop-grace", "seconds for requests in flight when stopping"),
+        ("engine-wait", "seconds to wait for a container engine that is gone"),
+        ("unhealthy", "seconds a serving instance may not answer"),
+    ):
+        value = getattr(default, name.replace("-", "_"))
+        parser.add_argument(f"--{name}", type=float, default=value, metavar="SECONDS", help=f"{text} ({value:g})")
+    parser.add_argument("--attempts", type=int, default=default.attempts, help=f"tries in a row ({default.attempts})")
+    given = parser.parse_args(arguments)
+    chosen = {name: value for name, value in vars(given).items() if name not in ("action", "instance")}
+    settings = Settings(**chosen)
+    if given.action == "clean":
+        return clean(given.instance, settings, paths or Paths())
+    return Supervisor(given.instance, settings, paths or Paths()).run()

@@ -1,0 +1,85 @@
+"""The server's side of the network: whether it answers, and who has its port."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+from gaudi.serving.plan import Plan
+
+from .clock import HTTP_TIMEOUT
+from .engine import run_command
+
+
+class Endpoint:
+    """The server's HTTP side."""
+
+    def __init__(self, plan: Plan, keys: Path | None) -> None:
+        host, _, port = plan.endpoint[len("http://") :].rpartition(":")
+        self._host, self._port = host.strip("[]"), int(port)
+        self._model = plan.served_model_name
+        self._keys = keys
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        headers = {}
+        if self._keys is not None:
+            headers["Authorization"] = "Bearer " + self._keys.read_text(encoding="utf-8").split()[0]
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT)
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(1 << 20)
+        finally:
+            connection.close()
+
+    def problem(self, models: bool) -> str | None:
+        """Ask /health, and /v1/models on request; None if all is well, else what is wrong."""
+        try:
+            status, _ = self._get("/health")
+            if status != http.client.OK:
+                return f"GET /health answers {status}"
+            if not models:
+                return None
+            status, body = self._get("/v1/models")
+            if status != http.client.OK:
+                return f"GET /v1/models answers {status}"
+            names = [str(model["id"]) for model in json.loads(body)["data"]]
+        except (OSError, http.client.HTTPException) as failed:
+            return f"no answer: {failed}"
+        except (ValueError, KeyError, TypeError) as failed:
+            return f"GET /v1/models answers something else than a list of models: {failed!r}"
+        if self._model not in names:
+            return f"GET /v1/models names {', '.join(names) or 'no model'}, not {self._model}"
+        return None
+
+
+def port_problem(plan: Plan) -> str | None:
+    """Try to take the port for a moment; say who has it if it is taken."""
+    family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As the server does: a connection of the last run in TIME_WAIT is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((plan.host, plan.port))
+            probe.listen(1)
+        except socket.gaierror as failed:
+            return f"The address {plan.host} is not known on this node ({failed.strerror})."
+        except OSError as failed:
+            if failed.errno == errno.EADDRNOTAVAIL:
+                return f"The address {plan.host} is not an address of this node."
+            if failed.errno != errno.EADDRINUSE:
+                return f"Port {plan.port} on {plan.host} cannot be used: {failed.strerror}."
+        else:
+            return None
+    try:
+        listeners = run_command(["ss", "-H", "-l", "-t", "-n", "-p", f"sport = :{plan.port}"]).stdout
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        listeners = ""
+    owners = sorted(set(re.findall(r'\("([^"]+)",pid=(\d+)', listeners)))
+    who = ", ".join(f"{name} (pid {pid})" for name, pid in owners) or "another process"
+    return f"Port {plan.port} on {plan.host} is taken by {who}. Stop it, or give the instance another port."

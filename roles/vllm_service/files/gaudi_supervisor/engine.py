@@ -1,0 +1,103 @@
+"""The container engine, through its command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from gaudi.serving.signs import EngineGone, configuration
+
+from .clock import COMMAND_TIMEOUT
+
+
+@dataclass(frozen=True)
+class Container:
+    """What the engine says of a container."""
+
+    running: bool
+    labels: dict[str, str]
+    ran: bool
+    exit_code: int
+    oom_killed: bool
+
+
+def run_command(command: list[str], timeout: float = COMMAND_TIMEOUT) -> subprocess.CompletedProcess[str]:
+    """Run a short command and return what it said; never raises for its exit status."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+        env=environment,
+    )
+
+
+class Docker:
+    """The container engine, through its command line."""
+
+    def _run(self, *arguments: str, timeout: float = COMMAND_TIMEOUT) -> subprocess.CompletedProcess[str]:
+        try:
+            return run_command(["docker", *arguments], timeout)
+        except FileNotFoundError as missing:
+            raise configuration(
+                "engine-missing",
+                "The docker command is not installed. Run the playbook again (role container_runtime).",
+            ) from missing
+        except subprocess.TimeoutExpired as slow:
+            raise EngineGone(f"docker {arguments[0]} did not answer within {timeout:g} s") from slow
+
+    def answers(self) -> bool:
+        """Is there an engine?"""
+        try:
+            return self._run("version", "--format", "{{.Server.Version}}", timeout=15).returncode == 0
+        except EngineGone:
+            return False
+
+    def _inspect(self, kind: str, name: str) -> dict[str, Any] | None:
+        done = self._run(kind, "inspect", name)
+        if done.returncode == 0:
+            return dict(json.loads(done.stdout)[0])
+        if "no such" in done.stderr.lower():
+            return None
+        raise EngineGone(done.stderr.strip())
+
+    def container(self, name: str) -> Container | None:
+        """Look a container up by name; None if there is none."""
+        facts = self._inspect("container", name)
+        if facts is None:
+            return None
+        state = facts["State"]
+        return Container(
+            running=bool(state["Running"]),
+            labels=dict(facts["Config"].get("Labels") or {}),
+            # The zero time stands for never.
+            ran=not str(state["StartedAt"]).startswith("0001-"),
+            exit_code=int(state["ExitCode"]),
+            oom_killed=bool(state["OOMKilled"]),
+        )
+
+    def image_environment(self, image: str) -> dict[str, str] | None:
+        """The variables an image sets; None if the image is not there."""
+        facts = self._inspect("image", image)
+        if facts is None:
+            return None
+        pairs = (str(entry).partition("=") for entry in facts["Config"].get("Env") or [])
+        return {name: value for name, _, value in pairs}
+
+    def stop_command(self, name: str, grace: float) -> list[str]:
+        """Ask the server to finish what it is at, and kill it after the grace period."""
+        return ["docker", "stop", "-t", str(int(grace)), name]
+
+    def remove(self, name: str) -> None:
+        """Remove a container, running or not; absent is as good as removed."""
+        done = self._run("container", "rm", "--force", "--volumes", name)
+        if done.returncode != 0 and not re.search(r"no such container|already in progress", done.stderr, re.IGNORECASE):
+            raise EngineGone(done.stderr.strip())

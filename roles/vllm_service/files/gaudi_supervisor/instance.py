@@ -1,0 +1,354 @@
+"""One instance, from its plan to its end."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import gaudi
+from gaudi.node.files import write_text
+from gaudi.node.model_directory import missing_weights
+from gaudi.serving.plan import (
+    LABEL_INSTANCE,
+    LABEL_PLAN,
+    SCHEMA,
+    Guard,
+    Plan,
+    card_indexes,
+    check_reservation,
+)
+from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configuration, quote, transient
+
+from . import clock
+from .attempts import failures_so_far, pause_before
+from .clock import now_text
+from .endpoint import port_problem
+from .engine import Docker, run_command
+from .run import Run
+from .settings import Paths, Settings
+from .stopping import Stopped
+from .systemd import Notifier, say
+
+# The directory of the library that this process has read; another one may have become current since.
+LIBRARY = Path(gaudi.__file__).resolve().parents[1].name
+
+EXIT_STOPPED = 0
+EXIT_GAVE_UP = 69
+EXIT_RETRY = 75
+EXIT_CONFIGURATION = 78
+
+TAIL_LINES = 400
+
+
+class Supervisor:
+    """One instance, from its plan to its end."""
+
+    def __init__(self, instance: str, settings: Settings, paths: Paths) -> None:
+        self.instance = instance
+        self.settings = settings
+        self.paths = paths
+        self.docker = Docker()
+        self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
+        self.directory = paths.instance_state(instance)
+        self.earlier: dict[str, Any] = {}
+        self.state: dict[str, Any] = {
+            "schema": SCHEMA,
+            "instance": instance,
+            "reason": None,
+            "pid": os.getpid(),
+            "library": LIBRARY,
+        }
+        self.written = 0.0
+        self.unwritten = False
+        self.signals: set[int] = set()
+        self.wakeup, self._wakeup_end = socket.socketpair()
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.progress = Progress()
+        self.ready_at: float | None = None
+        self.watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6
+
+    # -- saying
+
+    def publish(self, phase: str, text: str, **extra: Any) -> None:
+        """Tell systemd and state.json what is going on."""
+        changed = phase != self.state.get("phase")
+        if changed:
+            self.state["since"] = now_text()
+        # Lines of the log may be read after the endpoint has answered, and belong into the state all the same.
+        learned = {
+            "warm_up": {name: list(counts) for name, counts in self.progress.warm_up.items()},
+            "warm_up_seconds": self.progress.warm_up_seconds,
+            "memory": self.progress.memory,
+        }
+        known = all(self.state.get(name) == value for name, value in learned.items())
+        if not changed and known and text == self.state.get("status") and not extra:
+            return
+        self.state.update(phase=phase, status=text, **learned, **extra)
+        self.notifier.send(STATUS=text)
+        self.unwritten = True
+        if changed or extra:
+            self.write_state()
+        else:
+            self.write_state_in_time()
+
+    def write_state_in_time(self) -> None:
+        """Write what is not written yet, but not more often than readers can follow."""
+        if self.unwritten and time.monotonic() - self.written > clock.STATE_INTERVAL:
+            self.write_state()
+
+    def write_state(self) -> None:
+        """Replace state.json in one step; a reader sees the old or the new, never half."""
+        self.written, self.unwritten = time.monotonic(), False
+        write_text(self.directory / "state.json", json.dumps(self.state, indent=1) + "\n", mode=0o600)
+
+    def extend(self, seconds: float) -> None:
+        """Ask systemd for more time to start; it grants it only to a unit that is starting."""
+        if self.ready_at is None:
+            self.notifier.send(EXTEND_TIMEOUT_USEC=int((seconds + clock.COMMAND_TIMEOUT) * 1e6))
+
+    # -- the way
+
+    def run(self) -> int:
+        """Run the instance until it ends; returns the exit status."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = self.take_lock()
+        try:
+            self.listen_for_signals()
+            self.earlier = self.read_state()
+            return self.supervise()
+        except Stopped:
+            return self.stopped()
+        except Failure as failure:
+            return self.failed(failure.reason)
+        except EngineGone as gone:
+            return self.failed(Reason("engine-gone", f"The container engine does not answer: {gone}", retry=True))
+        finally:
+            os.close(lock)
+
+    def take_lock(self) -> int:
+        """Make a second supervisor of this instance impossible; the kernel lets go when we end, however we end."""
+        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            message = f"Another supervisor runs {self.instance} already (systemctl status vllm-{self.instance})."
+            self.notifier.send(STATUS=message)
+            say(message, 3)
+            raise SystemExit(EXIT_CONFIGURATION) from None
+        return lock
+
+    def listen_for_signals(self) -> None:
+        """SIGTERM and SIGINT stop, SIGHUP hands over to the program on disk."""
+        self.wakeup.setblocking(False)
+        self._wakeup_end.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup_end.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda received, _frame: self.signals.add(received))
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Did systemd, or a person, ask for the end?"""
+        return bool(self.signals & {signal.SIGTERM, signal.SIGINT})
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but not past a signal; raises Stopped when asked to stop."""
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.wakeup, selectors.EVENT_READ)
+            while not self.asked_to_stop and (left := deadline - time.monotonic()) > 0:
+                if selector.select(left):
+                    self.wakeup.recv(64)
+        if self.asked_to_stop:
+            raise Stopped
+
+    def read_state(self) -> dict[str, Any]:
+        """What the last supervisor left; an unreadable file counts as none."""
+        try:
+            return dict(json.loads((self.directory / "state.json").read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return {}
+        except ValueError as damaged:
+            say(f"{self.directory / 'state.json'} is damaged ({damaged}) and will be written anew.", 4)
+            return {}
+
+    def supervise(self) -> int:
+        """Check, start or attach, follow."""
+        plan, digest = self.read_plan()
+        boot = (self.paths.proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        self.state.update(
+            plan=digest,
+            boot=boot,
+            endpoint=plan.endpoint,
+            model=plan.served_model_name,
+            container=plan.name,
+            cards=[{"module_id": card.module_id, "serial": card.serial} for card in plan.cards],
+            failures=failures_so_far(self.earlier, digest, boot),
+            last_reason=self.earlier.get("reason") or self.earlier.get("last_reason"),
+        )
+        self.publish("checking", "checking plan, engine, cards and weights")
+        self.await_engine("the container engine does not answer yet")
+        if self.own_container_runs(plan, digest):
+            self.remember()
+            return Run(self, plan, digest, attach=True).follow()
+        self.pause()
+        self.check_node(plan)
+        return Run(self, plan, digest, attach=False).follow()
+
+    def remember(self) -> None:
+        """Take over what the last supervisor knew of a container that never stopped."""
+        kept = ("started", "ready", "failures")
+        self.state.update({name: self.earlier[name] for name in kept if name in self.earlier})
+        self.state["cards"] = self.earlier.get("cards", self.state["cards"])
+        self.progress.warm_up = {name: (int(c[0]), int(c[1])) for name, c in self.earlier.get("warm_up", {}).items()}
+        self.progress.warm_up_seconds = self.earlier.get("warm_up_seconds")
+        self.progress.memory = dict(self.earlier.get("memory", {}))
+
+    def read_plan(self) -> tuple[Plan, str]:
+        """The plan, and the digest of everything that makes the container what it is."""
+        path = self.paths.plan(self.instance)
+        try:
+            text = path.read_bytes()
+            environment = self.paths.environment(self.instance).read_bytes()
+            plan = Plan.from_document(json.loads(text))
+        except FileNotFoundError as missing:
+            raise configuration(
+                "plan", f"{missing.filename} is not there. Run the playbook, which writes it."
+            ) from missing
+        except (ValueError, UnicodeDecodeError) as wrong:
+            raise configuration("plan", f"{path} cannot be used: {wrong}. Run the playbook again.") from wrong
+        if plan.instance != self.instance:
+            raise configuration("plan", f"{path} is the plan of {plan.instance}, not of {self.instance}.")
+        if environment.decode("utf-8", "replace") != plan.environment_file:
+            raise configuration(
+                "plan",
+                f"{self.paths.environment(self.instance)} is not the environment of {path}: it was changed by hand, or "
+                "two runs wrote it at once. Run the playbook again.",
+            )
+        guarded = b"guarded" if self.guard() else b"open"
+        return plan, hashlib.sha256(b"\0".join([text, environment, guarded])).hexdigest()
+
+    def guard(self) -> Guard | None:
+        """The API key guard, if this instance has keys."""
+        keys = self.paths.keys(self.instance)
+        return Guard(str(self.paths.programs / "guard" / "gaudi_guard.py"), str(keys)) if keys.exists() else None
+
+    def await_engine(self, text: str) -> None:
+        """Wait for the engine to answer, as long as settings allow; raises Failure."""
+        deadline = time.monotonic() + self.settings.engine_wait
+        self.extend(self.settings.engine_wait)
+        while not self.docker.answers():
+            if time.monotonic() > deadline:
+                raise transient(
+                    "engine-gone",
+                    f"The container engine did not answer for {self.settings.engine_wait:g} s."
+                    " Look at systemctl status docker.",
+                )
+            self.publish("waiting", text)
+            self.wait(2.0)
+
+    def own_container_runs(self, plan: Plan, digest: str) -> bool:
+        """Is a container of just this plan running? Any other one of ours is stopped and removed."""
+        found = self.docker.container(plan.name)
+        if found is None:
+            return False
+        if found.labels.get(LABEL_INSTANCE) != self.instance:
+            raise configuration(
+                "container-name-taken", f"A container named {plan.name} is there that is not ours. Remove or rename it."
+            )
+        if found.running and found.labels.get(LABEL_PLAN) == digest:
+            return True
+        say(f"A container {plan.name} of another plan is still there: stopping and removing it.")
+        self.remove_container(plan.name, found.running)
+        return False
+
+    def remove_container(self, name: str, running: bool) -> None:
+        """Leave no container behind."""
+        if running:
+            self.extend(self.settings.stop_grace)
+            grace = self.settings.stop_grace
+            run_command(self.docker.stop_command(name, grace), grace + clock.COMMAND_TIMEOUT)
+        self.docker.remove(name)
+
+    def check_node(self, plan: Plan) -> None:
+        """Everything that can be known before a container starts; raises Failure."""
+        lock = self.paths.state / "cards.lock"
+        try:
+            reservations = lock.read_text(encoding="utf-8")
+        except FileNotFoundError as missing:
+            raise configuration(
+                "reservation", f"{lock} is not there. Run the playbook, which reserves cards."
+            ) from missing
+        check_reservation(reservations, plan)
+        self.indexes(plan)
+        if incomplete := missing_weights(Path(plan.weights)):
+            raise configuration("weights-incomplete", f"The weights are not complete: {incomplete}. Fetch them again.")
+        if self.docker.image_environment(plan.image) is None:
+            raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
+        guard = self.guard()
+        if guard is not None and not Path(guard.module).is_file():
+            raise configuration("guard-missing", f"{guard.module} is not there. Run the playbook again.")
+        if taken := port_problem(plan):
+            raise transient("port-taken", taken)
+
+    def indexes(self, plan: Plan) -> list[int]:
+        """Today's device numbers of the plan's cards; raises Failure."""
+        command = ["hl-smi", "-Q", "index,module_id,serial", "-f", "csv,noheader"]
+        try:
+            done = run_command(command)
+        except FileNotFoundError as missing:
+            raise configuration("driver", "hl-smi is not installed: install the driver packages first.") from missing
+        except subprocess.TimeoutExpired as slow:
+            raise transient("driver", f"hl-smi did not answer in {clock.COMMAND_TIMEOUT:g} s. Look at dmesg.") from slow
+        if done.returncode != 0:
+            said = quote(done.stderr or done.stdout)
+            raise transient("driver", f"hl-smi fails with status {done.returncode}: {said} Is the driver loaded?")
+        indexes = card_indexes(done.stdout, plan.cards)
+        for card, index in zip(self.state["cards"], indexes):
+            card["index"] = index
+        return indexes
+
+    def pause(self) -> None:
+        """Wait longer before each further try."""
+        failures = int(self.state["failures"])
+        if pause := pause_before(failures, self.settings.first_pause):
+            self.extend(pause + self.settings.stall)
+            text = f"waiting {pause:g} s before attempt {failures + 1} of {self.settings.attempts}"
+            self.publish("pausing", f"{text}; last: {(self.state['last_reason'] or {}).get('message', 'killed')}")
+            say(f"{text}.")
+            self.wait(pause)
+
+    # -- ends
+
+    def stopped(self) -> int:
+        """The end that was asked for."""
+        self.notifier.send(STOPPING=1)
+        self.publish("stopped", "stopped as asked", failures=0)
+        say("Stopped as asked.")
+        return EXIT_STOPPED
+
+    def failed(self, reason: Reason) -> int:
+        """Any other end."""
+        served = 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
+        failures = 1 if served >= clock.STABLE_SECONDS else int(self.state.get("failures", 0)) + 1
+        gave_up = reason.retry and failures >= self.settings.attempts
+        text = reason.message
+        if gave_up:
+            text += f" Gave up after {failures} attempts; systemctl start vllm-{self.instance} tries again."
+        say(text, 3)
+        self.notifier.send(STOPPING=1)
+        facts = {"kind": reason.kind, "message": reason.message, "retry": reason.retry, "time": now_text()}
+        self.publish("failed", text, failures=failures, gave_up=gave_up, reason=facts)
+        if gave_up:
+            return EXIT_GAVE_UP
+        return EXIT_RETRY if reason.retry else EXIT_CONFIGURATION

@@ -1,0 +1,312 @@
+"""One container, from start or attachment to its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
+from gaudi.serving.signs import ENGINE_LOST, Reason, diagnose, printable, quote, transient
+
+from . import clock
+from .clock import now_text
+from .endpoint import Endpoint
+from .stopping import Stopped
+from .systemd import say
+
+if TYPE_CHECKING:
+    from .instance import Supervisor
+
+# A line longer than this is cut in two: nobody's log may fill our memory.
+LINE_BYTES = 65536
+
+
+class Run:
+    """One container, from start or attachment to its end."""
+
+    def __init__(self, supervisor: Supervisor, plan: Plan, digest: str, attach: bool) -> None:
+        self.boss = supervisor
+        self.plan = plan
+        self.digest = digest
+        guard = supervisor.guard()
+        self.guard = guard
+        self.endpoint = Endpoint(plan, Path(guard.keys) if guard else None)
+        self.kernel_oom = self.oom_kills()
+        self.last_progress = time.monotonic()
+        self.next_poll = 0.0
+        self.next_watchdog = 0.0
+        self.unwell_since: float | None = None
+        self.draining: subprocess.Popen[bytes] | None = None
+        self.end: Reason | None = None
+        self.buffer = b""
+        self.status = 0
+        self.oom_killed = False
+        self.attached_at = 0.0
+        self.child = self.attach() if attach else self.start()
+
+    def oom_kills(self) -> int:
+        """The kernel's own count of out-of-memory kills since boot."""
+        found = re.search(
+            r"^oom_kill (\d+)$", (self.boss.paths.proc / "vmstat").read_text(encoding="ascii"), re.MULTILINE
+        )
+        return int(found[1]) if found else 0
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start a docker client whose output we follow; out of reach of a terminal's Ctrl-C."""
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Run a fresh container in the foreground."""
+        boss = self.boss
+        image = boss.docker.image_environment(self.plan.image) or {}
+        command = container_command(
+            self.plan,
+            self.digest,
+            boss.indexes(self.plan),
+            str(boss.paths.environment(self.plan.instance)),
+            self.guard,
+            image.get("PYTHONPATH"),
+        )
+        boss.extend(boss.settings.stall)
+        boss.publish("starting", "starting the server", attached=False, started=now_text())
+        say(f"Starting container {self.plan.name} on slots {', '.join(str(c.module_id) for c in self.plan.cards)}.")
+        return self.spawn(command)
+
+    def attach(self) -> subprocess.Popen[bytes]:
+        """Follow a container that runs already."""
+        boss = self.boss
+        boss.extend(boss.settings.stall)
+        if boss.ready_at is None:
+            boss.publish("starting", "attached to the running container", attached=True)
+        say(f"Attached to the running container {self.plan.name} of the same plan.")
+        self.attached_at = time.monotonic()
+        return self.spawn(["docker", "attach", "--no-stdin", "--sig-proxy=false", self.plan.name])
+
+    # -- following
+
+    def follow(self) -> int:
+        """Follow the container until it ends; returns the exit status."""
+        boss = self.boss
+        while True:
+            ended = self.read_output()
+            if signal.SIGHUP in boss.signals and boss.ready_at is not None and not self.draining:
+                self.hand_over()
+            if boss.asked_to_stop and not self.draining:
+                self.drain("draining", f"draining: requests in flight have up to {boss.settings.stop_grace:g} s")
+            if ended and not self.survived():
+                return self.finish()
+            self.beat()
+
+    def read_output(self) -> bool:
+        """Wait for output, a signal or the next thing to do; True when the client has ended."""
+        stream = self.child.stdout
+        if stream is None:
+            raise RuntimeError("the client was started without a pipe")
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            selector.register(self.boss.wakeup, selectors.EVENT_READ)
+            timeout = max(0.0, min(self.next_poll - time.monotonic(), clock.POLL_SERVING))
+            if self.boss.unwritten:
+                timeout = min(timeout, clock.STATE_INTERVAL)
+            ready = {key.fileobj for key, _ in selector.select(timeout)}
+        if self.boss.wakeup in ready:
+            self.boss.wakeup.recv(64)
+        if stream not in ready:
+            return False
+        chunk = os.read(stream.fileno(), LINE_BYTES)
+        *lines, self.buffer = re.split(rb"[\r\n]", self.buffer + chunk)
+        if len(self.buffer) >= LINE_BYTES or not chunk:
+            lines.append(self.buffer)
+            self.buffer = b""
+        for line in lines:
+            self.take(line.decode("utf-8", "replace"))
+        return not chunk
+
+    def take(self, raw: str) -> None:
+        """Pass one line on to the journal and learn from it."""
+        line = printable(raw)
+        if not line:
+            return
+        print(line, flush=True)
+        boss = self.boss
+        boss.tail.append(line)
+        alive = boss.progress.hear(line)
+        if self.draining:
+            return
+        if boss.ready_at is not None:
+            # The last lines of a warm-up may come after the endpoint's answer: a successor reads them in the state.
+            boss.publish(boss.state["phase"], boss.state["status"])
+            return
+        if alive:
+            self.last_progress = time.monotonic()
+            boss.extend(boss.settings.stall)
+        phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
+        boss.publish(phase, boss.progress.text())
+
+    def beat(self) -> None:
+        """What is due by the clock: the endpoint, systemd's watchdog, patience."""
+        boss, now = self.boss, time.monotonic()
+        boss.write_state_in_time()
+        if boss.watchdog and now >= self.next_watchdog:
+            boss.notifier.send(WATCHDOG=1)
+            self.next_watchdog = now + boss.watchdog
+        if now < self.next_poll:
+            return
+        if self.draining:
+            self.next_poll = now + clock.POLL_STARTING
+            if self.draining.poll():  # too early: docker run had not created the container yet, or the engine is busy
+                self.draining = self.stop()
+            return
+        if boss.ready_at is None:
+            self.poll_starting(now)
+        else:
+            self.poll_serving(now)
+        interval = clock.POLL_STARTING if boss.ready_at is None or self.unwell_since is not None else clock.POLL_SERVING
+        self.next_poll = time.monotonic() + (min(interval, boss.watchdog) if boss.watchdog else interval)
+
+    def poll_starting(self, now: float) -> None:
+        """Ready is what answers."""
+        boss = self.boss
+        if self.endpoint.problem(models=True) is None:
+            boss.ready_at = now
+            boss.publish("serving", f"serving {self.plan.served_model_name} on {self.plan.endpoint}", ready=now_text())
+            boss.notifier.send(READY=1)
+            say(f"Serving {self.plan.served_model_name} on {self.plan.endpoint}.")
+        elif now - self.last_progress > boss.settings.stall:
+            text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
+            self.drain("draining", text, Reason("stalled", text + " The journal has the last lines.", retry=True))
+
+    def poll_serving(self, now: float) -> None:
+        """An instance that stops answering is ended, so that systemd starts it again."""
+        boss = self.boss
+        problem = self.endpoint.problem(models=False)
+        if problem is None:
+            self.unwell_since = None
+            boss.publish("serving", f"serving {self.plan.served_model_name} on {self.plan.endpoint}")
+            if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
+                boss.publish("serving", boss.state["status"], failures=0)
+            return
+        if self.unwell_since is None:
+            self.unwell_since = now
+        silent = now - self.unwell_since
+        boss.publish("serving", f"not answering ({problem}); ended after {boss.settings.unhealthy:g} s of this")
+        if silent > boss.settings.unhealthy:
+            text = f"The server did not answer for {silent:.0f} s ({problem})."
+            self.drain("draining", text, Reason("not-answering", text, retry=True))
+
+    # -- ends
+
+    def drain(self, phase: str, text: str, reason: Reason | None = None) -> None:
+        """Have the server stop: it takes no new requests and finishes those in flight."""
+        boss = self.boss
+        self.end = reason
+        boss.notifier.send(STOPPING=1)
+        boss.publish(phase, text)
+        say(text)
+        self.draining = self.stop()
+
+    def stop(self) -> subprocess.Popen[bytes]:
+        """Tell the server to end."""
+        grace = self.boss.settings.stop_grace
+        patience = grace if self.boss.ready_at is not None else min(grace, clock.HURRY)
+        return self.spawn(self.boss.docker.stop_command(self.plan.name, patience))
+
+    def survived(self) -> bool:
+        """Take up a container that goes on although the client has ended; False if it has ended, too."""
+        boss = self.boss
+        status = self.child.wait()
+        engine_lost = bool(boss.tail and ENGINE_LOST.search(boss.tail[-1])) or not boss.docker.answers()
+        if engine_lost and not self.draining:
+            say("The container engine is gone; waiting for it to return.", 4)
+            self.await_engine_while_serving()
+        found = boss.docker.container(self.plan.name)
+        if found is not None and found.running and found.labels.get(LABEL_PLAN) == self.digest:
+            self.attach_again()
+            return True
+        # The client's status counts only where there was no container to have one.
+        self.status = found.exit_code if found is not None and found.ran else status
+        self.oom_killed = found is not None and found.oom_killed
+        if engine_lost and not self.draining:
+            self.end = Reason(
+                "engine-restarted",
+                "The container engine went away and returned without the container: it was stopped, or live-restore is"
+                ' off ("live-restore": true in /etc/docker/daemon.json keeps containers running).',
+                retry=True,
+            )
+        return False
+
+    def attach_again(self) -> None:
+        """Attach, but not in a fast circle while an engine is on its way out."""
+        pause = self.attached_at + clock.POLL_STARTING - time.monotonic()
+        if pause > 0 and not self.draining:
+            try:
+                self.boss.wait(pause)
+            except Stopped:
+                say("Asked to stop.")  # follow() sees to it
+        self.child = self.attach()
+
+    def await_engine_while_serving(self) -> None:
+        """The engine may come back to a container that never noticed."""
+        boss = self.boss
+        deadline = time.monotonic() + boss.settings.engine_wait
+        boss.extend(boss.settings.engine_wait)
+        while not boss.docker.answers():
+            if time.monotonic() > deadline:
+                raise transient(
+                    "engine-gone",
+                    f"The container engine went away and did not return within {boss.settings.engine_wait:g} s."
+                    " Look at systemctl status docker.",
+                )
+            text = "the container engine is gone; waiting for it to return"
+            if boss.ready_at is not None and self.endpoint.problem(models=False) is None:
+                boss.publish("serving", f"{text}, while the server answers without it")
+            else:
+                boss.publish("waiting", text)
+            if boss.watchdog:
+                boss.notifier.send(WATCHDOG=1)
+            try:
+                boss.wait(min(2.0, boss.watchdog or 2.0))
+            except Stopped:
+                raise transient(
+                    "engine-gone",
+                    f"Asked to stop while the container engine is gone: {self.plan.name} may still be running."
+                    " The next start takes it over, or playbooks/stop.yml removes it.",
+                ) from None
+
+    def finish(self) -> int:
+        """The container has ended: leave nothing behind, and say why."""
+        boss = self.boss
+        if self.draining:
+            output, _ = self.draining.communicate(timeout=boss.settings.stop_grace + clock.COMMAND_TIMEOUT)
+            if self.draining.returncode != 0:
+                say(f"docker stop said: {quote(output.decode('utf-8', 'replace'))}", 4)
+        boss.docker.remove(self.plan.name)
+        if self.end is not None:
+            return boss.failed(self.end)
+        if self.draining:
+            return boss.stopped()
+        killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
+        return boss.failed(diagnose(list(boss.tail), self.status, boss.ready_at is not None, killed, boss.progress))
+
+    def hand_over(self) -> None:
+        """Become the program on disk, with the same process id; the container does not notice."""
+        say("Handing over to the supervisor on disk.")
+        # Only the client goes. SIGTERM would do as well, but SIGKILL cannot be passed on to the container.
+        self.child.kill()
+        self.child.wait()
+        # As we were started (sys.orig_argv came with Python 3.10 only).
+        started_with = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
+        os.execv(sys.executable, [sys.executable, *map(os.fsdecode, started_with)])

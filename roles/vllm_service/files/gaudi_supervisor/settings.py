@@ -1,0 +1,44 @@
+"""How patient to be with an instance, and where things lie on the node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How patient to be. Seconds, unless the name says otherwise."""
+
+    attempts: int = 5
+    first_pause: float = 10.0
+    stall: float = 1800.0
+    stop_grace: float = 120.0
+    engine_wait: float = 300.0
+    unhealthy: float = 180.0
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where things lie on the node."""
+
+    etc: Path = Path("/etc/gaudi-serving")
+    state: Path = Path("/var/lib/gaudi-serving")
+    programs: Path = Path("/usr/local/lib/gaudi-serving")
+    proc: Path = Path("/proc")
+
+    def plan(self, instance: str) -> Path:
+        """The plan document."""
+        return self.etc / "instances" / instance / "plan.json"
+
+    def environment(self, instance: str) -> Path:
+        """docker's env-file, without secrets."""
+        return self.etc / "instances" / instance / "environment"
+
+    def keys(self, instance: str) -> Path:
+        """The API keys; there only if the instance asks for one."""
+        return self.etc / "instances" / instance / "keys" / "api_keys"
+
+    def instance_state(self, instance: str) -> Path:
+        """The directory for state.json and the lock."""
+        return self.state / "instances" / instance
