@@ -91,6 +91,8 @@ TABLE = (
     Owned(f"{STATE}/images.json", "serving_image", "0644"),
     Owned(INSTANCE_STATES, "vllm_service", "0700"),
     Owned(f"{INSTANCE_STATES}/*", "vllm_supervisor.py", "0700"),
+    Owned(f"{INSTANCE_STATES}/*/door", "vllm_supervisor.py", "0700"),
+    Owned(f"{INSTANCE_STATES}/*/door/closed", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/lock", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/state.json", "vllm_supervisor.py", "0600"),
     Owned(JOBS, "node_job", "0700"),

@@ -9,15 +9,19 @@ from io import StringIO
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..base.documents import parse
 from .signs import configuration, transient
 
 LABEL_INSTANCE = "gaudi-serving.instance"
 LABEL_PLAN = "gaudi-serving.plan"
 SCHEMA = 1
+# What is read of cards.lock here.
+RESERVATIONS = {"reservations": {str: {"cards": [{"module_id": int, "serial?": (str, type(None))}]}}}
 
 # Where the guard and the keys are seen inside the container.
 GUARD_DIRECTORY = "/run/gaudi-serving/guard"
 KEYS_DIRECTORY = "/run/gaudi-serving/keys"
+DOOR_DIRECTORY = "/run/gaudi-serving/door"
 GUARD_CLASS = "gaudi_guard.ApiKeyGuard"
 
 
@@ -87,10 +91,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Guard:
-    """The API key guard: files on the node, mounted read-only into the container."""
+    """The API key guard: two files on the node and the directory of the door, mounted read-only into the container."""
 
     module: str
     keys: str
+    door: str
 
 
 def mount(source: str, target: str, read_only: bool) -> str:
@@ -151,6 +156,7 @@ def container_command(
         path = plan.environment.get("PYTHONPATH", image_python_path)
         command += ["--mount", mount(str(PurePosixPath(guard.module).parent), GUARD_DIRECTORY, True)]
         command += ["--mount", mount(str(PurePosixPath(guard.keys).parent), KEYS_DIRECTORY, True)]
+        command += ["--mount", mount(guard.door, DOOR_DIRECTORY, True)]
         command += ["--env", "PYTHONPATH=" + ":".join(filter(None, [GUARD_DIRECTORY, path]))]
         arguments += ["--middleware", GUARD_CLASS]
     return [*command, plan.image, *arguments]
@@ -188,10 +194,10 @@ def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
 def check_reservation(text: str, plan: Plan) -> None:
     """Refuse to start unless cards.lock gives this instance just the cards of its plan; raises Failure."""
     try:
-        held = json.loads(text)["reservations"].get(plan.instance, {}).get("cards", [])
-        reserved = {(int(card["module_id"]), card.get("serial")) for card in held}
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-        raise configuration("reservation", f"cards.lock cannot be read ({wrong!r}). Run the playbook again.") from wrong
+        held = parse(text, RESERVATIONS)["reservations"].get(plan.instance, {}).get("cards", [])
+    except ValueError as wrong:
+        raise configuration("reservation", f"cards.lock is damaged: {wrong}. Run the playbook again.") from wrong
+    reserved = {(card["module_id"], card.get("serial")) for card in held}
     wanted = {(card.module_id, card.serial) for card in plan.cards}
     if reserved != wanted:
 

@@ -15,17 +15,26 @@ NODE = Path(os.environ["FAKE_NODE"])
 
 
 class Handler(BaseHTTPRequestHandler):
-    """/health, /v1/models, and /slow, a request that takes a while."""
+    """/health, /v1/models, /metrics, and /slow, a request that runs until somebody says that it may end."""
+
+    slow = 0
 
     def do_GET(self) -> None:
         """Answer."""
         with (NODE / "requests").open("a") as requests:
             requests.write(f"{self.path}\n")
         if self.path == "/slow":
-            time.sleep(1.0)
+            Handler.slow += 1
+            while not (NODE / "slow-may-end").exists():
+                time.sleep(0.02)
+            Handler.slow -= 1
         unwell = (NODE / "unwell").exists()
+        told = json.loads((NODE / "scenario.json").read_text()).get("metrics", True)
+        metrics = (
+            f'vllm:num_requests_running{{engine="0"}} {Handler.slow}.0\nvllm:num_requests_waiting 0\n' if told else ""
+        )
         names = [{"id": json.loads((NODE / "scenario.json").read_text()).get("model", "tiny")}]
-        body = json.dumps({"data": names}).encode() if self.path == "/v1/models" else b"ok"
+        body = {"/v1/models": json.dumps({"data": names}), "/metrics": metrics}.get(self.path, "ok").encode()
         self.send_response(503 if unwell else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

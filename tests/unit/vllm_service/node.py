@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,12 @@ class Node:
         reservations = {"tiny": {"cards": cards, "since": "2026-01-01T00:00:00Z"}}
         (self.root / "state/cards.lock").write_text(json.dumps({"schema": 1, "reservations": reservations}))
 
+    def guard(self, key: str) -> None:
+        """Give the instance an API key, and its guard."""
+        for path, text in ((self.instances / "keys/api_keys", key), (self.root / "programs/guard/gaudi_guard.py", "")):
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+
     def scenario(self, **scenario: Any) -> None:
         """Say what the container will do."""
         (self.root / "scenario.json").write_text(json.dumps({"port": self.port, **scenario}))
@@ -117,7 +124,12 @@ class Node:
     def run(self, *options: str, action: str = "run", **environment: str) -> tuple[int, str]:
         """Start a supervisor and wait for its end: status and output."""
         process = self.start(*options, action=action, **environment)
-        output, _ = process.communicate(timeout=PATIENCE)
+        with ThreadPoolExecutor() as pool:
+            # The kernel keeps ten messages for a socket that nobody reads; the eleventh waits.
+            ended = pool.submit(process.communicate, timeout=PATIENCE)
+            while not ended.done():
+                self.listen()
+            output, _ = ended.result()
         self.listen()
         return process.returncode, output
 

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from gaudi_supervisor import command_line
 
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.vllm_service.node import PATIENCE
 
 if TYPE_CHECKING:
@@ -368,22 +369,137 @@ def test_without_the_library_the_supervisor_says_so() -> None:
     )
     assert ran.returncode == 1
     assert ran.stderr == (
-        f"No module named 'gaudi': the library gaudi beside {program} is missing or damaged. Run the playbook, which "
+        f"No module named 'gaudi': what lies beside {program} is missing or damaged. Run the playbook, which "
         "installs it.\n"
     )
 
 
-def test_requests_in_flight_finish(node: Node) -> None:
+def ask_slowly(node: Node, pool: ThreadPoolExecutor) -> Future[int]:
+    """Ask the server something that runs until the file slow-may-end is there."""
+    url = f"http://127.0.0.1:{node.port}/slow"
+    answer = pool.submit(lambda: int(urllib.request.urlopen(url, timeout=PATIENCE).status))
+    requests = node.root / "requests"
+    node.wait_for(lambda: requests.exists() and "/slow" in requests.read_text(), "the request")
+    return answer
+
+
+def test_requests_in_flight_finish_before_the_container_is_stopped(node: Node) -> None:
     process = node.start()
     node.wait_ready()
-    url = f"http://127.0.0.1:{node.port}/slow"
     with ThreadPoolExecutor() as pool:
-        answer = pool.submit(lambda: urllib.request.urlopen(url, timeout=PATIENCE).status)
-        node.wait_for(answer.running, "the request")
-        node.listen()
+        answer = ask_slowly(node, pool)
         process.terminate()
+        node.wait_for(lambda: any("draining: 1 requests in flight" in said for said in node.statuses), "draining")
+        assert not [call for call in node.calls if call[0] == "stop"]
+        (node.root / "slow-may-end").touch()
+        assert answer.result() == 200
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert "No request runs any more: stopping the server." in output
+    assert not node.container_exists()
+
+
+def test_what_still_runs_after_the_grace_period_is_cut_and_that_is_said(node: Node) -> None:
+    process = node.start("--stop-grace", "1")
+    node.wait_ready()
+    with ThreadPoolExecutor() as pool:
+        answer = ask_slowly(node, pool)
+        process.terminate()
+        output, _ = process.communicate(timeout=PATIENCE)
+        assert answer.exception() is not None
+    assert process.returncode == 0
+    assert "1 requests still run after 1 s and are cut." in output
+
+
+def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(node: Node) -> None:
+    node.scenario(metrics=False)
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert "so streams in flight are cut." in output
+
+
+def test_a_guarded_server_lets_nobody_in_while_it_drains(node: Node) -> None:
+    node.guard("a-key-of-sixteen")
+    process = node.start()
+    node.wait_ready()
+    closed = node.state_file.parent / "door/closed"
+    assert not closed.exists()
+    assert [call for call in node.calls if call[0] == "run" and f"source={closed.parent}" in " ".join(call)]
+    with ThreadPoolExecutor() as pool:
+        answer = ask_slowly(node, pool)
+        process.terminate()
+        node.wait_for(closed.exists, "the closed door")
+        (node.root / "slow-may-end").touch()
         assert answer.result() == 200
     assert process.wait(PATIENCE) == 0
+    node.messages.clear()
+    node.start()
+    node.wait_ready()
+    assert not closed.exists()
+
+
+def test_a_state_that_cannot_be_written_ends_nothing(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    # Even root cannot write a file below what is none.
+    folder = node.state_file.parent
+    aside = folder.rename(folder.with_name("aside"))
+    folder.touch()
+    (node.root / "unwell").touch()
+    node.wait_for(lambda: any("not answering" in said for said in node.statuses), "the server being unwell")
+    folder.unlink()
+    aside.rename(folder)
+    (node.root / "unwell").unlink()
+    node.messages.clear()
+    node.wait_for(lambda: any("serving" in said for said in node.statuses), "the server being well")
+    node.wait_for(lambda: node.state["status"].startswith("serving"), "the state")
+    assert process.poll() is None
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert output.count("state.json cannot be written") == 1
+    assert output.count("state.json can be written again") == 1
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_state_ends_nothing(kind: str, node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    damage(node.state_file, kind)
+    node.messages.clear()
+    successor = node.start()
+    node.wait_ready()
+    assert node.state["phase"] == "serving"
+    successor.terminate()
+    output, _ = successor.communicate(timeout=PATIENCE)
+    assert "Attached to the running container" in output
+    assert f"{node.state_file} is damaged: it " in output
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("file", ["plan.json", "environment", "cards.lock"])
+def test_a_damaged_file_is_named(file: str, kind: str, node: Node) -> None:
+    path = node.root / "state" / file if file == "cards.lock" else node.instances / file
+    damage(path, kind)
+    code, output = node.run()
+    assert code == 78
+    assert path.name in output
+    assert "Run the playbook" in output
+    assert "Traceback" not in output
+
+
+def test_a_server_that_hangs_is_not_said_to_serve(node: Node) -> None:
+    process = node.start("--unhealthy", "1")
+    node.wait_ready()
+    (node.root / "unwell").touch()
+    node.wait_for(lambda: node.state["phase"] == "not-answering", "the state")
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75
+    assert [call for call in node.calls if call[:3] == ["stop", "-t", "10"]], "the deaf are not waited for"
 
 
 def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:

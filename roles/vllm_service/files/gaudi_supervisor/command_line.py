@@ -10,8 +10,9 @@ import sys
 from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import EngineGone, Failure
 
-from .instance import EXIT_STOPPED, Supervisor
+from .instance import Supervisor
 from .settings import Paths, Settings
+from .stopping import EXIT_STOPPED
 
 INSTANCE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 

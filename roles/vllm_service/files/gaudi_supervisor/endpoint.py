@@ -15,6 +15,9 @@ from gaudi.serving.plan import Plan
 from .clock import HTTP_TIMEOUT
 from .engine import run_command
 
+# A line of the server's metrics: requests that have a slot, that wait for one, or (older releases) that lost it.
+REQUESTS = re.compile(rb"^vllm:num_requests_(?:running|waiting|swapped)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+
 
 class Endpoint:
     """The server's HTTP side."""
@@ -56,6 +59,15 @@ class Endpoint:
         if self._model not in names:
             return f"GET /v1/models names {', '.join(names) or 'no model'}, not {self._model}"
         return None
+
+    def requests(self) -> int | None:
+        """How many requests the server's own metrics name, running or waiting; None where they name none."""
+        try:
+            status, body = self._get("/metrics")
+            counts = [float(count) for count in REQUESTS.findall(body)]
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        return int(sum(counts)) if status == http.client.OK and counts else None
 
 
 def port_problem(plan: Plan) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import selectors
@@ -16,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import gaudi
+from gaudi.base.documents import Damaged, parse
+from gaudi.node.documents import make_room, read_json, read_text
 from gaudi.node.files import write_text
 from gaudi.node.model_directory import missing_weights
+from gaudi.node.programs import supervisor_digest, unit_digest
+from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
     LABEL_INSTANCE,
     LABEL_PLAN,
@@ -28,24 +31,23 @@ from gaudi.serving.plan import (
     check_reservation,
 )
 from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configuration, quote, transient
+from gaudi.serving.state import FORM
 
 from . import clock
 from .attempts import failures_so_far, pause_before
 from .clock import now_text
+from .door import Door
 from .endpoint import port_problem
 from .engine import Docker, run_command
 from .run import Run
 from .settings import Paths, Settings
-from .stopping import Stopped
+from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, Stopped
 from .systemd import Notifier, say
 
 # The directory of the library that this process has read; another one may have become current since.
 LIBRARY = Path(gaudi.__file__).resolve().parents[1].name
-
-EXIT_STOPPED = 0
-EXIT_GAVE_UP = 69
-EXIT_RETRY = 75
-EXIT_CONFIGURATION = 78
+# Likewise of the program itself.
+PROGRAM = supervisor_digest(Path(__file__).resolve().parents[1])
 
 TAIL_LINES = 400
 
@@ -60,6 +62,7 @@ class Supervisor:
         self.docker = Docker()
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self.directory = paths.instance_state(instance)
+        self.door = Door(self.directory / "door")
         self.earlier: dict[str, Any] = {}
         self.state: dict[str, Any] = {
             "schema": SCHEMA,
@@ -67,9 +70,12 @@ class Supervisor:
             "reason": None,
             "pid": os.getpid(),
             "library": LIBRARY,
+            "program": PROGRAM,
+            "unit": self.unit_on_disk(),
         }
         self.written = 0.0
         self.unwritten = False
+        self.state_lost = False
         self.signals: set[int] = set()
         self.wakeup, self._wakeup_end = socket.socketpair()
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -103,13 +109,38 @@ class Supervisor:
 
     def write_state_in_time(self) -> None:
         """Write what is not written yet, but not more often than readers can follow."""
-        if self.unwritten and time.monotonic() - self.written > clock.STATE_INTERVAL:
+        interval = clock.POLL_SERVING if self.state_lost else clock.STATE_INTERVAL
+        if self.unwritten and time.monotonic() - self.written > interval:
             self.write_state()
 
     def write_state(self) -> None:
-        """Replace state.json in one step; a reader sees the old or the new, never half."""
-        self.written, self.unwritten = time.monotonic(), False
-        write_text(self.directory / "state.json", json.dumps(self.state, indent=1) + "\n", mode=0o600)
+        """Replace state.json in one step; a reader sees the old or the new, never half.
+
+        A state that cannot be written ends nothing: it only reports.
+        """
+        self.written = time.monotonic()
+        path = self.directory / "state.json"
+        try:
+            make_room(path)
+            write_text(path, json.dumps(self.state, indent=1) + "\n", mode=0o600)
+        except OSError as failed:
+            self.unwritten = True
+            if not self.state_lost:
+                say(f"{path} cannot be written ({failed.strerror}). The instance goes on, and this is tried again.", 4)
+            self.state_lost = True
+            return
+        self.unwritten = False
+        if self.state_lost:
+            say(f"{path} can be written again.", 5)
+        self.state_lost = False
+
+    def unit_on_disk(self) -> str:
+        """The digest of the unit and of its drop-ins as they are now; empty without systemd."""
+        command = ["systemctl", "show", f"vllm-{self.instance}.service", "--property=FragmentPath,DropInPaths"]
+        try:
+            return unit_digest(run_command(command).stdout)
+        except (FileNotFoundError, subprocess.TimeoutExpired):
+            return ""
 
     def extend(self, seconds: float) -> None:
         """Ask systemd for more time to start; it grants it only to a unit that is starting."""
@@ -120,8 +151,12 @@ class Supervisor:
 
     def run(self) -> int:
         """Run the instance until it ends; returns the exit status."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = self.take_lock()
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = self.take_lock()
+        except OSError as failed:
+            say(f"{failed.filename} cannot be made ({failed.strerror}), so nobody can tell whether this runs twice.", 3)
+            return EXIT_RETRY
         try:
             self.listen_for_signals()
             self.earlier = self.read_state()
@@ -175,73 +210,86 @@ class Supervisor:
     def read_state(self) -> dict[str, Any]:
         """What the last supervisor left; an unreadable file counts as none."""
         try:
-            return dict(json.loads((self.directory / "state.json").read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return {}
-        except ValueError as damaged:
-            say(f"{self.directory / 'state.json'} is damaged ({damaged}) and will be written anew.", 4)
+            return read_json(self.directory / "state.json", FORM) or {}
+        except Damaged as damage:
+            say(f"{damage}. It is written anew.", 4)
             return {}
 
     def supervise(self) -> int:
         """Check, start or attach, follow."""
-        plan, digest = self.read_plan()
+        plan, made_of = self.read_plan()
         boot = (self.paths.proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         self.state.update(
-            plan=digest,
+            plan=made_of.digest,
             boot=boot,
             endpoint=plan.endpoint,
             model=plan.served_model_name,
             container=plan.name,
             cards=[{"module_id": card.module_id, "serial": card.serial} for card in plan.cards],
-            failures=failures_so_far(self.earlier, digest, boot),
+            failures=failures_so_far(self.earlier, made_of.digest, boot),
             last_reason=self.earlier.get("reason") or self.earlier.get("last_reason"),
         )
         self.publish("checking", "checking plan, engine, cards and weights")
         self.await_engine("the container engine does not answer yet")
-        if self.own_container_runs(plan, digest):
+        if self.own_container_runs(plan, made_of):
             self.remember()
-            return Run(self, plan, digest, attach=True).follow()
+            return Run(self, plan, made_of, attach=True).follow()
         self.pause()
         self.check_node(plan)
-        return Run(self, plan, digest, attach=False).follow()
+        return Run(self, plan, made_of, attach=False).follow()
 
     def remember(self) -> None:
         """Take over what the last supervisor knew of a container that never stopped."""
         kept = ("started", "ready", "failures")
         self.state.update({name: self.earlier[name] for name in kept if name in self.earlier})
         self.state["cards"] = self.earlier.get("cards", self.state["cards"])
-        self.progress.warm_up = {name: (int(c[0]), int(c[1])) for name, c in self.earlier.get("warm_up", {}).items()}
+        counts = self.earlier.get("warm_up", {}).items()
+        self.progress.warm_up = {name: (pair[0], pair[1]) for name, pair in counts if len(pair) == 2}
         self.progress.warm_up_seconds = self.earlier.get("warm_up_seconds")
         self.progress.memory = dict(self.earlier.get("memory", {}))
 
-    def read_plan(self) -> tuple[Plan, str]:
-        """The plan, and the digest of everything that makes the container what it is."""
-        path = self.paths.plan(self.instance)
+    def read_plan(self) -> tuple[Plan, MadeOf]:
+        """The plan, and everything that makes the container what it is. Raises Failure."""
+        path, environment_path = self.paths.plan(self.instance), self.paths.environment(self.instance)
         try:
-            text = path.read_bytes()
-            environment = self.paths.environment(self.instance).read_bytes()
-            plan = Plan.from_document(json.loads(text))
-        except FileNotFoundError as missing:
-            raise configuration(
-                "plan", f"{missing.filename} is not there. Run the playbook, which writes it."
-            ) from missing
-        except (ValueError, UnicodeDecodeError) as wrong:
+            text, environment = read_text(path), read_text(environment_path)
+        except Damaged as damage:
+            raise configuration("plan", f"{damage}. Run the playbook, which writes it anew.") from damage
+        if text is None or environment is None:
+            missing = path if text is None else environment_path
+            raise configuration("plan", f"{missing} is not there. Run the playbook, which writes it.")
+        try:
+            plan = Plan.from_document(parse(text))
+        except ValueError as wrong:
             raise configuration("plan", f"{path} cannot be used: {wrong}. Run the playbook again.") from wrong
         if plan.instance != self.instance:
             raise configuration("plan", f"{path} is the plan of {plan.instance}, not of {self.instance}.")
-        if environment.decode("utf-8", "replace") != plan.environment_file:
+        if environment != plan.environment_file:
             raise configuration(
                 "plan",
-                f"{self.paths.environment(self.instance)} is not the environment of {path}: it was changed by hand, or "
+                f"{environment_path} is not the environment of {path}: it was changed by hand, or "
                 "two runs wrote it at once. Run the playbook again.",
             )
-        guarded = b"guarded" if self.guard() else b"open"
-        return plan, hashlib.sha256(b"\0".join([text, environment, guarded])).hexdigest()
+        return plan, MadeOf(text.encode(), environment.encode(), self.read_guard())
+
+    def read_guard(self) -> bytes | None:
+        """The guard as it is on the disk; None where the instance has no keys. Raises Failure."""
+        guard = self.guard()
+        if guard is None:
+            return None
+        try:
+            return Path(guard.module).read_bytes()
+        except OSError as failed:
+            raise configuration(
+                "guard-missing", f"{guard.module} cannot be read ({failed.strerror}). Run the playbook again."
+            ) from failed
 
     def guard(self) -> Guard | None:
         """The API key guard, if this instance has keys."""
         keys = self.paths.keys(self.instance)
-        return Guard(str(self.paths.programs / "guard" / "gaudi_guard.py"), str(keys)) if keys.exists() else None
+        if not keys.exists():
+            return None
+        return Guard(str(self.paths.programs / "guard" / "gaudi_guard.py"), str(keys), str(self.door.directory))
 
     def await_engine(self, text: str) -> None:
         """Wait for the engine to answer, as long as settings allow; raises Failure."""
@@ -257,7 +305,7 @@ class Supervisor:
             self.publish("waiting", text)
             self.wait(2.0)
 
-    def own_container_runs(self, plan: Plan, digest: str) -> bool:
+    def own_container_runs(self, plan: Plan, made_of: MadeOf) -> bool:
         """Is a container of just this plan running? Any other one of ours is stopped and removed."""
         found = self.docker.container(plan.name)
         if found is None:
@@ -266,7 +314,7 @@ class Supervisor:
             raise configuration(
                 "container-name-taken", f"A container named {plan.name} is there that is not ours. Remove or rename it."
             )
-        if found.running and found.labels.get(LABEL_PLAN) == digest:
+        if found.running and made_of.is_on(found.labels.get(LABEL_PLAN)):
             return True
         say(f"A container {plan.name} of another plan is still there: stopping and removing it.")
         self.remove_container(plan.name, found.running)
@@ -284,20 +332,17 @@ class Supervisor:
         """Everything that can be known before a container starts; raises Failure."""
         lock = self.paths.state / "cards.lock"
         try:
-            reservations = lock.read_text(encoding="utf-8")
-        except FileNotFoundError as missing:
-            raise configuration(
-                "reservation", f"{lock} is not there. Run the playbook, which reserves cards."
-            ) from missing
+            reservations = read_text(lock)
+        except Damaged as damage:
+            raise configuration("reservation", f"{damage}. Run the playbook, which reserves the cards.") from damage
+        if reservations is None:
+            raise configuration("reservation", f"{lock} is not there. Run the playbook, which reserves cards.")
         check_reservation(reservations, plan)
         self.indexes(plan)
         if incomplete := missing_weights(Path(plan.weights)):
             raise configuration("weights-incomplete", f"The weights are not complete: {incomplete}. Fetch them again.")
         if self.docker.image_environment(plan.image) is None:
             raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
-        guard = self.guard()
-        if guard is not None and not Path(guard.module).is_file():
-            raise configuration("guard-missing", f"{guard.module} is not there. Run the playbook again.")
         if taken := port_problem(plan):
             raise transient("port-taken", taken)
 

@@ -10,15 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
 from gaudi.serving.signs import ENGINE_LOST, Reason, diagnose, printable, quote, transient
 
 from . import clock
 from .clock import now_text
 from .endpoint import Endpoint
-from .stopping import Stopped
+from .stopping import EXIT_RETRY, Stopped
 from .systemd import say
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ LINE_BYTES = 65536
 class Run:
     """One container, from start or attachment to its end."""
 
-    def __init__(self, supervisor: Supervisor, plan: Plan, digest: str, attach: bool) -> None:
+    def __init__(self, supervisor: Supervisor, plan: Plan, made_of: MadeOf, attach: bool) -> None:
         self.boss = supervisor
         self.plan = plan
-        self.digest = digest
+        self.made_of = made_of
         guard = supervisor.guard()
         self.guard = guard
         self.endpoint = Endpoint(plan, Path(guard.keys) if guard else None)
@@ -43,6 +44,8 @@ class Run:
         self.next_poll = 0.0
         self.next_watchdog = 0.0
         self.unwell_since: float | None = None
+        # Until when requests in flight may finish, on the monotonic clock; None while nobody asked for the end.
+        self.empty_by: float | None = None
         self.draining: subprocess.Popen[bytes] | None = None
         self.end: Reason | None = None
         self.buffer = b""
@@ -74,13 +77,14 @@ class Run:
         image = boss.docker.image_environment(self.plan.image) or {}
         command = container_command(
             self.plan,
-            self.digest,
+            self.made_of.digest,
             boss.indexes(self.plan),
             str(boss.paths.environment(self.plan.instance)),
             self.guard,
             image.get("PYTHONPATH"),
         )
         boss.extend(boss.settings.stall)
+        boss.door.open()
         boss.publish("starting", "starting the server", attached=False, started=now_text())
         say(f"Starting container {self.plan.name} on slots {', '.join(str(c.module_id) for c in self.plan.cards)}.")
         return self.spawn(command)
@@ -102,10 +106,10 @@ class Run:
         boss = self.boss
         while True:
             ended = self.read_output()
-            if signal.SIGHUP in boss.signals and boss.ready_at is not None and not self.draining:
-                self.hand_over()
-            if boss.asked_to_stop and not self.draining:
-                self.drain("draining", f"draining: requests in flight have up to {boss.settings.stop_grace:g} s")
+            if signal.SIGHUP in boss.signals and boss.ready_at is not None and not self.ending:
+                return self.hand_over()
+            if boss.asked_to_stop and not self.ending:
+                self.empty()
             if ended and not self.survived():
                 return self.finish()
             self.beat()
@@ -119,7 +123,7 @@ class Run:
             selector.register(stream, selectors.EVENT_READ)
             selector.register(self.boss.wakeup, selectors.EVENT_READ)
             timeout = max(0.0, min(self.next_poll - time.monotonic(), clock.POLL_SERVING))
-            if self.boss.unwritten:
+            if self.boss.unwritten and not self.boss.state_lost:
                 timeout = min(timeout, clock.STATE_INTERVAL)
             ready = {key.fileobj for key, _ in selector.select(timeout)}
         if self.boss.wakeup in ready:
@@ -144,7 +148,7 @@ class Run:
         boss = self.boss
         boss.tail.append(line)
         alive = boss.progress.hear(line)
-        if self.draining:
+        if self.ending:
             return
         if boss.ready_at is not None:
             # The last lines of a warm-up may come after the endpoint's answer: a successor reads them in the state.
@@ -170,11 +174,14 @@ class Run:
             if self.draining.poll():  # too early: docker run had not created the container yet, or the engine is busy
                 self.draining = self.stop()
             return
-        if boss.ready_at is None:
+        if self.empty_by is not None:
+            self.poll_emptying(self.empty_by - now)
+        elif boss.ready_at is None:
             self.poll_starting(now)
         else:
             self.poll_serving(now)
-        interval = clock.POLL_STARTING if boss.ready_at is None or self.unwell_since is not None else clock.POLL_SERVING
+        calm = boss.ready_at is not None and self.unwell_since is None and not self.ending
+        interval = clock.POLL_SERVING if calm else clock.POLL_STARTING
         self.next_poll = time.monotonic() + (min(interval, boss.watchdog) if boss.watchdog else interval)
 
     def poll_starting(self, now: float) -> None:
@@ -187,7 +194,7 @@ class Run:
             say(f"Serving {self.plan.served_model_name} on {self.plan.endpoint}.")
         elif now - self.last_progress > boss.settings.stall:
             text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
-            self.drain("draining", text, Reason("stalled", text + " The journal has the last lines.", retry=True))
+            self.drain(text, Reason("stalled", text + " The journal has the last lines.", retry=True))
 
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
@@ -202,44 +209,79 @@ class Run:
         if self.unwell_since is None:
             self.unwell_since = now
         silent = now - self.unwell_since
-        boss.publish("serving", f"not answering ({problem}); ended after {boss.settings.unhealthy:g} s of this")
+        boss.publish("not-answering", f"not answering ({problem}); ended after {boss.settings.unhealthy:g} s of this")
         if silent > boss.settings.unhealthy:
             text = f"The server did not answer for {silent:.0f} s ({problem})."
-            self.drain("draining", text, Reason("not-answering", text, retry=True))
+            self.drain(text, Reason("not-answering", text, retry=True))
 
     # -- ends
 
-    def drain(self, phase: str, text: str, reason: Reason | None = None) -> None:
-        """Have the server stop: it takes no new requests and finishes those in flight."""
+    @property
+    def ending(self) -> bool:
+        """Whether the end has begun: by waiting for requests, or by stopping the container."""
+        return self.draining is not None or self.empty_by is not None
+
+    def empty(self) -> None:
+        """Have requests in flight finish before the container is stopped; new ones are refused where there is a guard.
+
+        Most releases abort what runs when they are told to stop.
+        """
+        boss = self.boss
+        grace = boss.settings.stop_grace
+        if boss.ready_at is None or self.unwell_since is not None:
+            self.drain("Asked to stop a server that serves nobody.", None)
+            return
+        boss.door.close()
+        self.empty_by = time.monotonic() + grace
+        self.next_poll = 0.0
+        text = f"draining: requests in flight have up to {grace:g} s"
+        boss.notifier.send(STOPPING=1)
+        boss.publish("draining", text)
+        say(text)
+
+    def poll_emptying(self, left: float) -> None:
+        """Stop the container as soon as no request runs, or when the seconds left are over."""
+        boss, running = self.boss, self.endpoint.requests()
+        if running is None:
+            self.drain("The server does not say how many requests run, so streams in flight are cut.", None)
+        elif running == 0:
+            self.drain("No request runs any more: stopping the server.", None)
+        elif left <= 0:
+            self.drain(f"{running} requests still run after {boss.settings.stop_grace:g} s and are cut.", None)
+        else:
+            boss.publish("draining", f"draining: {running} requests in flight have up to {left:.0f} s")
+
+    def drain(self, text: str, reason: Reason | None) -> None:
+        """Stop the container; `reason` is why, where nobody asked for it."""
         boss = self.boss
         self.end = reason
         boss.notifier.send(STOPPING=1)
-        boss.publish(phase, text)
+        boss.publish("draining", text)
         say(text)
         self.draining = self.stop()
 
     def stop(self) -> subprocess.Popen[bytes]:
-        """Tell the server to end."""
+        """Tell the server to end. One that does not hear, or has nothing left to do, is not waited for long."""
         grace = self.boss.settings.stop_grace
-        patience = grace if self.boss.ready_at is not None else min(grace, clock.HURRY)
-        return self.spawn(self.boss.docker.stop_command(self.plan.name, patience))
+        hears = self.boss.ready_at is not None and self.unwell_since is None and self.empty_by is None
+        return self.spawn(self.boss.docker.stop_command(self.plan.name, grace if hears else min(grace, clock.HURRY)))
 
     def survived(self) -> bool:
         """Take up a container that goes on although the client has ended; False if it has ended, too."""
         boss = self.boss
         status = self.child.wait()
         engine_lost = bool(boss.tail and ENGINE_LOST.search(boss.tail[-1])) or not boss.docker.answers()
-        if engine_lost and not self.draining:
+        if engine_lost and not self.ending:
             say("The container engine is gone; waiting for it to return.", 4)
             self.await_engine_while_serving()
         found = boss.docker.container(self.plan.name)
-        if found is not None and found.running and found.labels.get(LABEL_PLAN) == self.digest:
+        if found is not None and found.running and self.made_of.is_on(found.labels.get(LABEL_PLAN)):
             self.attach_again()
             return True
         # The client's status counts only where there was no container to have one.
         self.status = found.exit_code if found is not None and found.ran else status
         self.oom_killed = found is not None and found.oom_killed
-        if engine_lost and not self.draining:
+        if engine_lost and not self.ending:
             self.end = Reason(
                 "engine-restarted",
                 "The container engine went away and returned without the container: it was stopped, or live-restore is"
@@ -251,7 +293,7 @@ class Run:
     def attach_again(self) -> None:
         """Attach, but not in a fast circle while an engine is on its way out."""
         pause = self.attached_at + clock.POLL_STARTING - time.monotonic()
-        if pause > 0 and not self.draining:
+        if pause > 0 and not self.ending:
             try:
                 self.boss.wait(pause)
             except Stopped:
@@ -296,17 +338,31 @@ class Run:
         boss.docker.remove(self.plan.name)
         if self.end is not None:
             return boss.failed(self.end)
-        if self.draining:
+        if self.ending:
             return boss.stopped()
         killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
         return boss.failed(diagnose(list(boss.tail), self.status, boss.ready_at is not None, killed, boss.progress))
 
-    def hand_over(self) -> None:
-        """Become the program on disk, with the same process id; the container does not notice."""
-        say("Handing over to the supervisor on disk.")
+    def hand_over(self) -> int:
+        """Become the program on disk, with the same process id; the container does not notice.
+
+        What the unit says of this process counts from a start by systemd only, so that another unit ends it: systemd
+        starts it again, and the container is attached to.
+        """
+        boss = self.boss
         # Only the client goes. SIGTERM would do as well, but SIGKILL cannot be passed on to the container.
         self.child.kill()
         self.child.wait()
+        if boss.unit_on_disk() == boss.state["unit"]:
+            say("Handing over to the supervisor on disk.")
+            self.become_successor()
+        text = "the unit has changed: systemd starts the supervisor anew, and the server goes on"
+        say(f"Ending, since {text}.")
+        boss.publish("handing-over", text)
+        return EXIT_RETRY
+
+    def become_successor(self) -> NoReturn:
+        """Run the program on disk in this process."""
         # As we were started (sys.orig_argv came with Python 3.10 only).
         started_with = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
         os.execv(sys.executable, [sys.executable, *map(os.fsdecode, started_with)])

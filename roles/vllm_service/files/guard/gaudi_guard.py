@@ -19,30 +19,52 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 KEYS = Path("/run/gaudi-serving/keys/api_keys")
+CLOSED = Path("/run/gaudi-serving/door/closed")
+# The supervisor asks here how many requests still run.
+ALWAYS_OPEN = "/metrics"
+CLOSING = b'{"error": {"message": "This server is stopping. Ask again later.", "type": "unavailable", "code": 503}}'
 REFUSAL = b'{"error": {"message": "Missing or wrong API key.", "type": "authentication_error", "code": 401}}'
 
 
 class ApiKeyGuard:
-    """Wrap an application; only requests that carry one of the keys get through."""
+    """Wrap an application; only requests that carry one of the keys get through, and none while the server stops."""
 
-    def __init__(self, app: Application, keys: Path = KEYS) -> None:
+    def __init__(self, app: Application, keys: Path = KEYS, closed: Path = CLOSED) -> None:
         self._app = app
         self._path = keys
+        self._closed = closed
         self._seen: tuple[int, int, int] | None = None
         self._keys: list[bytes] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "lifespan" or self._allows(scope):
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
+        elif not self._allows(scope):
+            await self._refuse(scope, receive, send, 401, 1008, (b"www-authenticate", b"Bearer"), REFUSAL)
+        elif scope.get("path") != ALWAYS_OPEN and self._closed.exists():
+            await self._refuse(scope, receive, send, 503, 1013, (b"retry-after", b"60"), CLOSING)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _refuse(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        status: int,
+        code: int,
+        header: tuple[bytes, bytes],
+        body: bytes,
+    ) -> None:
+        if scope["type"] == "websocket":
             # Closing before accepting makes the server answer the handshake with 403.
             await receive()
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-            await send({"type": "http.response.start", "status": 401, "headers": headers})
-            await send({"type": "http.response.body", "body": REFUSAL})
+            await send({"type": "websocket.close", "code": code})
+            return
+        headers = [(b"content-type", b"application/json"), header]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def _allows(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]

@@ -1,0 +1,31 @@
+"""What a supervisor runs with, as digests: its program, and its unit with drop-ins."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from ..base.library import digest
+
+PROGRAM = "vllm_supervisor.py"
+PACKAGE = "gaudi_supervisor"
+
+
+def supervisor_digest(folder: Path) -> str:
+    """Stand for the supervisor's own files below a folder; a file that is missing is another program."""
+    files = [folder / PROGRAM, *(folder / PACKAGE).glob("*.py")]
+    return digest({str(file.relative_to(folder)): _text(file) for file in files})
+
+
+def unit_digest(shown: str) -> str:
+    """Stand for a unit's file and its drop-ins, as ``systemctl show --property=FragmentPath,DropInPaths`` names them.
+
+    A drop-in of the administrator counts as well. Empty where systemd names no file.
+    """
+    properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    files = shlex.split(f"{properties.get('FragmentPath', '')} {properties.get('DropInPaths', '')}")
+    return digest({file: _text(Path(file)) for file in files}) if files else ""
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
