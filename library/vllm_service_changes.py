@@ -23,6 +23,18 @@ options:
     description: The plan that is to be written.
     type: dict
     required: true
+  plan_text:
+    description: The text of plan.json that is to be written.
+    type: str
+    required: true
+  environment_text:
+    description: The text of the environment file that is to be written.
+    type: str
+    required: true
+  guard_text:
+    description: The text of the guard that is to be written.
+    type: str
+    required: true
   unit:
     description: The text of the unit that is to be written.
     type: str
@@ -61,6 +73,9 @@ EXAMPLES = r"""
   vllm_service_changes:
     instance: qwq-32b
     plan: "{{ plan }}"
+    plan_text: "{{ plan | to_nice_json }}"
+    environment_text: "{{ lookup('ansible.builtin.template', 'environment.j2') }}"
+    guard_text: "{{ lookup('ansible.builtin.file', 'guard/gaudi_guard.py', rstrip=false) }}"
     unit: "{{ lookup('ansible.builtin.template', 'vllm.service.j2') }}"
     guarded: false
     weights: "{{ plan.requires.weights_path }}"
@@ -74,13 +89,31 @@ running:
   returned: always
   type: bool
   sample: true
-supervisor_outdated:
+outdated:
   description: >-
-    Whether the supervisor that runs has read another library than the one that is current on the node. It hands over to
-    the program on the disk then, which costs no warm-up.
+    Whether a container of the instance runs that was made of something else than is to be written, by its label. It has
+    to be restarted, whoever wrote what is on the disk.
   returned: always
   type: bool
   sample: false
+labels:
+  description: The labels that a container made of what is to be written may have, for M(vllm_service_verify).
+  returned: always
+  type: list
+  elements: str
+  sample: [0d599f0ec05c3bda8c3b8a68c32a1b47]
+unit_failed:
+  description: Whether systemd counts the unit as failed, so that it may refuse to start it.
+  returned: always
+  type: bool
+  sample: false
+current:
+  description: >-
+    Whether the supervisor runs with the program, the library and the unit on the disk; true where none runs. One that
+    does not hands over when it is reloaded, which costs no warm-up.
+  returned: always
+  type: bool
+  sample: true
 reasons:
   description: What differs, is missing or is damaged, a phrase each; empty for an instance that does not run.
   returned: always
@@ -106,14 +139,18 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.node.files import read_json
+from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
+from ansible.module_utils.gaudi.serving.made_of import MadeOf
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
     "plan": {"type": "dict", "required": True},
+    "plan_text": {"type": "str", "required": True},
+    "environment_text": {"type": "str", "required": True},
+    "guard_text": {"type": "str", "required": True},
     "unit": {"type": "str", "required": True},
     "guarded": {"type": "bool", "required": True},
     "weights": {"type": "path", "required": True},
@@ -121,8 +158,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 PLANS = Path(paths.INSTANCES)
-PROGRAMS = Path(paths.PROGRAMS)
-STATES = Path(paths.INSTANCE_STATES)
 UNITS = Path("/etc/systemd/system")
 TARGET = "gaudi-serving.target"
 STOPPED = ("inactive", "failed", "unknown")
@@ -171,30 +206,32 @@ def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:
     return [dict(line.split("=", 1) for line in block.splitlines()) for block in shown.strip().split("\n\n")]
 
 
-def supervisor_outdated(instance: str) -> bool:
-    """Whether the supervisor has read another library than the current one. One from before the library says none."""
-    current = (PROGRAMS / "gaudi").resolve().parent.name
-    try:
-        state = read_json(STATES / instance / "state.json")
-    except ValueError:
-        return True
-    return bool(state.get("library") != current)
+def made_of(params: dict[str, Any]) -> MadeOf:
+    """What the instance's container is to be made of."""
+    plan, environment, guard = (params[name].encode() for name in ("plan_text", "environment_text", "guard_text"))
+    return MadeOf(plan, environment, guard if params["guarded"] else None)
 
 
 def main() -> None:
     """Read, compare, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     check_weights(module)
-    name = f"vllm-{module.params['instance']}.service"
+    instance = module.params["instance"]
+    name = f"vllm-{instance}.service"
     units = ask_systemd(module, name, TARGET)
     running = units[0]["ActiveState"] not in STOPPED
+    wanted = made_of(module.params)
+    container = containers.look(module, f"vllm-{instance}")
     module.exit_json(
         changed=False,
         running=running,
-        supervisor_outdated=running and supervisor_outdated(module.params["instance"]),
+        outdated=container is not None and container.running and not wanted.is_on(container.plan),
+        labels=list(wanted.labels),
+        current=not running or bool(instances.read(module, [instance])[0]["current"]),
+        unit_failed=units[0]["ActiveState"] == "failed",
         settled=all(unit == SETTLED for unit in units),
         installed=(UNITS / name).exists(),
-        reasons=reasons(PLANS / module.params["instance"], UNITS / name, module.params) if running else [],
+        reasons=reasons(PLANS / instance, UNITS / name, module.params) if running else [],
     )
 
 

@@ -95,6 +95,12 @@ instances:
       description: Why what the supervisor wrote cannot be read, and what to do; empty where it can.
       type: str
       sample: ""
+    current:
+      description: >-
+        Whether its supervisor runs with the program, the library and the unit that are on the disk. One that does not
+        takes them up when it is reloaded.
+      type: bool
+      sample: true
 digest:
   description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
   returned: always

@@ -9,13 +9,19 @@ short_description: Look at the container of a vLLM instance, and ask the instanc
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
-  - Fails unless the container is confined as planned, the server serves the planned model under its name, and the
-    question is answered.
+  - Fails unless the container was made of what this run has written, is confined as planned, the server serves the
+    planned model under its name, and the question is answered.
+  - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - No proxy of the node is used, because the server is on the node itself.
 options:
   plan:
     description: The plan of the instance, from M(serving_plan).
     type: dict
+    required: true
+  labels:
+    description: The labels that its container may have, from M(vllm_service_changes).
+    type: list
+    elements: str
     required: true
   url:
     description: Where the server answers, without a path.
@@ -55,6 +61,7 @@ EXAMPLES = r"""
 - name: Ask an instance
   vllm_service_verify:
     plan: "{{ vllm_service_plan }}"
+    labels: "{{ changes.labels }}"
     url: http://127.0.0.1:30001
     question: What is the capital of France?
   become: true
@@ -75,21 +82,33 @@ models:
 """
 
 import json
+import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.serving import answers, confinement
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
+    "labels": {"type": "list", "elements": "str", "required": True},
     "url": {"type": "str", "required": True},
     "api_key": {"type": "str", "no_log": True},
     "question": {"type": "str", "default": ""},
     "tokens": {"type": "int", "default": 32, "no_log": False},
     "timeout": {"type": "int", "default": 300},
 }
+
+
+# How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
+HAND_OVER_SECONDS = 60.0
+LOOK_AGAIN = 0.5
 
 
 def ask(module: AnsibleModule, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -110,23 +129,54 @@ def ask(module: AnsibleModule, path: str, body: dict[str, Any] | None = None) ->
     raise AssertionError("fail_json ends the module")
 
 
-def inspect(module: AnsibleModule, container: str) -> dict[str, Any]:
-    """What the engine knows of a container. Ends the module where it does not answer."""
-    docker = module.get_bin_path("docker", required=True)
-    code, out, err = module.run_command([docker, "container", "inspect", container])
-    if code != 0:
-        module.fail_json(msg=f"The container {container} cannot be looked at: {err.strip()}")
-    return dict(json.loads(out)[0])
+def overwritten(instance: str) -> str:
+    """Who wrote the plan that is on the disk, where that can be told."""
+    try:
+        said = read_json(Path(paths.INSTANCES) / instance / "explanation.json", {"written": {"by": str, "at": str}})
+    except Damaged:
+        said = None
+    if said is None:
+        return ""
+    return f" The plan on the node was written by {said['written']['by']} at {said['written']['at']}."
+
+
+def check_container(module: AnsibleModule, plan: dict[str, Any]) -> None:
+    """End the module unless the container that runs is the one this run wished for."""
+    name, instance = plan["container"]["name"], plan["instance"]
+    container = containers.look(module, name)
+    if container is None or not container.running:
+        module.fail_json(msg=f"The container {name} does not run. Look at journalctl -u {name}.")
+        return
+    if container.plan not in module.params["labels"]:
+        module.fail_json(
+            msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
+            f"changed it meanwhile.{overwritten(instance)} Run the playbook again when nobody else does."
+        )
+    wrong = confinement.differences(container.inspected, plan)
+    if wrong:
+        module.fail_json(msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}.")
+
+
+def await_supervisor(module: AnsibleModule, instance: str) -> None:
+    """End the module unless the supervisor takes up what is on the disk."""
+    deadline = time.monotonic() + HAND_OVER_SECONDS
+    while not instances.read(module, [instance])[0]["current"]:
+        if time.monotonic() > deadline:
+            module.fail_json(
+                msg=f"The supervisor of {instance} does not run with the program, the library and the unit on the "
+                f"disk. Its server goes on. Look at journalctl -u vllm-{instance}, then: "
+                f"systemctl reload vllm-{instance}"
+            )
+        time.sleep(LOOK_AGAIN)
 
 
 def main() -> None:
     """Look, ask, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, plan = module.params, module.params["plan"]
-    container, model = plan["container"]["name"], plan["served_model_name"]
-    wrong = confinement.differences(inspect(module, container), plan)
-    if wrong:
-        module.fail_json(msg=f"The container {container} is not confined as planned: {'; '.join(wrong)}.")
+    model = plan["served_model_name"]
+    check_container(module, plan)
+    await_supervisor(module, plan["instance"])
     models = [served["id"] for served in ask(module, "/v1/models")["data"]]
     if model not in models:
         module.fail_json(msg=f"{params['url']} serves {', '.join(models)}, but not {model}.")

@@ -38,14 +38,3 @@ def write_text(path: Path, text: str, durable: bool = True, mode: int | None = N
 def write_json(path: Path, content: Any, durable: bool = True) -> None:
     """Replace a JSON file in one step, as write_text does."""
     write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n", durable=durable)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} if it is not there. Raises ValueError for a damaged file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    if not isinstance(content, dict):
-        raise ValueError("it is no JSON object")
-    return content

@@ -14,11 +14,13 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..serving.state import FORM
 from .documents import read_json
+from .programs import supervisor_digest, unit_digest
 from .state import systemctl
 
 PLANS = Path(paths.INSTANCES)
+PROGRAMS = Path(paths.PROGRAMS)
 STATES = Path(paths.INSTANCE_STATES)
-PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState"]
+PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
 
 
 def installed() -> list[str]:
@@ -31,8 +33,19 @@ def parse_properties(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def describe(instance: str, properties: dict[str, str], state: dict[str, Any], damaged: str = "") -> dict[str, Any]:
-    """Put together what is known of one instance; `damaged` says why nothing is known of its supervisor's state."""
+def runs_with() -> dict[str, str]:
+    """What a supervisor that is started now would say that it runs with: its program and its library."""
+    library = (PROGRAMS / "gaudi").resolve().parent.name
+    return {"library": library, "program": supervisor_digest(PROGRAMS)}
+
+
+def describe(
+    instance: str, properties: dict[str, str], state: dict[str, Any], damaged: str = "", current: bool = True
+) -> dict[str, Any]:
+    """Put together what is known of one instance.
+
+    damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
+    """
     return {
         "instance": instance,
         "active": properties.get("ActiveState", "unknown"),
@@ -43,6 +56,7 @@ def describe(instance: str, properties: dict[str, str], state: dict[str, Any], d
         "enabled": properties.get("UnitFileState") == "enabled",
         "state": state,
         "damaged": damaged,
+        "current": current,
     }
 
 
@@ -55,6 +69,7 @@ def digest(instances: list[dict[str, Any]]) -> str:
 def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
     """Ask systemd and read the supervisors' files."""
     found = []
+    now = runs_with()
     for name in names:
         shown = systemctl(module, "show", f"vllm-{name}.service", f"--property={','.join(PROPERTIES)}")
         path = STATES / name / "state.json"
@@ -63,5 +78,7 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
             state = read_json(path, FORM) or {}
         except Damaged as damage:
             damaged = f"{damage}; systemctl reload vllm-{name} writes it anew, and the server goes on"
-        found.append(describe(name, parse_properties(shown), state, damaged))
+        wanted = {**now, "unit": unit_digest(shown)}
+        current = all(state.get(part) == digest for part, digest in wanted.items())
+        found.append(describe(name, parse_properties(shown), state, damaged, current))
     return found

@@ -29,6 +29,11 @@ class MadeOf:
         guarded = b"open" if self.guard is None else b"guarded"
         return hashlib.sha256(b"\0".join([self.plan, self.environment, guarded])).hexdigest()
 
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The labels that a container made of it may have. One of 0.1 costs no warm-up."""
+        return self.digest, self._earlier_digest
+
     def is_on(self, label: str | None) -> bool:
-        """Tell whether a container with this label was made of it. A label of 0.1 costs no warm-up."""
-        return label in (self.digest, self._earlier_digest)
+        """Tell whether a container with this label was made of it."""
+        return label in self.labels

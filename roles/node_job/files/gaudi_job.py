@@ -22,10 +22,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gaudi.node.files import read_json, write_json
+from gaudi.base.documents import Damaged
+from gaudi.node.documents import make_room, read_json
+from gaudi.node.files import write_json
 
 JOBS = Path("/var/lib/gaudi-serving/jobs")
 LOG_LIMIT = 1024 * 1024  # bytes of log kept of one run; the journal has all of it
+DESCRIPTION = {"digest": str, "command": [str], "environment": {str: str}}
 TAIL = 20  # lines of it that go into the state
 
 
@@ -42,8 +45,8 @@ def boot_id() -> str:
 def left_by(result: Path) -> dict[str, Any]:
     """Return what failed work left: the id of its refusal, or nothing. It may have been killed while it wrote."""
     try:
-        return read_json(result)
-    except ValueError:
+        return read_json(result) or {}
+    except Damaged:
         return {}
 
 
@@ -73,7 +76,7 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.description = read_json(folder / "job.json")
+        self.description = read_json(folder / "job.json", DESCRIPTION) or {}
         self.started = now()
         self.stopped = False
         self.work: subprocess.Popen[str] | None = None
@@ -99,7 +102,9 @@ class Job:
     def run(self) -> int:
         """Do the work; returns its exit status."""
         for name in ("progress.json", "result.json", "cancelled"):
+            make_room(self.folder / name)
             (self.folder / name).unlink(missing_ok=True)
+        make_room(self.folder / "state.json")
         log = Log(self.folder / "log")
         self.state("running", log)
         signal.signal(signal.SIGTERM, self.stop)
@@ -136,7 +141,7 @@ class Job:
         """Write down how it ended, with the work's own last sentence where it failed."""
         said = next((line for line in reversed(log.tail) if line.strip()), "it printed nothing")
         if status == 0:
-            self.state("succeeded", log, ended=now(), status=0, result=read_json(self.folder / "result.json"))
+            self.state("succeeded", log, ended=now(), status=0, result=left_by(self.folder / "result.json"))
         elif (self.folder / "cancelled").exists():
             self.state("cancelled", log, ended=now(), status=status, message="cancelled on request")
         elif self.stopped:
@@ -156,7 +161,12 @@ def main(arguments: list[str]) -> int:
     if not (folder / "job.json").exists():
         print(f"There is no job {arguments[0]}: {folder / 'job.json'} is missing.", file=sys.stderr)
         return 2
-    return Job(folder).run()
+    try:
+        job = Job(folder)
+    except Damaged as damage:
+        print(f"{damage}. Run the playbook that started this work again, which writes it anew.", file=sys.stderr)
+        return 2
+    return job.run()
 
 
 if __name__ == "__main__":

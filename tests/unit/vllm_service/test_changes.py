@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.pages import written
+from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.testing import patch_module_args
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,14 +37,21 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (units / "vllm-tiny.service").write_text(render_file("vllm.service.j2", PLAN))
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
-    (tmp_path / "programs/library-new/gaudi").mkdir(parents=True)
-    (tmp_path / "programs/gaudi").symlink_to("library-new/gaudi")
-    (tmp_path / "states/tiny").mkdir(parents=True)
-    (tmp_path / "states/tiny/state.json").write_text('{"library": "library-new"}')
-    monkeypatch.setattr(vllm_service_changes, "PROGRAMS", tmp_path / "programs")
-    monkeypatch.setattr(vllm_service_changes, "STATES", tmp_path / "states")
+    monkeypatch.setattr(containers, "look", lambda _module, _name: container(made_of().digest))
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True}])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown())
     return folder
+
+
+def made_of(plan: dict[str, Any] = DOCUMENT, guard: bytes | None = None) -> MadeOf:
+    """What a container of a plan is made of."""
+    text = json.dumps(plan, indent=4, sort_keys=True)
+    return MadeOf(text.encode(), render_file("environment.j2", plan).encode(), guard)
+
+
+def container(label: str | None, running: bool = True) -> containers.Container:
+    """A container with a label."""
+    return containers.Container(running, label, {})
 
 
 def shown(**changes: str) -> str:
@@ -56,6 +65,9 @@ def ask(plan: dict[str, Any], unit: str | None = None, guarded: bool = False, **
     arguments = {
         "instance": "tiny",
         "plan": plan,
+        "plan_text": json.dumps(plan, indent=4, sort_keys=True),
+        "environment_text": render_file("environment.j2", plan),
+        "guard_text": "guard",
         "unit": unit or render_file("vllm.service.j2", plan),
         "guarded": guarded,
         "weights": str(vllm_service_changes.PLANS.parent / "weights"),
@@ -96,9 +108,9 @@ def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
     assert ask(DOCUMENT, unit, guarded=True)["reasons"] == said[:2]
 
 
-def test_rights_alone_are_said_as_such(instance: Path) -> None:
+def test_a_container_of_other_files_is_said_as_such(instance: Path) -> None:
     said = render(LINE, PLAN, __vllm_service_changes=ask(DOCUMENT), ansible_check_mode=True)
-    assert said == "tiny would restart: only the rights, comments or layout of its files differ"
+    assert said == "tiny would restart: its container was made of other files than those on the node"
 
 
 def test_an_instance_that_is_not_there_yet_has_no_reasons(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,26 +225,40 @@ def test_a_settled_instance_is_one_that_systemd_has_as_it_is_to_be(
 
 
 @pytest.mark.parametrize(
-    ("state", "outdated"),
+    ("label", "running", "guarded", "outdated"),
     [
-        ('{"library": "library-new"}', False),
-        ('{"library": "library-old"}', True),
-        ('{"schema": 1}', True),
-        ("{", True),
-        (None, True),
+        (made_of().digest, True, False, False),
+        (made_of().labels[1], True, False, False),
+        (made_of(other(served_model_name="old")).digest, True, False, True),
+        (None, True, False, True),
+        # Keys were written by a run that was cut off: the server is still open.
+        (made_of().digest, True, True, True),
+        (made_of(guard=b"guard").digest, True, True, False),
+        (made_of(guard=b"an older guard").digest, True, True, True),
+        (made_of(other(served_model_name="old")).digest, False, False, False),
     ],
-    ids=["current", "another", "from before the library", "damaged", "none"],
 )
-def test_a_supervisor_that_has_read_another_library_is_outdated(
-    instance: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, outdated: bool
+def test_a_container_that_was_made_of_something_else_is_outdated(
+    instance: Path, monkeypatch: pytest.MonkeyPatch, label: str | None, running: bool, guarded: bool, outdated: bool
 ) -> None:
-    file = tmp_path / "states/tiny/state.json"
-    file.unlink()
-    if state is not None:
-        file.write_text(state)
-    assert ask(DOCUMENT)["supervisor_outdated"] is outdated
-    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState="failed"))
-    assert ask(DOCUMENT)["supervisor_outdated"] is False
+    """Whatever lies on the disk: here it is what is wished, as after a run that was cut off."""
+    monkeypatch.setattr(containers, "look", lambda _module, _name: container(label, running))
+    assert ask(DOCUMENT, guarded=guarded)["outdated"] is outdated
+
+
+def test_without_a_container_nothing_is_outdated(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "look", lambda _module, _name: None)
+    assert ask(DOCUMENT)["outdated"] is False
+
+
+@pytest.mark.parametrize("active", ["active", "failed"])
+def test_a_supervisor_counts_as_current_where_none_runs(
+    instance: Path, monkeypatch: pytest.MonkeyPatch, active: str
+) -> None:
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": False}])
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
+    answer = ask(DOCUMENT)
+    assert (answer["current"], answer["unit_failed"]) == (active == "failed", active == "failed")
 
 
 def test_a_target_that_does_not_start_at_boot_is_not_settled(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:

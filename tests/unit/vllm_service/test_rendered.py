@@ -187,29 +187,27 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("written", "library", "old", "outdated", "supervisor"),
+    ("written", "changes", "settled"),
     [
-        ([], False, False, False, False),
-        (["/etc/gaudi-serving/instances/tiny/explanation.json"], False, False, False, False),
-        (["/etc/gaudi-serving/instances/tiny/keys/api_keys"], False, False, False, False),
-        (["/etc/gaudi-serving/instances/tiny/plan.json"], False, False, True, False),
-        (["/etc/gaudi-serving/instances/tiny/environment"], False, False, True, False),
-        (["/etc/gaudi-serving/instances/tiny/keys"], False, False, True, False),
-        (["/etc/systemd/system/vllm-tiny.service"], False, False, True, False),
-        (["/usr/local/lib/gaudi-serving/vllm_supervisor.py"], False, False, False, True),
-        (["/usr/local/lib/gaudi-serving/vllm_plan.py"], False, False, False, False),
-        ([], True, False, False, True),
-        # An earlier role of the run has brought the library.
-        ([], False, True, False, True),
+        ({}, {}, True),
+        ({"written": ["/usr/local/lib/gaudi-serving/vllm_supervisor.py"]}, {}, False),
+        ({"library_changed": True}, {}, False),
+        ({}, {"settled": False}, False),
+        # A run that was cut off has written everything, so that this one writes nothing.
+        ({}, {"outdated": True}, False),
+        ({}, {"current": False}, False),
     ],
 )
-def test_what_restarts_an_instance_and_what_only_its_supervisor(
-    written: list[str], library: bool, old: bool, outdated: bool, supervisor: bool
-) -> None:
+def test_an_instance_is_settled_by_what_runs(written: dict[str, Any], changes: dict[str, bool], settled: bool) -> None:
     given = {
-        "__vllm_service_written": {"written": written, "library_changed": library},
-        "__vllm_service_changes": {"settled": True, "supervisor_outdated": old},
+        "__vllm_service_written": {"written": [], "library_changed": False, **written},
+        "__vllm_service_changes": {"settled": True, "outdated": False, "current": True, **changes},
     }
-    assert variable("__vllm_service_outdated", PLAN, **given) is outdated
-    assert variable("__vllm_service_new_supervisor", PLAN, **given) is supervisor
-    assert variable("__vllm_service_settled", PLAN, **given) is not bool(written or library or old)
+    assert variable("__vllm_service_settled", PLAN, **given) is settled
+
+
+def test_nothing_that_this_run_wrote_decides_a_restart() -> None:
+    """A run that was cut off has written the files already; the next one writes nothing."""
+    tasks = (ROLE / "tasks/run.yml").read_text() + (ROLE / "tasks/hand_over.yml").read_text()
+    assert "__vllm_service_written" not in tasks
+    assert "is changed" not in tasks

@@ -365,7 +365,7 @@ def test_a_new_library_is_read_by_the_supervisor_alone(node: Node) -> None:
 def test_without_the_library_the_supervisor_says_so() -> None:
     program = ROOT / "roles/vllm_service/files/vllm_supervisor.py"
     ran = subprocess.run(
-        [sys.executable, "-I", str(program), "run", "tiny"], capture_output=True, text=True, check=False
+        [sys.executable, "-s", "-E", str(program), "run", "tiny"], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 1
     assert ran.stderr == (

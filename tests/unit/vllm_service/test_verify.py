@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.node import instances
 from ansible.module_utils.gaudi.serving import answers, confinement
+from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
 from library import vllm_service_verify
 from tests.unit.host.modules import run_main
@@ -44,7 +47,8 @@ def inspected(**changes: Any) -> dict[str, Any]:
         {"Type": "bind", "Source": "/data/models/Tiny", "RW": False},
         {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "RW": True},
     ]
-    whole = {"HostConfig": box, "Mounts": mounts, "Config": {"Image": PLAN["image"]}}
+    config = {"Image": PLAN["image"], "Labels": {LABEL_PLAN: "wished"}}
+    whole = {"HostConfig": box, "Mounts": mounts, "Config": config, "State": {"Running": True}}
     return {**whole, **{key: value for key, value in changes.items() if key in whole}} | {
         "HostConfig": {**box, **{key: value for key, value in changes.items() if key in box}}
     }
@@ -156,11 +160,19 @@ def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda *_arguments, **_options: "docker")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, json.dumps([inspected()]), ""))
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True}])
 
 
 def verify(server: Server, **given: Any) -> dict[str, Any]:
     url = f"http://127.0.0.1:{server.server_port}"
-    arguments = {"plan": copy.deepcopy(PLAN), "url": url, "question": "Capital?", "api_key": KEY, **given}
+    arguments = {
+        "plan": copy.deepcopy(PLAN),
+        "labels": ["wished"],
+        "url": url,
+        "question": "Capital?",
+        "api_key": KEY,
+        **given,
+    }
     return run_main("library.vllm_service_verify", arguments)
 
 
@@ -218,3 +230,34 @@ def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, loose, ""))
     assert verify(server)["msg"].endswith("is not confined as planned: it is privileged.")
     assert server.asked == []
+
+
+def test_a_run_whose_wish_was_overwritten_names_who_did_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(paths, "INSTANCES", str(tmp_path))
+    said = verify(server, labels=["another"])["msg"]
+    assert said.startswith(f"{PLAN['instance']} does not run with what this run has written")
+    (tmp_path / PLAN["instance"]).mkdir()
+    written = {"by": "controller-2", "at": "2026-11-23T02:00:00Z"}
+    (tmp_path / PLAN["instance"] / "explanation.json").write_text(json.dumps({"written": written}))
+    said = verify(server, labels=["another"])["msg"]
+    assert "The plan on the node was written by controller-2 at 2026-11-23T02:00:00Z." in said
+    (tmp_path / PLAN["instance"] / "explanation.json").write_text("{")
+    assert "failed" in verify(server, labels=["another"])
+
+
+def test_a_container_that_ended_meanwhile_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = json.dumps([inspected(State={"Running": False})])
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, ended, ""))
+    assert "does not run" in verify(server)["msg"]
+
+
+def test_a_supervisor_that_does_not_take_up_the_disk_ends_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_service_verify, "LOOK_AGAIN", 0.0)
+    answers_of = iter([False, False, True])
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": next(answers_of)}])
+    assert verify(server)["answer"] == "Paris."
+    monkeypatch.setattr(vllm_service_verify, "HAND_OVER_SECONDS", 0.0)
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": False}])
+    assert "systemctl reload vllm-tiny" in verify(server)["msg"]

@@ -1,0 +1,38 @@
+"""What the container engine says of the container of an instance."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..serving.plan import LABEL_PLAN
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container: whether it runs, what it was made of by its label, and all that the engine tells."""
+
+    running: bool
+    plan: str | None
+    inspected: dict[str, Any]
+
+
+def look(module: AnsibleModule, name: str) -> Container | None:
+    """Look a container up; None where it is not there, or no engine is installed.
+
+    Ends the module where an engine does not answer: nobody could tell what runs.
+    """
+    docker = module.get_bin_path("docker")
+    if docker is None:
+        return None
+    code, out, err = module.run_command([docker, "container", "inspect", name])
+    if code != 0:
+        if "no such container" in err.lower():
+            return None
+        module.fail_json(msg=f"The container {name} cannot be looked at: {err.strip()}")
+    inspected = json.loads(out)[0]
+    labels = inspected["Config"].get("Labels") or {}
+    return Container(bool(inspected["State"]["Running"]), labels.get(LABEL_PLAN), inspected)
