@@ -102,7 +102,6 @@ refused_id:
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -112,9 +111,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import reservations as decisions
+from ansible.module_utils.gaudi.node.documents import make_room
+from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.node.reader import read_topology
+from ansible.module_utils.gaudi.node.reservations import read_reservations
 
 STATE = Path(paths.STATE)
+PLANS = Path(paths.INSTANCES)
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -150,34 +153,26 @@ def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations]:
     """Return the reservations, as text and read; none before the first one."""
     path = STATE / "cards.lock"
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        return text, decisions.parse_reservations(text)
-    except ValueError as error:
-        module.fail_json(
-            msg=f"{path} does not hold reservations of this module: {error}. Correct it, or move it away after "
-            "looking at which instances run; nothing was changed.",
-            refused_id="reservations_damaged",
-        )
+        found = read_reservations(path, PLANS, now())
+    except Refusal as refusal:
+        module.fail_json(msg=f"{refusal}. Nothing was changed.", refused_id=refusal.id)
         raise
+    if found.damage:
+        module.warn(f"{found.damage}. It is written anew.")
+        return "", found.reservations
+    return path.read_text(encoding="utf-8") if path.exists() else "", found.reservations
+
+
+def now() -> str:
+    """Now, in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def write_file(text: str) -> None:
     """Replace the file in one durable rename: no reader and no power cut leaves half a file."""
-    handle, name = tempfile.mkstemp(dir=STATE, prefix=".cards.lock.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(STATE / "cards.lock")
-    except BaseException:
-        Path(name).unlink()
-        raise
-    folder = os.open(STATE, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    path = STATE / "cards.lock"
+    make_room(path)
+    write_text(path, text, mode=0o600)
 
 
 def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.Reservations:
@@ -187,8 +182,7 @@ def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.R
         decisions.check_request(instance, cards, state)
         if state == "absent":
             return decisions.free(before, instance)
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return decisions.reserve(before, instance, cards, read_topology(module, links=False), now)
+        return decisions.reserve(before, instance, cards, read_topology(module, links=False), now())
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id, reservations=before)
         raise
@@ -205,7 +199,9 @@ def main() -> None:
     with turn(module.check_mode):
         text, before = read_file(module)
         after = decide(module, before)
-        changed = after != before
+        # A file that had to be rebuilt is written, whatever is asked for.
+        rebuilt = not text and bool(before)
+        changed = after != before or rebuilt
         new_text = decisions.render_reservations(after) if changed else text
         if changed and not module.check_mode:
             write_file(new_text)

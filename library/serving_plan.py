@@ -440,13 +440,17 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.given import given_topology
-from ansible.module_utils.gaudi.cards.reservations import holders, parse_reservations
+from ansible.module_utils.gaudi.cards.reservations import Reservations, holders
 from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.node.reader import read_topology
+from ansible.module_utils.gaudi.node.reservations import read_reservations
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+
+PLANS = Path(paths.INSTANCES)
 
 # What the action plugin hands over: the catalogue's contents instead of names. What a task says is the action's SPEC,
 # and that is documented above.
@@ -497,21 +501,12 @@ def read_config(file: Path) -> bytes | None:
     return content
 
 
-def read_reservations(path: str) -> str:
-    """The text of the reservation file; nothing is reserved where there is none.
-
-    Raises Refusal, with the path, for a file nobody can read: to go on would give cards away twice.
-    """
-    file = Path(path)
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    try:
-        parse_reservations(text)
-    except Refusal as error:
-        raise Refusal(
-            "reservations_damaged",
-            f"{path} cannot be used: {error}. Restore it; without it cards could be given twice.",
-        ) from error
-    return text
+def reservations_of(module: AnsibleModule) -> Reservations:
+    """Who has which card of the node. Raises Refusal where nobody can tell: cards could be given twice."""
+    found = read_reservations(Path(module.params["reservations_file"]), PLANS, "")
+    if found.damage:
+        module.warn(f"{found.damage}. The next reservation writes it anew.")
+    return found.reservations
 
 
 def main() -> None:
@@ -522,7 +517,7 @@ def main() -> None:
         catalogue = Catalogue.from_mappings(module.params["release"], module.params["models"], module.params["cards"])
         topology = read_topology(module) if given is None else given_topology(given)
         # A topology that was given says nothing about the files of the machine this runs on.
-        reservations = read_reservations(module.params["reservations_file"]) if given is None else ""
+        reservations = reservations_of(module) if given is None else {}
         plans = plan_all(
             module.params["requests"],
             catalogue,
@@ -542,7 +537,7 @@ def main() -> None:
     if refused and module.params["on_refusal"] == "fail":
         sentences = " ".join(plan["refused"] for plan in refused)
         module.fail_json(msg=sentences, refused_id=refused[0]["refused_id"], plans=plans, topology=topology)
-    reserved = {str(module_id): name for module_id, name in holders(parse_reservations(reservations)).items()}
+    reserved = {str(module_id): name for module_id, name in holders(reservations).items()}
     module.exit_json(changed=False, plans=plans, topology=topology, reserved=reserved)
 
 

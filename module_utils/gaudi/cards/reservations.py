@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.cpulist import shown
+from ..base.documents import parse
 from ..base.refusal import Refusal
 from .findings import label
 from .users import describe_user, may_stay
@@ -28,40 +29,45 @@ Card = dict[str, Any]
 Reservations = dict[str, dict[str, Any]]
 
 
-def parse_reservations(text: str) -> Reservations:
-    """Return the reservations of the file's text, by instance; an empty text holds none.
+# What the file holds; render_reservations writes it.
+_FORM = {"reservations": {str: {"since": str, "cards": [{"module_id": int, "serial": (str, type(None))}]}}}
 
-    Raises Refusal, saying what is wrong, for a text that this module did not write: to go on as if
-    nothing were reserved would give cards away twice.
+
+def parse_reservations(text: str) -> Reservations:
+    """Return the reservations of the file's text, by instance.
+
+    Raises Refusal, saying what is wrong, for a text that this module did not write, an empty one included: to go on as
+    if nothing were reserved would give cards away twice.
     """
-    if not text.strip():
-        return {}
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Refusal("reservations_damaged", f"it is no JSON: {shown(text)}") from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise Refusal("reservations_damaged", f"it is not of schema {SCHEMA}: {shown(text)}")
-    reservations = document.get("reservations")
-    if not isinstance(reservations, dict) or not all(
-        INSTANCE.fullmatch(instance) and _is_reservation(held) for instance, held in reservations.items()
-    ):
-        raise Refusal("reservations_damaged", f"its reservations cannot be read: {shown(text)}")
+        reservations: Reservations = parse(text, _FORM, SCHEMA)["reservations"]
+    except ValueError as error:
+        raise Refusal("reservations_damaged", str(error)) from error
+    odd = next((name for name in reservations if not INSTANCE.fullmatch(name)), None)
+    if odd is not None:
+        raise Refusal("reservations_damaged", f"it names an instance {shown(odd)}")
     return reservations
 
 
-def _is_reservation(held: object) -> bool:
-    """Tell whether a value is a reservation as render_reservations writes it."""
-    if not isinstance(held, dict) or not isinstance(held.get("since"), str):
-        return False
-    cards = held.get("cards")
-    return isinstance(cards, list) and all(
-        isinstance(card, dict)
-        and set(card) == {"module_id", "serial"}
-        and type(card["module_id"]) is int
-        and isinstance(card["serial"], (str, type(None)))
-        for card in cards
-    )
+def rebuild(plans: Mapping[str, Mapping[str, Any]], now: str) -> Reservations:
+    """Return the reservations that plans by instance make, since now (ISO 8601).
+
+    Raises Refusal where two plans name one card: nobody can tell whose it is.
+    """
+    rebuilt: Reservations = {}
+    owners: dict[int, str] = {}
+    for instance, plan in sorted(plans.items()):
+        cards = [{"module_id": card["module_id"], "serial": card.get("serial")} for card in plan.get("modules", [])]
+        for card in cards:
+            other = owners.setdefault(card["module_id"], instance)
+            if other != instance:
+                raise Refusal(
+                    "cards_claimed_twice",
+                    f"the plans of {other} and {instance} both name module {card['module_id']}. Remove one of the two: "
+                    f"playbooks/remove.yml -e instance={instance}",
+                )
+        rebuilt[instance] = {"cards": sorted(cards, key=_module), "since": now}
+    return rebuilt
 
 
 def render_reservations(reservations: Reservations) -> str:

@@ -19,7 +19,7 @@ from ..cards.document import build_topology
 from ..cards.findings import finding
 from ..cards.hl_smi import parse_bus_id
 from ..cards.query import Answer, Seen, query_hl_smi
-from ..cards.reservations import holders, parse_reservations
+from ..cards.reservations import holders
 from ..cards.sources import (
     AccelCard,
     Holder,
@@ -30,10 +30,12 @@ from ..cards.sources import (
     sysfs_number,
 )
 from ..cards.users import device_index, is_reader, owner_of, parse_container_names
+from .reservations import read_reservations
 
 SYS = Path("/sys")
 PROC = Path("/proc")
 RESERVATIONS = Path(paths.RESERVATIONS)
+PLANS = Path(paths.INSTANCES)
 HABANA_VENDOR = "0x1da3"
 
 # A query takes a second or two. A card that is lost or in reset can hold hl-smi for ever.
@@ -49,13 +51,13 @@ def read_topology(module: AnsibleModule, *, links: bool = True) -> dict[str, Any
 
 
 def read_holders() -> tuple[dict[int, str], list[dict[str, str]]]:
-    """Return the instance each module is reserved for, and a finding where the reservations cannot be read."""
+    """Return the instance each module is reserved for, and a finding where the file of reservations is damaged."""
     try:
-        text = RESERVATIONS.read_text(encoding="utf-8") if RESERVATIONS.exists() else ""
-        by_module: dict[int, str] = holders(parse_reservations(text))
-    except (OSError, ValueError) as error:
+        found = read_reservations(RESERVATIONS, PLANS, "")
+    except ValueError as error:
         return {}, [finding("unreadable", what=f"{RESERVATIONS} does not show who has which card: {error}")]
-    return by_module, []
+    findings = [finding("unreadable", what=found.damage)] if found.damage else []
+    return dict(holders(found.reservations)), findings
 
 
 def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:

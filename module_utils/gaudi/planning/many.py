@@ -9,7 +9,6 @@ from typing import Any
 
 from ..base.refusal import Refusal
 from ..cards.placement import Reservations
-from ..cards.reservations import parse_reservations
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
 from ..model.headers import Weights
@@ -46,16 +45,15 @@ def plan_all(
     *,
     weights_root: str,
     image_registry: str | None = None,
-    reservations: str = "",
+    reservations: Mapping[str, Mapping[str, Any]] | None = None,
     read_weights: Callable[[str], Weights | None] | None = None,
 ) -> list[dict[str, Any]]:
     """One plan document a request, in order, or ``{"instance": ..., "refused": sentence, "refused_id": id}``.
 
-    ``reservations`` is the text of the reservation file; ``read_weights`` looks at a path of the node, None where the
-    node is not there. Raises :class:`Refusal` for a reservation file nobody can read: to go on would give cards away
-    twice.
+    ``reservations`` are those of the node by instance; ``read_weights`` looks at a path of the node, None where the
+    node is not there.
     """
-    held = Reservations.from_document({"reservations": parse_reservations(reservations)})
+    held = Reservations.from_document({"reservations": dict(reservations or {})})
     planned: dict[int, str] = {}
     ports: dict[int, str] = {}
     instances: set[str] = set()

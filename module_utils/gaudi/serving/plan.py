@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..base.documents import parse
 from .signs import configuration, transient
 
 LABEL_INSTANCE = "gaudi-serving.instance"
 LABEL_PLAN = "gaudi-serving.plan"
 SCHEMA = 1
-# What is read of cards.lock here.
-RESERVATIONS = {"reservations": {str: {"cards": [{"module_id": int, "serial?": (str, type(None))}]}}}
 
 # Where the guard and the keys are seen inside the container.
 GUARD_DIRECTORY = "/run/gaudi-serving/guard"
@@ -190,13 +188,10 @@ def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
     return indexes
 
 
-def check_reservation(text: str, plan: Plan) -> None:
-    """Refuse to start unless cards.lock gives this instance just the cards of its plan; raises Failure."""
-    try:
-        held = parse(text, RESERVATIONS)["reservations"].get(plan.instance, {}).get("cards", [])
-    except ValueError as wrong:
-        raise configuration("reservation", f"cards.lock is damaged: {wrong}. Run the playbook again.") from wrong
-    reserved = {(card["module_id"], card.get("serial")) for card in held}
+def check_reservation(reservations: Mapping[str, Mapping[str, Any]], plan: Plan) -> None:
+    """Refuse to start unless the reservations give this instance just the cards of its plan; raises Failure."""
+    held = reservations.get(plan.instance, {}).get("cards", [])
+    reserved = {(card["module_id"], card["serial"]) for card in held}
     wanted = {(card.module_id, card.serial) for card in plan.cards}
     if reserved != wanted:
 

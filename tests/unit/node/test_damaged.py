@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import instances, job_files
+from ansible.module_utils.gaudi.node.reservations import read_reservations
 
-from library import node_job, node_job_info, vllm_service_info
+from library import card_reservation, node_job, node_job_info, vllm_service_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 
@@ -77,3 +79,48 @@ def test_a_damaged_job_is_run_again(kind: str, file: str, two_jobs: Path) -> Non
     assert answer.get("changed") is True, answer
     assert json.loads((two_jobs / "job.json").read_text())["command"] == ["true"]
     assert job_files.state(two_jobs) == {}
+
+
+@pytest.fixture
+def node_with_plans(tmp_path: Path) -> Path:
+    """The reservations of a node with two instances, one of them stopped."""
+    for number, name in enumerate(("one", "two")):
+        (tmp_path / "plans" / name).mkdir(parents=True)
+        plan = {"modules": [{"module_id": number, "serial": f"AN{number}"}]}
+        (tmp_path / "plans" / name / "plan.json").write_text(json.dumps(plan))
+    return tmp_path / "cards.lock"
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damaged_reservations_give_no_card_away(kind: str, node_with_plans: Path) -> None:
+    damage(node_with_plans, kind)
+    found = read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
+    assert {name: held["cards"][0]["module_id"] for name, held in found.reservations.items()} == {"one": 0, "two": 1}
+    assert found.damage.startswith(f"{node_with_plans} is damaged: it ")
+
+
+def test_damaged_reservations_beside_a_damaged_plan_are_refused(node_with_plans: Path) -> None:
+    damage(node_with_plans, "empty")
+    plan = node_with_plans.parent / "plans/two/plan.json"
+    damage(plan, "cut off")
+    with pytest.raises(Refusal) as refused:
+        read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
+    assert refused.value.id == "reservations_damaged"
+    assert str(plan) in str(refused.value)
+
+
+def test_without_a_file_nothing_is_reserved(node_with_plans: Path) -> None:
+    assert read_reservations(node_with_plans, node_with_plans.parent / "plans", "now").reservations == {}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damaged_reservations_are_written_anew(
+    kind: str, node_with_plans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_reservation, "STATE", node_with_plans.parent)
+    monkeypatch.setattr(card_reservation, "PLANS", node_with_plans.parent / "plans")
+    damage(node_with_plans, kind)
+    answer = run_main(card_reservation.__name__, {"instance": "three", "state": "absent"})
+    assert answer["changed"] is True, answer
+    assert set(json.loads(node_with_plans.read_text())["reservations"]) == {"one", "two"}
+    assert run_main(card_reservation.__name__, {"instance": "three", "state": "absent"})["changed"] is False

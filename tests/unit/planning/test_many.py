@@ -408,7 +408,11 @@ def test_the_module_reads_the_node(
     plan = result["plans"][0]
     assert modules(plan) == [4, 5]
     assert plan["memory"]["weights_bytes"] == 2000
+    # A damaged file is made up for from the plans; here one of them is damaged as well.
     (tmp_path / "cards.lock").write_text("broken", encoding="utf-8")
+    (tmp_path / "plans/other").mkdir(parents=True)
+    (tmp_path / "plans/other/plan.json").write_text("broken", encoding="utf-8")
+    monkeypatch.setattr(serving_plan, "PLANS", tmp_path / "plans")
     failed = run(
         capsys,
         topology=None,

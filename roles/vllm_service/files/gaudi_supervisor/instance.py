@@ -16,10 +16,12 @@ from typing import Any
 
 import gaudi
 from gaudi.base.documents import Damaged, parse
+from gaudi.base.refusal import Refusal
 from gaudi.node.documents import make_room, read_json, read_text
 from gaudi.node.files import write_text
 from gaudi.node.model_directory import missing_weights
 from gaudi.node.programs import supervisor_digest, unit_digest
+from gaudi.node.reservations import read_reservations
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
     LABEL_INSTANCE,
@@ -331,13 +333,15 @@ class Supervisor:
     def check_node(self, plan: Plan) -> None:
         """Everything that can be known before a container starts; raises Failure."""
         lock = self.paths.state / "cards.lock"
-        try:
-            reservations = read_text(lock)
-        except Damaged as damage:
-            raise configuration("reservation", f"{damage}. Run the playbook, which reserves the cards.") from damage
-        if reservations is None:
+        if not os.path.lexists(lock):
             raise configuration("reservation", f"{lock} is not there. Run the playbook, which reserves cards.")
-        check_reservation(reservations, plan)
+        try:
+            found = read_reservations(lock, self.paths.plan(self.instance).parents[1], now_text())
+        except Refusal as refusal:
+            raise configuration("reservation", f"{refusal}. Run the playbook again.") from refusal
+        if found.damage:
+            say(f"{found.damage}. The next run of the playbook writes it anew.", 4)
+        check_reservation(found.reservations, plan)
         self.indexes(plan)
         if incomplete := missing_weights(Path(plan.weights)):
             raise configuration("weights-incomplete", f"The weights are not complete: {incomplete}. Fetch them again.")
