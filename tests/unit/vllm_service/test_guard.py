@@ -61,6 +61,33 @@ def guard(keys: Path) -> Any:
     return GUARD.ApiKeyGuard(application, keys)
 
 
+@pytest.fixture
+def closed(keys: Path) -> Any:
+    """A guard whose door is closed."""
+    (keys.parent / "closed").touch()
+    return GUARD.ApiKeyGuard(application, keys, keys.parent / "closed")
+
+
+AUTHORIZED = (b"authorization", f"Bearer {KEY}".encode())
+
+
+def test_nobody_gets_in_while_the_server_stops(closed: Any, keys: Path) -> None:
+    refused = ask(closed, AUTHORIZED)
+    assert refused[0]["status"] == 503
+    assert (b"retry-after", b"60") in refused[0]["headers"]
+    assert b"stopping" in refused[1]["body"]
+    assert ask(closed, AUTHORIZED, kind="websocket") == [{"type": "websocket.close", "code": 1013}]
+    # Who has no key is not told how the server is.
+    assert ask(closed)[0]["status"] == 401
+    (keys.parent / "closed").unlink()
+    assert ask(closed, AUTHORIZED)[0]["type"] == "through"
+
+
+def test_the_supervisor_still_asks_how_many_requests_run(closed: Any) -> None:
+    assert ask(closed, AUTHORIZED, path="/metrics")[0]["type"] == "through"
+    assert ask(closed, path="/metrics")[0]["status"] == 401
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/health", "/metrics", "/docs", "/tokenize", "/"])
 def test_no_route_is_open(guard: Any, path: str) -> None:
     refused = ask(guard, path=path)
