@@ -112,6 +112,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 PROC = Path("/proc")
+DROP_INS = [
+    Path(root, "docker.service.d") for root in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
+]
 # What waits for a restart that the engine cannot be asked about. It goes with the next boot, which starts the engine.
 WAITING = Path("/run/gaudi-serving/docker-restart.json")
 
@@ -135,9 +138,21 @@ def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
+def systemd_is_late(module: AnsibleModule) -> bool:
+    """Whether systemd has not read the engine's unit as it lies on the disk.
+
+    NeedDaemonReload does not tell of the first drop-in of a unit: systemd knows of no directory made since it looked.
+    """
+    said = unit_properties(module, "NeedDaemonReload", "DropInPaths")
+    read = said.get("DropInPaths", "").split()
+    there = {file.name for folder in DROP_INS for file in folder.glob("*.conf")}
+    unread = there - {Path(file).name for file in read}
+    return said.get("NeedDaemonReload") == "yes" or bool(unread) or not all(Path(file).exists() for file in read)
+
+
 def stale_environment(module: AnsibleModule) -> list[str]:
     """Return the variables that the engine's process has otherwise than its unit says now."""
-    if unit_properties(module, "NeedDaemonReload").get("NeedDaemonReload") == "yes" and not module.check_mode:
+    if systemd_is_late(module) and not module.check_mode:
         module.run_command(["systemctl", "daemon-reload"], check_rc=True)
     unit = unit_properties(module, "MainPID", "Environment", "EnvironmentFiles")
     if unit.get("MainPID", "0") == "0":

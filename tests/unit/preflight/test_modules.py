@@ -146,6 +146,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What lasts until the next boot."""
     monkeypatch.setattr(docker_daemon_json, "WAITING", tmp_path / "run" / "docker-restart.json")
     monkeypatch.setattr(docker_daemon_json, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(docker_daemon_json, "DROP_INS", [tmp_path / "docker.service.d"])
     return tmp_path
 
 
@@ -212,6 +213,19 @@ def test_systemd_reads_a_changed_unit_again(run: Run, boot: Path) -> None:
     running = {**docker_info(), **unit(NeedDaemonReload="yes"), "systemctl daemon-reload": (0, "", "")}
     assert "systemctl daemon-reload" in run(docker_daemon_json, arguments, running).commands
     assert "systemctl daemon-reload" not in run(docker_daemon_json, arguments, running, check=True).commands
+
+
+def test_systemd_reads_the_first_drop_in_that_it_does_not_tell_of(run: Run, boot: Path) -> None:
+    arguments = {**WISHES, "path": str(boot / "daemon.json")}
+    drop_in = boot / "docker.service.d/proxy.conf"
+    drop_in.parent.mkdir()
+    drop_in.touch()
+    unread = {**docker_info(), **unit(DropInPaths=""), "systemctl daemon-reload": (0, "", "")}
+    assert "systemctl daemon-reload" in run(docker_daemon_json, arguments, unread).commands
+    read = {**docker_info(), **unit(DropInPaths=str(drop_in)), "systemctl daemon-reload": (0, "", "")}
+    assert "systemctl daemon-reload" not in run(docker_daemon_json, arguments, read).commands
+    drop_in.unlink()
+    assert "systemctl daemon-reload" in run(docker_daemon_json, arguments, read).commands
 
 
 # serving_image
