@@ -14,7 +14,7 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..serving.state import FORM
 from .documents import read_json
-from .programs import supervisor_digest, unit_digest
+from .programs import library_digest, supervisor_digest, unit_digest
 from .state import systemctl
 
 PLANS = Path(paths.INSTANCES)
@@ -35,8 +35,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def runs_with() -> dict[str, str]:
     """What a supervisor that is started now would say that it runs with: its program and its library."""
-    library = (PROGRAMS / "gaudi").resolve().parent.name
-    return {"library": library, "program": supervisor_digest(PROGRAMS)}
+    return {"library": library_digest(PROGRAMS / "gaudi"), "program": supervisor_digest(PROGRAMS)}
 
 
 def describe(

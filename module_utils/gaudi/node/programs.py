@@ -1,4 +1,4 @@
-"""What a supervisor runs with, as digests: its program, and its unit with drop-ins."""
+"""What a supervisor runs with, as digests: its program, its library, and its unit with drop-ins."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def supervisor_digest(folder: Path) -> str:
     """Stand for the supervisor's own files below a folder; a file that is missing is another program."""
     files = [folder / PROGRAM, *(folder / PACKAGE).glob("*.py")]
     return digest({str(file.relative_to(folder)): _text(file) for file in files})
+
+
+def library_digest(package: Path) -> str:
+    """Stand for the files of the library below its package: what they hold, not how their directory is called."""
+    return digest({str(file.relative_to(package)): _text(file) for file in package.rglob("*.py")})
 
 
 def unit_digest(shown: str) -> str:

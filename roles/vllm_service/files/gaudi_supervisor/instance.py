@@ -20,7 +20,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node.documents import make_room, read_json, read_text
 from gaudi.node.files import write_text
 from gaudi.node.model_directory import missing_weights
-from gaudi.node.programs import supervisor_digest, unit_digest
+from gaudi.node.programs import library_digest, supervisor_digest, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
@@ -46,9 +46,8 @@ from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, Stopped
 from .systemd import Notifier, say
 
-# The directory of the library that this process has read; another one may have become current since.
-LIBRARY = Path(gaudi.__file__).resolve().parents[1].name
-# Likewise of the program itself.
+# What this process has read; the files may have changed since, and changed back.
+LIBRARY = library_digest(Path(gaudi.__file__).resolve().parent)
 PROGRAM = supervisor_digest(Path(__file__).resolve().parents[1])
 
 TAIL_LINES = 400
