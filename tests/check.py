@@ -20,6 +20,13 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parent.parent
 UNIT = ROOT / "tests" / "unit"
 PLUGINS = ("library", "action_plugins", "filter_plugins")
+# Contracts over all modules, and over all places that give a refusal.
+CONTRACTS = {
+    "library": ("tests/unit/test_module_pages.py", "tests/unit/base/test_refusals.py", "tests/unit/base/test_paths.py"),
+    "action_plugins": ("tests/unit/base/test_refusals.py",),
+    "module_utils": ("tests/unit/base/test_refusals.py", "tests/unit/test_rooms.py"),
+    "roles": ("tests/unit/base/test_paths.py",),
+}
 # Folders whose tests do not carry their name.
 TESTED_BY = {
     "catalog": ("catalogue", "planning"),
@@ -82,13 +89,19 @@ def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[s
     return sorted(name for name in found if not any(name.startswith(f"{other}/") for other in found))
 
 
+def contracts(names: Iterable[str]) -> set[str]:
+    """Tests that hold something of every file of a kind, for touched files."""
+    return {test for name in names for test in CONTRACTS.get(PurePosixPath(name).parts[0], ())}
+
+
 def main() -> int:
     """1 when anything failed; every part runs, so that one round shows all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", metavar="REV", help="look at what differs from this commit")
     names = touched(parser.parse_args().base)
     print(f"{len(names)} touched files")
-    tests = chosen_tests(names, [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))])
+    there = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
+    tests = sorted({*chosen_tests(names, there), *contracts(names)})
     yaml = [name for name in names if name.endswith((".yml", ".yaml")) and name.startswith(("roles/", "playbooks/"))]
     parts = {
         "ruff check": ["ruff", "check", "--quiet", "."],

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from tests.check import ROOT, TESTED_BY, UNIT, chosen_tests
+from tests.check import CONTRACTS, ROOT, TESTED_BY, UNIT, chosen_tests, contracts
 
 TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
 
@@ -37,3 +37,11 @@ def test_every_named_place_and_folder_exists() -> None:
     for place, said in TESTED_BY.items():
         assert (ROOT / place).is_dir(), place
         assert set(said) <= folders, place
+
+
+def test_what_holds_for_every_file_of_a_kind_is_tested_with_any_of_them() -> None:
+    assert "tests/unit/base/test_refusals.py" in contracts(["module_utils/gaudi/host/sysctl.py"])
+    assert "tests/unit/test_module_pages.py" in contracts(["library/toy.py"])
+    assert contracts(["README.md"]) == set()
+    every = {test for tests in CONTRACTS.values() for test in tests}
+    assert all((ROOT / test).exists() for test in every)

@@ -53,8 +53,39 @@ def test_options_say_what_they_are(name: str) -> None:
         assert option["description"], place
         assert option["type"] in TYPES, place
         assert (option["type"] == "list") == ("elements" in option), place
+    assert "attributes" in document, "say what the module supports (check_mode, diff_mode, platform)"
     for attribute, said in document["attributes"].items():
         assert set(said) <= {"description", "support", "platforms"}, f"{attribute}: a comma may have cut its sentence"
+
+
+def taken(name: str) -> Mapping[str, Mapping[str, Any]]:
+    """The options that a task can say: those of the action of the same name, where it has some of its own."""
+    if (ROOT / "action_plugins" / f"{name}.py").exists():
+        action = importlib.import_module(f"action_plugins.{name}")
+        spec = getattr(action, "ARGUMENT_SPEC", None) or getattr(action.ActionModule, "SPEC", None)
+        if spec is not None:
+            return dict(spec)
+    return dict(importlib.import_module(f"library.{name}").ARGUMENT_SPEC)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_documented_options_are_those_that_are_taken(name: str) -> None:
+    documented = block(name, "DOCUMENTATION")["options"] or {}
+
+    spec = taken(name)
+
+    def said(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        # What is taken as it is, to be refused in our own words, is documented as what it has to be.
+        raw = {option for option, about in spec.items() if about.get("type") == "raw"}
+        parts = {
+            option: ("default", "required", "choices", *(() if option in raw else ("type", "elements")))
+            for option in options
+        }
+        return {
+            option: {part: about[part] for part in parts[option] if part in about} for option, about in options.items()
+        }
+
+    assert said(documented) == said(spec)
 
 
 @pytest.mark.parametrize("name", NAMES)
