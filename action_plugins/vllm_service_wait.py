@@ -24,7 +24,7 @@ def settled(found: dict[str, Any]) -> bool:
 def line(host: str, found: dict[str, Any]) -> str:
     """One line of progress, as people read it."""
     state = found["state"]
-    if found["sub"] == "auto-restart":
+    if found["sub"] == "auto-restart" and state.get("phase") != "handing-over":
         text = f"a try failed, systemd starts it again: {state.get('status', 'no reason was left')}"
     else:
         text = state.get("status", "waiting for systemd to start it")

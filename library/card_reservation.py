@@ -149,8 +149,8 @@ def turn(check_mode: bool) -> Iterator[None]:
         os.close(guard)
 
 
-def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations]:
-    """Return the reservations, as text and read; none before the first one."""
+def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]:
+    """Return the reservations, as text and read, and whether the file is damaged; none before the first one."""
     path = STATE / "cards.lock"
     try:
         found = read_reservations(path, PLANS, now())
@@ -159,8 +159,8 @@ def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations]:
         raise
     if found.damage:
         module.warn(f"{found.damage}. It is written anew.")
-        return "", found.reservations
-    return path.read_text(encoding="utf-8") if path.exists() else "", found.reservations
+        return "", found.reservations, True
+    return path.read_text(encoding="utf-8") if path.exists() else "", found.reservations, False
 
 
 def now() -> str:
@@ -197,11 +197,10 @@ def main() -> None:
             "Run the task with become: true."
         )
     with turn(module.check_mode):
-        text, before = read_file(module)
+        text, before, damaged = read_file(module)
         after = decide(module, before)
-        # A file that had to be rebuilt is written, whatever is asked for.
-        rebuilt = not text and bool(before)
-        changed = after != before or rebuilt
+        # A damaged file is written anew, whatever is asked for.
+        changed = after != before or damaged
         new_text = decisions.render_reservations(after) if changed else text
         if changed and not module.check_mode:
             write_file(new_text)

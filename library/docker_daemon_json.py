@@ -97,9 +97,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
-from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.documents import make_room, read_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -135,7 +136,12 @@ def engine_info(module: AnsibleModule) -> dict[str, Any]:
 def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
     """Return properties of the engine's unit as systemd has it."""
     _code, out, _err = module.run_command(["systemctl", "show", "docker.service", f"--property={','.join(names)}"])
-    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+    found: dict[str, str] = {}
+    for line in out.splitlines():
+        name, _, value = line.partition("=")
+        # EnvironmentFiles has a line for each.
+        found[name] = f"{found[name]} {value}" if name in found else value
+    return found
 
 
 def systemd_is_late(module: AnsibleModule) -> bool:
@@ -165,7 +171,11 @@ def stale_environment(module: AnsibleModule) -> list[str]:
 
 def waiting(module: AnsibleModule) -> list[str]:
     """Return the keys that were changed since the engine started, and that it takes up by a restart only."""
-    noted = read_json(WAITING, {"keys": [str], "since": (int, float)})
+    try:
+        noted = read_json(WAITING, {"keys": [str], "since": (int, float)})
+    except Damaged as damage:
+        module.warn(f"{damage}. Whether the engine waits for a restart is not known, so none is made.")
+        return []
     if noted is None:
         return []
     started = unit_properties(module, "ExecMainStartTimestampMonotonic").get("ExecMainStartTimestampMonotonic", "0")
@@ -176,6 +186,7 @@ def waiting(module: AnsibleModule) -> list[str]:
 def note_waiting(keys: list[str]) -> None:
     """Remember keys until the engine starts again."""
     WAITING.parent.mkdir(mode=0o755, exist_ok=True)
+    make_room(WAITING)
     scratch = WAITING.with_name(f".{WAITING.name}")
     scratch.write_text(json.dumps({"keys": keys, "since": time.clock_gettime(time.CLOCK_MONOTONIC)}))
     scratch.replace(WAITING)
@@ -200,8 +211,11 @@ def validate(module: AnsibleModule, file: str, target: str) -> bool:
     return True
 
 
-def write(module: AnsibleModule, path: str, text: str) -> dict[str, Any]:
-    """Replace the file in one step, after the engine has had its say; return what there is to report."""
+def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> dict[str, Any]:
+    """Replace the file in one step, after the engine has had its say; return what there is to report.
+
+    restart: keys that wait for a restart from now on.
+    """
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     # Beside its target: the step that puts it in place is then a rename.
     handle, name = tempfile.mkstemp(dir=str(Path(path).parent))
@@ -212,6 +226,8 @@ def write(module: AnsibleModule, path: str, text: str) -> dict[str, Any]:
     exists = Path(path).exists()
     if exists and module.params["backup"]:
         report["backup_file"] = module.backup_local(path)
+    if restart:
+        note_waiting(restart)
     # atomic_move keeps owner and mode of a file that is there.
     module.atomic_move(name, path)
     if not exists:
@@ -243,9 +259,8 @@ def main() -> None:
         after = docker_daemon.render(merged)
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
         if not module.check_mode:
-            if restart := docker_daemon.needs_restart([*keys, *late]):
-                note_waiting(restart)
-            result.update(write(module, path, after))
+            restart = docker_daemon.needs_restart([*keys, *late])
+            result.update(write(module, path, after, restart))
     module.exit_json(**result)
 
 

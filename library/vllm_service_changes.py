@@ -91,8 +91,8 @@ running:
   sample: true
 outdated:
   description: >-
-    Whether a container of the instance runs that was made of something else than is to be written, by its label. It has
-    to be restarted, whoever wrote what is on the disk.
+    Whether the instance runs, or is on its way, with something else than is to be written, by the label of its
+    container or by the plan that its supervisor has read. It has to be restarted, whoever wrote what is on the disk.
   returned: always
   type: bool
   sample: false
@@ -184,7 +184,7 @@ def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
     plan, environment, text = read
     found: list[str] = plan_diff.differences(plan, wanted["plan"], plan_diff.environment_of(environment))
     found += plan_diff.unit_differences(text, wanted["unit"])
-    if (folder / "keys").exists() != wanted["guarded"]:
+    if (folder / "keys/api_keys").exists() != wanted["guarded"]:
         found.append(f"API keys {'added' if wanted['guarded'] else 'removed'}")
     return found
 
@@ -222,12 +222,15 @@ def main() -> None:
     running = units[0]["ActiveState"] not in STOPPED
     wanted = made_of(module.params)
     container = containers.look(module, f"vllm-{instance}")
+    (here,) = instances.read(module, [instance])
+    # Before there is a container, its supervisor has read a plan already.
+    label = container.plan if container is not None and container.running else here["state"].get("plan")
     module.exit_json(
         changed=False,
         running=running,
-        outdated=container is not None and container.running and not wanted.is_on(container.plan),
+        outdated=running and not wanted.is_on(label),
         labels=list(wanted.labels),
-        current=not running or bool(instances.read(module, [instance])[0]["current"]),
+        current=not running or bool(here["current"]),
         unit_failed=units[0]["ActiveState"] == "failed",
         settled=all(unit == SETTLED for unit in units),
         installed=(UNITS / name).exists(),

@@ -129,7 +129,7 @@ def ask(module: AnsibleModule, path: str, body: dict[str, Any] | None = None) ->
     raise AssertionError("fail_json ends the module")
 
 
-def overwritten(instance: str) -> str:
+def written_by(instance: str) -> str:
     """Who wrote the plan that is on the disk, where that can be told."""
     try:
         said = read_json(Path(paths.INSTANCES) / instance / "explanation.json", {"written": {"by": str, "at": str}})
@@ -150,7 +150,7 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> None:
     if container.plan not in module.params["labels"]:
         module.fail_json(
             msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
-            f"changed it meanwhile.{overwritten(instance)} Run the playbook again when nobody else does."
+            f"changed it meanwhile.{written_by(instance)} Run the playbook again when nobody else does."
         )
     wrong = confinement.differences(container.inspected, plan)
     if wrong:

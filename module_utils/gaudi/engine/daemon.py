@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -143,14 +144,23 @@ def stale_environment(unit: str, process: str, other_files: str) -> list[str]:
     """Return the variables that a running engine has otherwise than its unit would give it now, sorted.
 
     unit: what ``systemctl show --property=Environment --value`` prints. process: /proc/PID/environ of the engine.
-    other_files: the text of the unit's environment files, which systemd does not print; a proxy that is named there
-    may come from there. Values may be secrets, so that only names are returned.
+    other_files: the text of the unit's environment files, which systemd does not print and which go before the unit's
+    own; what is named there is not judged. Values may be secrets, so that only names are returned.
     """
-    wanted = _pairs(shlex.split(unit))
+    wanted = _pairs(_words(unit))
     running = _pairs(process.split("\0"))
     stale = {name for name, value in wanted.items() if running.get(name) != value}
-    gone = {name for name in PROXIES if name in running and name not in wanted and name not in other_files}
-    return sorted(stale | gone)
+    gone = {name for name in PROXIES if name in running and name not in wanted}
+    return sorted(name for name in stale | gone if name not in other_files)
+
+
+def _words(text: str) -> list[str]:
+    """Split what systemd prints; in quotes it puts a backslash before what a shell would read otherwise."""
+    try:
+        return [re.sub(r"\\([$`])", r"\1", word) for word in shlex.split(text)]
+    except ValueError:
+        # Nobody knows what it means, so nothing is judged by it.
+        return []
 
 
 def _pairs(entries: Sequence[str]) -> dict[str, str]:

@@ -32,6 +32,11 @@ def look(module: AnsibleModule, name: str) -> Container | None:
     if code != 0:
         if "no such container" in err.lower():
             return None
+        if module.check_mode:
+            module.warn(
+                f"The container {name} cannot be looked at, so whether it would restart is not known: {err.strip()}"
+            )
+            return None
         module.fail_json(msg=f"The container {name} cannot be looked at: {err.strip()}")
     inspected = json.loads(out)[0]
     labels = inspected["Config"].get("Labels") or {}

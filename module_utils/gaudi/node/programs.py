@@ -32,5 +32,18 @@ def unit_digest(shown: str) -> str:
     return digest({file: _text(Path(file)) for file in files}) if files else ""
 
 
+def runs_as(shown: str, arguments: list[str]) -> bool:
+    """Tell whether a process with these arguments is what systemd would start now.
+
+    shown: what ``systemctl show`` prints of ExecStart and NeedDaemonReload. A predecessor that became this process, or
+    a unit that systemd has not read since it was written, leaves other arguments.
+    """
+    properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    if properties.get("NeedDaemonReload") == "yes":
+        return False
+    _, _, command = properties.get("ExecStart", "").partition("argv[]=")
+    return command.split(" ; ")[0].split() == arguments
+
+
 def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..cards.reservations import Reservations, parse_reservations, rebuild
-from ..pages import written
-from .documents import read, read_text
+from ..cards.reservations import INSTANCE, Reservations, parse_reservations, rebuild
+from .documents import read, read_json
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,19 @@ def read_reservations(path: Path, plans: Path, now: str) -> Read:
         return Read(rebuilt, f"{damage}; who has which card is taken from the plans of {names}")
 
 
-def _plans(plans: Path) -> dict[str, dict[str, object]]:
-    """The plans of all instances of the node. Raises Damaged for one that cannot be read."""
+# What is read of a plan here.
+_PLAN = {"instance?": str, "modules?": [{"module_id": int, "serial?": (str, type(None))}]}
+
+
+def _plans(plans: Path) -> dict[str, dict[str, Any]]:
+    """The plans of all instances of the node. Raises Damaged for one that cannot be read.
+
+    A folder that is none of an instance, such as somebody's copy of one, is passed over.
+    """
     found = {}
     for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
-        text = read_text(folder / "plan.json") if folder.is_dir() else None
-        if text is not None:
-            try:
-                found[folder.name] = written.parse(text.encode())
-            except ValueError as error:
-                raise Damaged(str(folder / "plan.json"), str(error)) from error
+        if folder.is_dir() and INSTANCE.fullmatch(folder.name):
+            plan = read_json(folder / "plan.json", _PLAN)
+            if plan is not None and plan.get("instance", folder.name) == folder.name:
+                found[folder.name] = plan
     return found

@@ -28,6 +28,9 @@ class Handler(BaseHTTPRequestHandler):
             while not (NODE / "slow-may-end").exists():
                 time.sleep(0.02)
             Handler.slow -= 1
+        if self.path == "/metrics" and (NODE / "no-metrics").exists():
+            self.close_connection = True
+            return
         unwell = (NODE / "unwell").exists()
         told = json.loads((NODE / "scenario.json").read_text()).get("metrics", True)
         metrics = (

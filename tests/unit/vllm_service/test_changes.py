@@ -38,7 +38,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(made_of().digest))
-    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True}])
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True, "state": {}}])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown())
     return folder
 
@@ -105,12 +105,13 @@ def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
     said = ["BY_HAND removed (was 1)", "unit WatchdogSec 120 -> 60", "API keys added"]
     assert ask(DOCUMENT, unit, guarded=True)["reasons"] == said
     (instance / "keys").mkdir()
+    (instance / "keys/api_keys").touch()
     assert ask(DOCUMENT, unit, guarded=True)["reasons"] == said[:2]
 
 
 def test_a_container_of_other_files_is_said_as_such(instance: Path) -> None:
     said = render(LINE, PLAN, __vllm_service_changes=ask(DOCUMENT), ansible_check_mode=True)
-    assert said == "tiny would restart: its container was made of other files than those on the node"
+    assert said == "tiny would restart: it runs with other files, or another guard, than those on the node"
 
 
 def test_an_instance_that_is_not_there_yet_has_no_reasons(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +236,8 @@ def test_a_settled_instance_is_one_that_systemd_has_as_it_is_to_be(
         (made_of().digest, True, True, True),
         (made_of(guard=b"guard").digest, True, True, False),
         (made_of(guard=b"an older guard").digest, True, True, True),
-        (made_of(other(served_model_name="old")).digest, False, False, False),
+        # A container that has ended says nothing; nor does its supervisor's state here.
+        (made_of().digest, False, False, True),
     ],
 )
 def test_a_container_that_was_made_of_something_else_is_outdated(
@@ -246,16 +248,29 @@ def test_a_container_that_was_made_of_something_else_is_outdated(
     assert ask(DOCUMENT, guarded=guarded)["outdated"] is outdated
 
 
-def test_without_a_container_nothing_is_outdated(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("active", "read", "outdated"),
+    [
+        ("activating", made_of().digest, False),
+        # It pauses, or waits for the engine, and would try the old plan once more.
+        ("activating", made_of(other(served_model_name="old")).digest, True),
+        ("failed", made_of(other(served_model_name="old")).digest, False),
+    ],
+)
+def test_without_a_container_the_plan_counts_that_the_supervisor_has_read(
+    instance: Path, monkeypatch: pytest.MonkeyPatch, active: str, read: str, outdated: bool
+) -> None:
     monkeypatch.setattr(containers, "look", lambda _module, _name: None)
-    assert ask(DOCUMENT)["outdated"] is False
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True, "state": {"plan": read}}])
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
+    assert ask(DOCUMENT)["outdated"] is outdated
 
 
 @pytest.mark.parametrize("active", ["active", "failed"])
 def test_a_supervisor_counts_as_current_where_none_runs(
     instance: Path, monkeypatch: pytest.MonkeyPatch, active: str
 ) -> None:
-    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": False}])
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": False, "state": {}}])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
     answer = ask(DOCUMENT)
     assert (answer["current"], answer["unit_failed"]) == (active == "failed", active == "failed")

@@ -394,7 +394,7 @@ def test_requests_in_flight_finish_before_the_container_is_stopped(node: Node) -
     with ThreadPoolExecutor() as pool:
         answer = ask_slowly(node, pool)
         process.terminate()
-        node.wait_for(lambda: any("draining: 1 requests in flight" in said for said in node.statuses), "draining")
+        node.wait_for(lambda: any("draining: 1 in flight" in said for said in node.statuses), "draining")
         assert not [call for call in node.calls if call[0] == "stop"]
         (node.root / "slow-may-end").touch()
         assert answer.result() == 200
@@ -413,7 +413,7 @@ def test_what_still_runs_after_the_grace_period_is_cut_and_that_is_said(node: No
         output, _ = process.communicate(timeout=PATIENCE)
         assert answer.exception() is not None
     assert process.returncode == 0
-    assert "1 requests still run after 1 s and are cut." in output
+    assert "After 1 s requests are cut that still run: 1." in output
 
 
 def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(node: Node) -> None:
@@ -486,15 +486,77 @@ def test_a_damaged_state_ends_nothing(kind: str, node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("file", ["plan.json", "environment", "cards.lock"])
+@pytest.mark.parametrize("file", ["plan.json", "environment"])
 def test_a_damaged_file_is_named(file: str, kind: str, node: Node) -> None:
-    path = node.root / "state" / file if file == "cards.lock" else node.instances / file
+    path = node.instances / file
     damage(path, kind)
     code, output = node.run()
     assert code == 78
     assert path.name in output
     assert "Run the playbook" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("kind", ["empty", "other types", "a directory", "a dangling link"])
+def test_damaged_reservations_are_made_up_for(kind: str, node: Node) -> None:
+    damage(node.root / "state/cards.lock", kind)
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "cards.lock is damaged: it " in output
+    assert "taken from the plans of tiny" in output
+
+
+def test_an_attached_instance_lets_requests_in_again(node: Node) -> None:
+    """Its predecessor was killed while it drained."""
+    node.guard("a-key-of-sixteen")
+    process = node.start()
+    node.wait_ready()
+    closed = node.state_file.parent / "door/closed"
+    with ThreadPoolExecutor() as pool:
+        answer = ask_slowly(node, pool)
+        process.terminate()
+        node.wait_for(closed.exists, "the closed door")
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+        node.messages.clear()
+        successor = node.start()
+        node.wait_ready()
+        assert not closed.exists()
+        (node.root / "slow-may-end").touch()
+        assert answer.result() == 200
+    successor.terminate()
+    assert successor.wait(PATIENCE) == 0
+
+
+def test_a_server_that_is_slow_to_count_is_asked_again(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    (node.root / "no-metrics").touch()
+    process.terminate()
+    node.wait_for(lambda: node.state["phase"] == "draining", "draining")
+    node.wait_for(lambda: "/metrics" in (node.root / "requests").read_text(), "a question")
+    assert not [call for call in node.calls if call[0] == "stop"]
+    (node.root / "no-metrics").unlink()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert "No request runs any more" in output
+
+
+def test_nothing_is_handed_over_while_another_plan_lies_on_the_disk(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    pid = node.container_pid()
+    node.plan["served_model_name"] = "another"
+    node.write_plan()
+    process.send_signal(signal.SIGHUP)
+    (node.root / "unwell").touch()
+    node.wait_for(lambda: node.state["phase"] == "not-answering", "the next look")
+    assert (process.poll(), node.container_pid()) == (None, pid)
+    process.kill()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "Not handing over: the plan on the disk is another one" in output
 
 
 def test_a_server_that_hangs_is_not_said_to_serve(node: Node) -> None:

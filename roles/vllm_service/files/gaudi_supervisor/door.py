@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
+
+from gaudi.node.documents import make_room
 
 from .systemd import say
 
@@ -16,10 +17,13 @@ class Door:
         self._closed = directory / "closed"
 
     def open(self) -> None:
-        """Let requests in."""
-        self.directory.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            self._closed.unlink()
+        """Let requests in. What stands in the way is said; a guard whose directory is not there cannot start."""
+        try:
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+            make_room(self._closed)
+            self._closed.unlink(missing_ok=True)
+        except OSError as failed:
+            say(f"{failed.filename} cannot be made or removed ({failed.strerror}).", 4)
 
     def close(self) -> None:
         """Refuse new requests; where that cannot be written they are cut later, which is said."""

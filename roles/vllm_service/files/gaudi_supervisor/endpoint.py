@@ -27,11 +27,12 @@ class Endpoint:
         self._host, self._port = host.strip("[]"), int(port)
         self._model = plan.served_model_name
         self._keys = keys
+        self._last_key = ""
 
     def _get(self, path: str) -> tuple[int, bytes]:
         headers = {}
         if self._keys is not None:
-            headers["Authorization"] = "Bearer " + self._keys.read_text(encoding="utf-8").split()[0]
+            headers["Authorization"] = f"Bearer {self._key()}"
         connection = http.client.HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT)
         try:
             connection.request("GET", path, headers=headers)
@@ -39,6 +40,15 @@ class Endpoint:
             return answer.status, answer.read(1 << 20)
         finally:
             connection.close()
+
+    def _key(self) -> str:
+        """The first key; the last one that there was where the file is gone or empty, as the guard has it."""
+        try:
+            keys = self._keys.read_text(encoding="utf-8").split() if self._keys is not None else []
+        except OSError:
+            keys = []
+        self._last_key = keys[0] if keys else self._last_key
+        return self._last_key
 
     def problem(self, models: bool) -> str | None:
         """Ask /health, and /v1/models on request; None if all is well, else what is wrong."""
@@ -61,12 +71,12 @@ class Endpoint:
         return None
 
     def requests(self) -> int | None:
-        """How many requests the server's own metrics name, running or waiting; None where they name none."""
-        try:
-            status, body = self._get("/metrics")
-            counts = [float(count) for count in REQUESTS.findall(body)]
-        except (OSError, http.client.HTTPException, ValueError):
-            return None
+        """How many requests the server's own metrics name, running or waiting; None where they name none.
+
+        Raises OSError or http.client.HTTPException where the server does not answer; a busy one may not, for a while.
+        """
+        status, body = self._get("/metrics")
+        counts = [float(count) for count in REQUESTS.findall(body)]
         return int(sum(counts)) if status == http.client.OK and counts else None
 
 

@@ -20,7 +20,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node.documents import make_room, read_json, read_text
 from gaudi.node.files import write_text
 from gaudi.node.model_directory import missing_weights
-from gaudi.node.programs import library_digest, supervisor_digest, unit_digest
+from gaudi.node.programs import library_digest, runs_as, supervisor_digest, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
@@ -43,7 +43,7 @@ from .endpoint import port_problem
 from .engine import Docker, run_command
 from .run import Run
 from .settings import Paths, Settings
-from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, Stopped
+from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
 from .systemd import Notifier, say
 
 # What this process has read; the files may have changed since, and changed back.
@@ -72,7 +72,7 @@ class Supervisor:
             "pid": os.getpid(),
             "library": LIBRARY,
             "program": PROGRAM,
-            "unit": self.unit_on_disk(),
+            "unit": self.unit_of_this_process(),
         }
         self.written = 0.0
         self.unwritten = False
@@ -135,13 +135,25 @@ class Supervisor:
             say(f"{path} can be written again.", 5)
         self.state_lost = False
 
-    def unit_on_disk(self) -> str:
-        """The digest of the unit and of its drop-ins as they are now; empty without systemd."""
-        command = ["systemctl", "show", f"vllm-{self.instance}.service", "--property=FragmentPath,DropInPaths"]
+    def shown_unit(self) -> str:
+        """What systemd says of the unit; nothing without systemd."""
+        properties = "FragmentPath,DropInPaths,NeedDaemonReload,ExecStart"
         try:
-            return unit_digest(run_command(command).stdout)
+            return run_command(
+                ["systemctl", "show", f"vllm-{self.instance}.service", f"--property={properties}"]
+            ).stdout
         except (FileNotFoundError, subprocess.TimeoutExpired):
             return ""
+
+    def unit_on_disk(self) -> str:
+        """The digest of the unit and of its drop-ins as they are now; empty without systemd."""
+        return unit_digest(self.shown_unit())
+
+    def unit_of_this_process(self) -> str:
+        """The digest of the unit that this process was started with; empty where nobody can tell."""
+        shown = self.shown_unit()
+        arguments = Path("/proc/self/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+        return unit_digest(shown) if runs_as(shown, arguments) else ""
 
     def extend(self, seconds: float) -> None:
         """Ask systemd for more time to start; it grants it only to a unit that is starting."""
@@ -189,8 +201,10 @@ class Supervisor:
         self.wakeup.setblocking(False)
         self._wakeup_end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup_end.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in SIGNALS:
             signal.signal(number, lambda received, _frame: self.signals.add(received))
+        # A predecessor blocked them while it handed over.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     @property
     def asked_to_stop(self) -> bool:

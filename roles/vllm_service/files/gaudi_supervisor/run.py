@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import selectors
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.signs import ENGINE_LOST, Reason, diagnose, printable, quote, transient
+from gaudi.serving.signs import ENGINE_LOST, Failure, Reason, diagnose, printable, quote, transient
 
 from . import clock
 from .clock import now_text
 from .endpoint import Endpoint
-from .stopping import EXIT_RETRY, Stopped
+from .stopping import EXIT_RETRY, SIGNALS, Stopped
 from .systemd import say
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Run:
         self.next_poll = 0.0
         self.next_watchdog = 0.0
         self.unwell_since: float | None = None
+        # Whether the last look found no request in flight.
+        self.idle = False
         # Until when requests in flight may finish, on the monotonic clock; None while nobody asked for the end.
         self.empty_by: float | None = None
         self.draining: subprocess.Popen[bytes] | None = None
@@ -93,6 +96,9 @@ class Run:
         """Follow a container that runs already."""
         boss = self.boss
         boss.extend(boss.settings.stall)
+        if not self.ending:
+            # A supervisor that was killed while it drained has left it closed.
+            boss.door.open()
         if boss.ready_at is None:
             boss.publish("starting", "attached to the running container", attached=True)
         say(f"Attached to the running container {self.plan.name} of the same plan.")
@@ -107,7 +113,9 @@ class Run:
         while True:
             ended = self.read_output()
             if signal.SIGHUP in boss.signals and boss.ready_at is not None and not self.ending:
-                return self.hand_over()
+                boss.signals.discard(signal.SIGHUP)
+                if self.may_hand_over() and (status := self.hand_over()) is not None:
+                    return status
             if boss.asked_to_stop and not self.ending:
                 self.empty()
             if ended and not self.survived():
@@ -228,7 +236,8 @@ class Run:
         """
         boss = self.boss
         grace = boss.settings.stop_grace
-        if boss.ready_at is None or self.unwell_since is not None:
+        never_served = boss.ready_at is None and not boss.state.get("attached")
+        if never_served or self.unwell_since is not None:
             self.drain("Asked to stop a server that serves nobody.", None)
             return
         boss.door.close()
@@ -240,16 +249,27 @@ class Run:
         say(text)
 
     def poll_emptying(self, left: float) -> None:
-        """Stop the container as soon as no request runs, or when the seconds left are over."""
-        boss, running = self.boss, self.endpoint.requests()
+        """Stop the container as soon as no request runs, or when the seconds left are over.
+
+        A request counts once it has a slot, so that only the second look at none is believed.
+        """
+        boss = self.boss
+        try:
+            running = self.endpoint.requests()
+        except (OSError, http.client.HTTPException) as failed:
+            # A busy server may be slow to answer; only the end of the time is the end of patience.
+            if left <= 0:
+                self.drain(f"The server does not answer ({failed}): what still runs is cut.", None)
+            return
+        idle, self.idle = self.idle, running == 0
         if running is None:
             self.drain("The server does not say how many requests run, so streams in flight are cut.", None)
-        elif running == 0:
+        elif running == 0 and idle:
             self.drain("No request runs any more: stopping the server.", None)
         elif left <= 0:
-            self.drain(f"{running} requests still run after {boss.settings.stop_grace:g} s and are cut.", None)
+            self.drain(f"After {boss.settings.stop_grace:g} s requests are cut that still run: {running}.", None)
         else:
-            boss.publish("draining", f"draining: {running} requests in flight have up to {left:.0f} s")
+            boss.publish("draining", f"draining: {running} in flight, for {left:.0f} s at most")
 
     def drain(self, text: str, reason: Reason | None) -> None:
         """Stop the container; `reason` is why, where nobody asked for it."""
@@ -261,10 +281,9 @@ class Run:
         self.draining = self.stop()
 
     def stop(self) -> subprocess.Popen[bytes]:
-        """Tell the server to end. One that does not hear, or has nothing left to do, is not waited for long."""
-        grace = self.boss.settings.stop_grace
-        hears = self.boss.ready_at is not None and self.unwell_since is None and self.empty_by is None
-        return self.spawn(self.boss.docker.stop_command(self.plan.name, grace if hears else min(grace, clock.HURRY)))
+        """Tell the server to end; it has nothing left to do, or does not hear."""
+        grace = min(self.boss.settings.stop_grace, clock.HURRY)
+        return self.spawn(self.boss.docker.stop_command(self.plan.name, grace))
 
     def survived(self) -> bool:
         """Take up a container that goes on although the client has ended; False if it has ended, too."""
@@ -343,23 +362,41 @@ class Run:
         killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
         return boss.failed(diagnose(list(boss.tail), self.status, boss.ready_at is not None, killed, boss.progress))
 
-    def hand_over(self) -> int:
+    def hand_over(self) -> int | None:
         """Become the program on disk, with the same process id; the container does not notice.
 
         What the unit says of this process counts from a start by systemd only, so that another unit ends it: systemd
-        starts it again, and the container is attached to.
+        starts it again, and the container is attached to. None where somebody asked for the end meanwhile.
         """
         boss = self.boss
+        same_unit = boss.unit_on_disk() == boss.state["unit"]
+        # From here on a signal waits for whoever comes next; the mask and what waits survive exec.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        if boss.asked_to_stop:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            return None
         # Only the client goes. SIGTERM would do as well, but SIGKILL cannot be passed on to the container.
         self.child.kill()
         self.child.wait()
-        if boss.unit_on_disk() == boss.state["unit"]:
+        if same_unit:
             say("Handing over to the supervisor on disk.")
             self.become_successor()
         text = "the unit has changed: systemd starts the supervisor anew, and the server goes on"
         say(f"Ending, since {text}.")
         boss.publish("handing-over", text)
         return EXIT_RETRY
+
+    def may_hand_over(self) -> bool:
+        """Whether a successor would keep the container: not where the plan on the disk is another one by now."""
+        try:
+            _plan, made_of = self.boss.read_plan()
+        except Failure as failure:
+            say(f"Not handing over: {failure}", 4)
+            return False
+        if made_of.labels != self.made_of.labels:
+            say("Not handing over: the plan on the disk is another one, which a restart takes up.", 4)
+            return False
+        return True
 
     def become_successor(self) -> NoReturn:
         """Run the program on disk in this process."""

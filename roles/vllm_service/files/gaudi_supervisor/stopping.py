@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
+# SIGTERM and SIGINT stop, SIGHUP hands over to the program on disk.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 EXIT_STOPPED = 0
 EXIT_GAVE_UP = 69
 EXIT_RETRY = 75

@@ -75,7 +75,11 @@ class ApiKeyGuard:
         return sum(hmac.compare_digest(key, known) for known in self._known()) > 0
 
     def _known(self) -> list[bytes]:
-        """Return the keys as they are now; a missing file means that nobody has one."""
+        """Return the keys as they are now.
+
+        A file that goes leaves the last keys: the instance is to be open from its next start on, and until then those
+        who have a key finish.
+        """
         try:
             facts = self._path.stat()
             seen = (facts.st_ino, facts.st_mtime_ns, facts.st_size)
@@ -83,5 +87,5 @@ class ApiKeyGuard:
                 self._keys = self._path.read_bytes().split()
                 self._seen = seen
         except FileNotFoundError:
-            self._keys, self._seen = [], None
+            self._seen = None
         return self._keys
