@@ -7,8 +7,8 @@ DESCRIPTION is a JSON document of the module calibration_plan. The tool writes i
 are there and readable, an earlier TARGET is kept under a dated name and the new one takes its place. Earlier
 measurements are never deleted and stay where they are until then, whatever happens.
 
-With DESCRIPTION's name ending in .giver instead of .json, a file beside it, what another node measured is taken from
-there by rsync and published in the same way. That file and the token it names are for this once, and removed.
+A file beside it, with .peer.json instead of .json, names a node that has measured. The measurements are then received
+from there by rsync and published in the same way. That file and the token it names are removed afterwards.
 
 Python 3.9, its standard library, and the library gaudi beside this program. Exit status: 0 measured (or measured
 before), 1 refused or failed (one sentence as the last line), 2 wrong usage, 130 stopped.
@@ -403,14 +403,14 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
     return {"target": str(target), "files": len(made["measurements"]), "kept": str(kept) if kept else None}
 
 
-def bring(giver: dict[str, str], staging: Path) -> None:
-    """Have rsync bring what the other node gives; raises Refusal with rsync's own words."""
-    # The downloader's program, which only nodes have that take something from others.
+def receive(seed: dict[str, str], staging: Path) -> None:
+    """Receive the seed's measurements with rsync; raises Refusal with rsync's own words."""
+    # The downloader's program. Only nodes that receive have it.
     from gaudi_weights import rsync
 
     try:
         rsync.receive(
-            rsync.Peer(giver["name"], giver["address"], Path(giver["password_file"])),
+            rsync.Peer(seed["name"], seed["address"], Path(seed["password_file"])),
             staging,
             "its measurements",
             ["--recursive"],
@@ -419,7 +419,7 @@ def bring(giver: dict[str, str], staging: Path) -> None:
         raise Refusal("not_given", str(error)) from error
 
 
-def take(document: dict[str, Any], giver: dict[str, str], again: bool) -> dict[str, Any]:
+def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[str, Any]:
     """Have what another node measured, checked and published; returns the result."""
     target = Path(document["target"])
     staging = target.with_name(target.name + ".partial")
@@ -430,40 +430,40 @@ def take(document: dict[str, Any], giver: dict[str, str], again: bool) -> dict[s
         if made is None or again:
             check_room(target)
             stage(document, staging)
-            bring(giver, staging)
+            receive(seed, staging)
             made = measured(staging, wanted)
             if made is None:
                 raise Refusal(
                     "other_measurements",
-                    f"{giver['name']} gave what was measured of other weights, or in another way, or it is not whole; "
+                    f"{seed['name']} gave what was measured of other weights, or in another way, or it is not whole; "
                     "run playbooks/calibrate.yml with --limit and this node's name to measure here",
                 )
             if check_files(staging, document["expected"]) != made["measurements"]:
                 raise Refusal(
                     "measurements_not_as_recorded",
-                    f"{giver['name']} gave files that are not what its record says; measure there again",
+                    f"{seed['name']} gave files that are not what its record says; measure there again",
                 )
             check_written(staging, document)
             kept = publish(staging, target)
-            print(f"{target}: {len(made['measurements'])} measurement files, taken from {giver['name']}.")
+            print(f"{target}: {len(made['measurements'])} measurement files, taken from {seed['name']}.")
         else:
             print(f"{target} holds these measurements already; nothing to do.")
     return {"target": str(target), "files": len(made["measurements"]), "kept": str(kept) if kept else None}
 
 
 def work(description: Path, again: bool) -> dict[str, Any]:
-    """Measure, or take what another node measured where one is named beside the description."""
+    """Measure, or take what a seed has measured, where a file beside the description names one."""
     advice = "run playbooks/calibrate.yml, which writes it"
     document = read_json(description, DESCRIBED, advice)
-    named = description.with_suffix(".giver")
+    named = description.with_suffix(".peer.json")
     if not named.exists():
         return calibrate(document, again)
-    giver = read_json(named, ("name", "address", "password_file"), advice)
+    seed = read_json(named, ("name", "address", "password_file"), advice)
     try:
-        return take(document, giver, again)
+        return take(document, seed, again)
     finally:
         # They are for this once.
-        Path(giver["password_file"]).unlink(missing_ok=True)
+        Path(seed["password_file"]).unlink(missing_ok=True)
         named.unlink()
 
 

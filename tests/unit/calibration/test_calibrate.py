@@ -390,7 +390,7 @@ shutil.copytree({given!r}, sys.argv[-1], dirs_exist_ok=True)
 
 
 @pytest.fixture
-def taker(node: Node, tmp_path: Path) -> Node:
+def receiver(node: Node, tmp_path: Path) -> Node:
     """A node with the same weights as one that has measured them."""
     assert node.run()[0] == 0
     (tmp_path / "second").mkdir()
@@ -400,40 +400,40 @@ def taker(node: Node, tmp_path: Path) -> Node:
     return other
 
 
-def give(taker: Node, giver: Node, fault: str = "", after: str = "") -> None:
+def give(receiver: Node, seed: Node, fault: str = "", after: str = "") -> None:
     """Say, as the role does, that another node gives, and what is to go wrong meanwhile."""
-    text = RSYNC.format(python=sys.executable, home=str(taker.home), given=str(giver.target), fault=fault, after=after)
-    (taker.home / "bin" / "rsync").write_text(text)
-    (taker.home / "bin" / "rsync").chmod(0o755)
-    (taker.home / "token").write_text("secret")
+    text = RSYNC.format(python=sys.executable, home=str(receiver.home), given=str(seed.target), fault=fault, after=after)
+    (receiver.home / "bin" / "rsync").write_text(text)
+    (receiver.home / "bin" / "rsync").chmod(0o755)
+    (receiver.home / "token").write_text("secret")
     named = {"name": "gaudi-01", "address": "rsync://receiver@10.0.0.7:8730"}
-    content = {**named, "password_file": str(taker.home / "token")}
-    (taker.home / "document.giver").write_text(json.dumps(content))
+    content = {**named, "password_file": str(receiver.home / "token")}
+    (receiver.home / "document.peer.json").write_text(json.dumps(content))
 
 
-def test_what_another_node_measured_is_taken_and_recorded_as_there(taker: Node, node: Node) -> None:
-    status, said = taker.run()
+def test_what_another_node_measured_is_taken_and_recorded_as_there(receiver: Node, node: Node) -> None:
+    status, said = receiver.run()
     assert status == 0, said
-    assert taker.docker() == []
+    assert receiver.docker() == []
     names = [*NAMES, ".gaudi-serving/calibration.json"]
-    assert all((taker.target / name).read_bytes() == (node.target / name).read_bytes() for name in names)
-    assert json.loads((taker.home / "result.json").read_text())["files"] == len(NAMES)
-    # The token and the order were for this once.
-    assert not (taker.home / "token").exists()
-    assert not (taker.home / "document.giver").exists()
-    assert "nothing to do" in taker.run()[1]
+    assert all((receiver.target / name).read_bytes() == (node.target / name).read_bytes() for name in names)
+    assert json.loads((receiver.home / "result.json").read_text())["files"] == len(NAMES)
+    # Token and peer were for this once.
+    assert not (receiver.home / "token").exists()
+    assert not (receiver.home / "document.peer.json").exists()
+    assert "nothing to do" in receiver.run()[1]
 
 
-def test_what_is_there_is_not_taken_again_unless_that_is_wished(taker: Node, node: Node) -> None:
-    assert taker.run()[0] == 0
-    (taker.home / "asked").unlink()
-    give(taker, node)
-    assert taker.run()[0] == 0
-    assert not (taker.home / "asked").exists()
-    give(taker, node)
-    assert taker.run("--again")[0] == 0
-    assert (taker.home / "asked").exists()
-    assert len(taker.kept()) == 1
+def test_what_is_there_is_not_taken_again_unless_that_is_wished(receiver: Node, node: Node) -> None:
+    assert receiver.run()[0] == 0
+    (receiver.home / "asked").unlink()
+    give(receiver, node)
+    assert receiver.run()[0] == 0
+    assert not (receiver.home / "asked").exists()
+    give(receiver, node)
+    assert receiver.run("--again")[0] == 0
+    assert (receiver.home / "asked").exists()
+    assert len(receiver.kept()) == 1
 
 
 def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
@@ -456,23 +456,23 @@ def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
         ("", f"Path(sys.argv[-1], {NAMES[0]!r}).unlink()", "gaudi-01 gave what was measured of other weights, or in"),
     ],
 )
-def test_what_cannot_be_taken_leaves_what_was_there(taker: Node, node: Node, fault: str, after: str, says: str) -> None:
-    taker.target.mkdir()
-    (taker.target / "old.json").write_text("hours of work")
-    give(taker, node, fault, after)
-    assert says in taker.refused() + "\n"
-    assert [path.name for path in taker.target.iterdir()] == ["old.json"]
-    assert taker.kept() == []
-    assert not (taker.home / "token").exists()
+def test_what_cannot_be_taken_leaves_what_was_there(receiver: Node, node: Node, fault: str, after: str, says: str) -> None:
+    receiver.target.mkdir()
+    (receiver.target / "old.json").write_text("hours of work")
+    give(receiver, node, fault, after)
+    assert says in receiver.refused() + "\n"
+    assert [path.name for path in receiver.target.iterdir()] == ["old.json"]
+    assert receiver.kept() == []
+    assert not (receiver.home / "token").exists()
     # Then it measures by itself.
-    assert taker.run()[0] == 0
-    assert len(taker.runs()) == 1
+    assert receiver.run()[0] == 0
+    assert len(receiver.runs()) == 1
 
 
-def test_measurements_of_other_weights_are_not_taken(taker: Node) -> None:
-    taker.document["prompts"] = 5
-    assert "gaudi-01 gave what was measured of other weights, or in another way" in taker.refused()
-    assert not taker.target.exists()
+def test_measurements_of_other_weights_are_not_taken(receiver: Node) -> None:
+    receiver.document["prompts"] = 5
+    assert "gaudi-01 gave what was measured of other weights, or in another way" in receiver.refused()
+    assert not receiver.target.exists()
 
 
 def test_a_bar_is_read_line_by_line() -> None:
