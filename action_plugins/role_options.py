@@ -63,6 +63,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             **result,
             "changed": False,
             "options": shared,
+            "hidden": sorted(name for name in values if DECLARED.options[name].get("no_log") and values[name]),
             "wrong": sorted(wrong),
             "problems": [problem.as_dict() for problem in problems],
             "findings": findings,

@@ -152,6 +152,40 @@ def test_only_builtin_modules_and_our_own_are_used(path: Path) -> None:
     assert not foreign, f"{name_of(path)} uses {foreign}: add the collection to requirements.yml with its version"
 
 
+# What may carry a secret: passwords and tokens themselves, and addresses of services, which may hold an account.
+SECRETIVE = re.compile(r"prox(y|ies)\b|index\b|endpoint|repositor|token|password|api_keys?\b|\bkey\b", re.IGNORECASE)
+NO_SECRETS = {
+    "container_runtime_no_proxy": "hosts",
+    "container_runtime_habana_suite": "a word of the distribution",
+    "container_runtime_habana_key_checksum": "a checksum",
+    "model_weights_repository": "owner and name on a hub",
+    "model_weights_repositories": "owner and name on a hub",
+    "model_weights_revision": "a commit",
+    "model_weights_sources[].user": "a name",
+    "model_weights_sources[].xet": "true or false",
+    "gaudi_require_pins": "true or false",
+    "preflight_habana_path": "a path",
+    "vllm_service_answer_tokens": "a number",
+}
+
+
+def secretive(options: dict[str, Any], above: str = "") -> dict[str, dict[str, Any]]:
+    """Options whose name or description speaks of something that may be a secret, those of list entries too."""
+    found = {}
+    for name, option in options.items():
+        if "options" in option:
+            found |= secretive(option["options"], f"{above}{name}[].")
+        elif SECRETIVE.search(f"{name.replace('_', ' ')} {name} {option['description']}"):
+            found[f"{above}{name}"] = option
+    return found
+
+
+def test_what_may_carry_a_secret_is_marked() -> None:
+    """The preflight showed the address of a package index with its password."""
+    found = {name: option for role in ROLES for name, option in secretive(specified(role)).items()}
+    assert sorted(name for name in found if not found[name].get("no_log")) == sorted(NO_SECRETS)
+
+
 def test_weights_are_brought_as_the_option_says_and_as_no_other_role_found() -> None:
     """weights_supply_bring was documented, and fetches read the result of the role preflight all the same."""
     files = [*(ROOT / "roles/weights_supply/tasks").glob("*.yml"), ROOT / "roles/weights_supply/vars/main.yml"]

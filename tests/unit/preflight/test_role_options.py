@@ -249,7 +249,7 @@ PLAY = """
   tasks:
     - role_options:
         options: [host_tuning_hugepages, model_weights_sources, model_weights_root, serving_image_digest,
-                  serving_image_password]
+                  serving_image_password, model_weights_python_index]
       register: said
     - ansible.builtin.copy:
         dest: "%(folder)s/{{ inventory_hostname }}.json"
@@ -261,11 +261,13 @@ all:
   hosts:
     nothing: {}
     template: {host_tuning_hugepages: "{{ pages * 2 }}", pages: 32, model_weights_sources: [{name: "{{ where }}",
-      endpoint: "https://hub.example", token: %(secret)s, proxy: "http://%(secret)s@proxy"}], where: site}
+      endpoint: "https://u:%(secret)s@hub.example", token: %(secret)s, proxy: "http://%(secret)s@proxy"}], where: site,
+      model_weights_python_index: "https://u:%(secret)s@index.example"}
     undefined: {host_tuning_hugepages: "{{ nowhere }}", serving_image_password: "{{ vault_password }}"}
     failing: {host_tuning_hugepages: "{{ '%(secret)s' | nofilter }}", model_weights_root: "{{ 1 / 0 }}",
       serving_image_digest: "{{ serving_image_digest }}"}
-    wrong: {host_tuning_hugepages: [], vllm_service_api_keys: {a: %(secret)s}, model_weights_sources: "{{ x }}", x: 5}
+    wrong: {host_tuning_hugepages: [], vllm_service_api_keys: {a: %(secret)s}, model_weights_sources: "{{ x }}", x: 5,
+      model_weights_python_index: ["https://u:%(secret)s@index.example"]}
     vault:
       serving_image_password: !vault |
         $ANSIBLE_VAULT;1.1;AES256
@@ -299,18 +301,21 @@ def test_what_a_host_does_not_say_is_the_roles_default(answers: dict[str, Any]) 
     assert (said["problems"], said["findings"], said["wrong"]) == ([], [], [])
     assert said["options"] == {
         "host_tuning_hugepages": 15000,
-        "model_weights_sources": [{"name": "huggingface", "endpoint": "https://huggingface.co"}],
+        "model_weights_sources": [{"name": "huggingface"}],
         "model_weights_root": "/data/models",
         "serving_image_digest": "",
         "serving_image_password": None,
+        "model_weights_python_index": None,
     }
+    # Only that there is something; not what.
+    assert said["hidden"] == ["model_weights_python_index"]
 
 
 def test_templates_are_read_and_secrets_left_out(answers: dict[str, Any]) -> None:
     said = answers["template"]
     assert (said["problems"], said["findings"]) == ([], [])
     assert said["options"]["host_tuning_hugepages"] == 64
-    assert said["options"]["model_weights_sources"] == [{"name": "site", "endpoint": "https://hub.example"}]
+    assert said["options"]["model_weights_sources"] == [{"name": "site"}]
 
 
 def test_what_cannot_be_read_is_said_and_has_its_default(answers: dict[str, Any]) -> None:
@@ -332,6 +337,7 @@ def test_a_vault_that_does_not_open_is_said_of_its_option(answers: dict[str, Any
 def test_what_is_wrong_stops_nothing(answers: dict[str, Any]) -> None:
     assert messages(answers["wrong"]) == [
         "host_tuning_hugepages is [], but must be a whole number.",
+        "model_weights_python_index must be text, and is not. Its value is not shown: it may hold a secret.",
         "model_weights_sources must be a list, each entry a mapping, and is not. "
         "Its value is not shown: it may hold a secret.",
         "vllm_service_api_keys must be a list, each entry text, and is not. "
