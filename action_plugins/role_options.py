@@ -63,7 +63,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             **result,
             "changed": False,
             "options": shared,
-            "hidden": sorted(name for name in values if DECLARED.options[name].get("no_log") and values[name]),
+            "is_set": {name: bool(value) for name, value in values.items() if DECLARED.options[name].get("no_log")},
             "wrong": sorted(wrong),
             "problems": [problem.as_dict() for problem in problems],
             "findings": findings,

@@ -486,7 +486,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     def _source_plans(
         requests: list[Any], plans: list[dict[str, Any]], models: dict[str, Any], root: str
     ) -> dict[str, dict[str, Any]]:
-        """How to get the weights of each instance, and what can be brought for it before it is served."""
+        """How to get the weights of each instance, and where they can be fetched from."""
         sentences: dict[str, Any] = {}
         source_plans: dict[str, Any] = {}
         for request, plan in zip(requests, plans, strict=True):

@@ -55,12 +55,11 @@ options:
   returned: always
   type: dict
   sample: {"model_weights_mounted_on": "/data", "model_weights_reserve": 10000000000}
-hidden:
-  description: Names of the options that were asked for, are a secret, and are not empty.
+is_set:
+  description: Whether each secret that was asked for has a value that is not empty.
   returned: always
-  type: list
-  elements: str
-  sample: [container_runtime_habana_repository]
+  type: dict
+  sample: {"container_runtime_habana_repository": false}
 wrong:
   description: Names of the options whose values are wrong or cannot be read, of all roles.
   returned: always

@@ -163,5 +163,7 @@ def unknown(
             said = f"There is no variable {name}, so nothing reads it.{_meant([prefix + near[0]])} Correct the name."
             problems.append(Problem("unknown_variable", said))
         else:
-            findings.append(f"{name} is set, but there is no such variable: nothing reads it. Is the name right?")
+            findings.append(
+                f"{name} is set, but there is no such variable. Is the name right? If it is yours, no role reads it."
+            )
     return problems, findings

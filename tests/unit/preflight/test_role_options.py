@@ -162,7 +162,9 @@ def test_a_name_that_nobody_knows(name: str, meant: str | None) -> None:
         assert said == f"There is no variable {name}, so nothing reads it. Did you mean {meant}? Correct the name."
     else:
         assert problems == []
-        assert findings == [f"{name} is set, but there is no such variable: nothing reads it. Is the name right?"]
+        assert findings == [
+            f"{name} is set, but there is no such variable. Is the name right? If it is yours, no role reads it."
+        ]
 
 
 @pytest.mark.parametrize("name", ["host_tuning_reboot", "host_tuning_found", "__host_tuning_hugepage", "my_gaudi_x"])
@@ -308,7 +310,7 @@ def test_what_a_host_does_not_say_is_the_roles_default(answers: dict[str, Any]) 
         "model_weights_python_index": None,
     }
     # Only that there is something; not what.
-    assert said["hidden"] == ["model_weights_python_index"]
+    assert said["is_set"] == {"serving_image_password": False, "model_weights_python_index": True}
 
 
 def test_templates_are_read_and_secrets_left_out(answers: dict[str, Any]) -> None:
@@ -353,7 +355,7 @@ def test_a_mistyped_name_is_refused_and_a_strange_one_said(answers: dict[str, An
         "Did you mean host_tuning_hugepages? Correct the name."
     ]
     assert said["findings"] == [
-        "gaudi_rack is set, but there is no such variable: nothing reads it. Is the name right?"
+        "gaudi_rack is set, but there is no such variable. Is the name right? If it is yours, no role reads it."
     ]
 
 
