@@ -63,7 +63,7 @@ options:
     type: dict
     default: {}
   source_plans:
-    description: What can be brought for an instance, a list by instance name, as M(serving_plan) returned it.
+    description: Where weights can be fetched from, a list by instance name, as M(serving_plan) returned it.
     type: dict
     default: {}
   weights_root:
@@ -71,7 +71,7 @@ options:
     type: path
     default: /data/models
   weights_fetch:
-    description: Whether missing weights are brought later instead of being a problem now.
+    description: Whether missing weights are fetched later instead of being a problem now.
     type: bool
     default: false
   weights_sources:
@@ -150,7 +150,7 @@ findings:
   sample: [The vendor supports release 1.22 on ubuntu22.04; this node runs Debian GNU/Linux 12 (bookworm).]
 missing_weights:
   description:
-    - What is to be brought, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and C(convert)
+    - Weights that are missing, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and C(convert)
       (source, target, tool, bytes), either of which may be empty, and C(instance), the first that needs it.
   returned: always
   type: list
@@ -337,7 +337,7 @@ def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflig
 def check_plan(
     module: AnsibleModule, plan: Mapping[str, Any], advice: str, coming: Collection[str]
 ) -> list[preflight.Problem]:
-    """Check what one planned instance needs of this node; ``coming`` are paths that are brought later."""
+    """Check what one planned instance needs of this node; ``coming`` are paths that are there later."""
     problems: list[preflight.Problem] = preflight.check_name(plan)
     if not problems:
         # Models that share the instance's card lie beside its own.
@@ -388,7 +388,7 @@ def whole(folder: Path, measured_cards: int) -> bool:
 
 
 def missing_weights(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is to be brought, each folder once; nothing where nobody asked for it."""
+    """Weights that are missing, each folder once; none where nobody asked for them."""
     root = Path(params["weights_root"])
     folders.revalidate_directory(root)
     found: dict[str, dict[str, Any]] = {}
@@ -405,7 +405,7 @@ def missing_weights(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 def check_missing(
     module: AnsibleModule, missing: Sequence[Mapping[str, Any]]
 ) -> tuple[list[preflight.Problem], list[preflight.Room], list[str]]:
-    """What keeps weights from being brought, the room they take, and what a person should know."""
+    """What keeps missing weights from being fetched, the room they take, and what a person should know."""
     root, fetches = Path(module.params["weights_root"]), [source["fetch"] for source in missing if source["fetch"]]
     rooms, findings = [], []
     for source in missing:
@@ -415,12 +415,12 @@ def check_missing(
         origin = source_plan.origin(source["fetch"]) if source["fetch"] else None
         target = str(root / source["convert"]["target"]) if source["convert"] else None
         size = source["fetch"]["bytes"] if source["fetch"] else 0
-        findings.append(preflight.bring_finding(source["instance"], origin, str(root / name), size, target))
+        findings.append(preflight.missing_finding(source["instance"], origin, str(root / name), size, target))
     if not fetches:
         return [], rooms, findings
     rooms.append(room("the reserve (model_weights_reserve)", str(root), module.params["weights_reserve"]))
     foreign = [str(root / item["directory"]) for item in fetches if occupied(root / item["directory"])]
-    problems = preflight.check_bring(
+    problems = preflight.check_fetch(
         module.params["weights_sources"], python_version(module, module.params["weights_python"]), foreign
     )
     problems += [preflight.Problem("weights_source", said) for said in kind_sentences(module.params["weights_kinds"])]
@@ -461,7 +461,7 @@ def check_space(
     module: AnsibleModule,
     plans: Sequence[Mapping[str, Any]],
     size: int,
-    rooms_to_bring: Sequence[preflight.Room],
+    weights_rooms: Sequence[preflight.Room],
     coming: Collection[str],
 ) -> list[preflight.Problem]:
     """Check that there is room for images and weights that are not there; and that the engine can be configured."""
@@ -480,7 +480,7 @@ def check_space(
         and plan["requires"]["weights_path"] not in (None, *coming)
         and not weights_present(plan)
     ]
-    rooms += rooms_to_bring
+    rooms += weights_rooms
     problems: list[preflight.Problem] = preflight.check_room(rooms)
     return problems
 
@@ -524,17 +524,17 @@ def main() -> None:
     plans = [plan for plan in params["plans"] if not plan.get("refused")]
     missing = missing_weights(params)
     coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
-    hindrances, rooms, bringing = check_missing(module, missing)
+    weights_problems, rooms, weights_findings = check_missing(module, missing)
     for plan in plans:
         problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
-    problems += hindrances
+    problems += weights_problems
     problems += check_space(module, plans, params["image_bytes"], rooms, coming)
     moving = unpinned(params, plans, missing)
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = list(found.get("findings", []))
     findings += preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
-    findings += bringing + ([] if site.require_pins else moving)
+    findings += weights_findings + ([] if site.require_pins else moving)
     asked = {plan["instance"] for plan in params["plans"]}
     findings += [
         preflight.damaged_plan(str(file), file.parent.name, file.parent.name in asked)

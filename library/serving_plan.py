@@ -419,7 +419,7 @@ how_to_get:
   sample:
     qwen3-8b: "Get them with: ansible-playbook playbooks/fetch_weights.yml -e model=qwen3-8b; by hand: ..."
 source_plans:
-  description: What can be brought for an instance before it is served, a list by instance name.
+  description: Where weights can be fetched from, a list by instance name.
   returned: always
   type: dict
   sample: {}

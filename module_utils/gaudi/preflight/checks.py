@@ -274,7 +274,7 @@ def check_name(plan: Mapping[str, Any]) -> list[Problem]:
 
 
 def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[Problem]:
-    """Refuse an instance whose weights are not on the node, and which nobody asked to bring (gaudi_weights_fetch).
+    """Refuse an instance whose weights are not on the node, and which nobody asked to fetch (gaudi_weights_fetch).
 
     ``advice`` says where they come from; without it the sentence says what is always right.
     """
@@ -294,8 +294,8 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
     return [Problem("weights", f"{plan['instance']}: {seen}. {todo}")]
 
 
-def check_bring(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
-    """Refuse to bring weights from nowhere, with a Python too old for the downloader, or over somebody's folder.
+def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
+    """Refuse to fetch weights from nowhere, with a Python too old for the downloader, or over somebody's folder.
 
     ``python`` is what model_weights_python says of itself, such as 3.11, or why it cannot be asked; ``foreign`` are
     folders in the place of weights that hold something else.
@@ -328,8 +328,8 @@ def check_bring(sources: int, python: str, foreign: Sequence[str]) -> list[Probl
     return problems
 
 
-def bring_finding(instance: str, origin: str | None, target: str, size: int, converted: str | None) -> str:
-    """Say what will be brought: ``size`` bytes from ``origin`` (None: they are here) into ``target``."""
+def missing_finding(instance: str, origin: str | None, target: str, size: int, converted: str | None) -> str:
+    """Say what will be fetched: ``size`` bytes from ``origin`` (None: they are here) into ``target``."""
     fetched = f"{gib(size)} will be fetched from {origin} into {target}" if origin else f"{target} is there"
     return f"{instance}: {fetched}" + (f", and converted into {converted}." if converted else ".")
 

@@ -190,3 +190,11 @@ def test_weights_are_brought_as_the_option_says_and_as_no_other_role_found() -> 
     """weights_supply_bring was documented, and fetches read the result of the role preflight all the same."""
     files = [*(ROOT / "roles/weights_supply/tasks").glob("*.yml"), ROOT / "roles/weights_supply/vars/main.yml"]
     assert [path.name for path in files if "preflight_node" in path.read_text(encoding="utf-8")] == []
+
+
+def test_what_is_missing_here_is_the_option_and_elsewhere_the_published_name() -> None:
+    """A role that reads its own result cannot be understood by its options."""
+    files = [*(ROOT / "roles/weights_supply/tasks").glob("*.yml"), ROOT / "roles/weights_supply/vars/main.yml"]
+    lines = [line.strip() for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    published = [line for line in lines if "weights_supply_missing" in line and "hostvars" not in line]
+    assert published == ['weights_supply_missing: "{{ weights_supply_bring }}"']

@@ -454,8 +454,8 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
     )
 
 
-def bringing(root: Path, **changes: Any) -> dict[str, Any]:
-    """A node that is asked to bring a converted model, all of it missing."""
+def fetching(root: Path, **changes: Any) -> dict[str, Any]:
+    """A node that is asked to fetch a converted model, all of it missing."""
     fetch = {
         "directory": "Big",
         "repositories": {"huggingface": {"repository": "owner/Big", "revision": "ab" * 20}},
@@ -483,25 +483,25 @@ def ids(ran: Ran) -> list[str]:
 
 
 def test_missing_weights_are_work_where_the_site_asks_for_it(run: Run, tmp_path: Path) -> None:
-    ran = run(gaudi_preflight, bringing(tmp_path), HERE)
+    ran = run(gaudi_preflight, fetching(tmp_path), HERE)
     assert ran["problems"] == []
     (source,) = ran["missing_weights"]
     assert (source["instance"], source["fetch"]["directory"], source["convert"]["target"]) == ("one", "Big", "Big-G2")
     (said,) = [line for line in ran["findings"] if "will be fetched" in line]
     assert "from owner/Big at abababababab into" in said
     assert said.endswith("Big-G2.")
-    refused = run(gaudi_preflight, {**bringing(tmp_path), "weights_fetch": False}, HERE)
+    refused = run(gaudi_preflight, {**fetching(tmp_path), "weights_fetch": False}, HERE)
     assert (ids(refused), refused["missing_weights"]) == (["weights"], [])
 
 
 def test_what_is_there_is_not_brought_again(run: Run, tmp_path: Path) -> None:
     (tmp_path / "Big").mkdir()
     (tmp_path / "Big" / "config.json").write_text("{}")
-    (source,) = run(gaudi_preflight, bringing(tmp_path), HERE)["missing_weights"]
+    (source,) = run(gaudi_preflight, fetching(tmp_path), HERE)["missing_weights"]
     assert source["fetch"] is None
     (tmp_path / "Big-G2").mkdir()
     (tmp_path / "Big-G2" / "config.json").write_text("{}")
-    assert run(gaudi_preflight, bringing(tmp_path), HERE)["missing_weights"] == []
+    assert run(gaudi_preflight, fetching(tmp_path), HERE)["missing_weights"] == []
 
 
 def test_what_another_node_has_published_is_not_brought_again(
@@ -518,7 +518,7 @@ def test_what_another_node_has_published_is_not_brought_again(
             published.rename(root / "Big-G2")
 
     monkeypatch.setattr(folders, "revalidate_directory", revalidate_directory)
-    assert run(gaudi_preflight, bringing(root), HERE)["missing_weights"] == []
+    assert run(gaudi_preflight, fetching(root), HERE)["missing_weights"] == []
 
 
 def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) -> None:
@@ -527,7 +527,7 @@ def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) ->
         (tmp_path / name / weights.FOLDER).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")
     (tmp_path / "Big" / weights.MANIFEST).write_text(record.render())
-    arguments = bringing(tmp_path)
+    arguments = fetching(tmp_path)
     arguments["source_plans"]["one"][0]["convert"] = None
     arguments["plans"][0]["requires"]["weights_path"] = f"{tmp_path}/Big"
     assert run(gaudi_preflight, arguments, HERE)["missing_weights"] == []
@@ -537,7 +537,7 @@ def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) ->
 
 
 def test_room_is_asked_for_all_that_comes_and_the_reserve(run: Run, tmp_path: Path) -> None:
-    ran = run(gaudi_preflight, bringing(tmp_path, weights_reserve=10**18), HERE)
+    ran = run(gaudi_preflight, fetching(tmp_path, weights_reserve=10**18), HERE)
     (problem,) = ran["problems"]
     assert problem["id"] == "disk"
     assert "for the weights in Big" in problem["message"]
@@ -549,14 +549,14 @@ def test_nothing_is_brought_from_nowhere_by_an_old_python_or_over_somebodys_fold
     (tmp_path / "Big").mkdir()
     (tmp_path / "Big" / "thesis.txt").write_text("mine")
     old = {**HERE, sys.executable: (0, "3.9\n", "")}
-    ran = run(gaudi_preflight, {**bringing(tmp_path), "weights_sources": 0}, old)
+    ran = run(gaudi_preflight, {**fetching(tmp_path), "weights_sources": 0}, old)
     assert ids(ran) == ["weights_source", "weights_python", "weights"]
     assert "needs Python 3.10 or newer, but model_weights_python is 3.9" in ran["problems"][1]["message"]
     assert f"{tmp_path}/Big is where weights are to be fetched to" in ran["problems"][2]["message"]
 
 
 def test_a_source_of_a_kind_nobody_knows_is_a_problem(run: Run, tmp_path: Path) -> None:
-    ran = run(gaudi_preflight, {**bringing(tmp_path), "weights_kinds": ["huggingface", "ftp"]}, HERE)
+    ran = run(gaudi_preflight, {**fetching(tmp_path), "weights_kinds": ["huggingface", "ftp"]}, HERE)
     assert ids(ran) == ["weights_source"]
     assert "a source of kind 'ftp', and can have huggingface, modelscope, git" in ran["problems"][0]["message"]
 

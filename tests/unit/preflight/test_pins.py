@@ -15,7 +15,7 @@ from ansible.template import Templar, trust_as_template
 
 from library import gaudi_preflight, serving_image
 from tests.unit.preflight.conftest import Run
-from tests.unit.preflight.test_modules import DIGEST, HERE, IMAGE, bringing, engine, ids, preflight, site
+from tests.unit.preflight.test_modules import DIGEST, HERE, IMAGE, fetching, engine, ids, preflight, site
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "ab" * 20
@@ -50,7 +50,7 @@ def test_every_kind_of_hub_has_a_name() -> None:
 
 
 def test_no_pins_are_findings_by_themselves_and_problems_on_request(run: Run, tmp_path: Path) -> None:
-    arguments = {**bringing(tmp_path), "weights_kinds": ["huggingface", "modelscope"]}
+    arguments = {**fetching(tmp_path), "weights_kinds": ["huggingface", "modelscope"]}
     arguments["source_plans"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
     found = run(gaudi_preflight, arguments, HERE)
     assert ids(found) == []
@@ -65,7 +65,7 @@ def test_no_pins_are_findings_by_themselves_and_problems_on_request(run: Run, tm
 
 
 def test_what_is_pinned_says_nothing(run: Run, tmp_path: Path) -> None:
-    arguments = {**bringing(tmp_path), "weights_kinds": ["huggingface"], "image_digest": DIGEST}
+    arguments = {**fetching(tmp_path), "weights_kinds": ["huggingface"], "image_digest": DIGEST}
     ran = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
     assert ids(ran) == []
     assert not [line for line in ran["findings"] if "not pinned" in line]
@@ -73,7 +73,7 @@ def test_what_is_pinned_says_nothing(run: Run, tmp_path: Path) -> None:
 
 def test_what_is_mended_is_held_against_its_record(run: Run, tmp_path: Path) -> None:
     """A folder that is there has its checksums; whatever a branch holds, nothing else gets in."""
-    arguments = {**bringing(tmp_path), "weights_kinds": ["modelscope"], "image_digest": DIGEST}
+    arguments = {**fetching(tmp_path), "weights_kinds": ["modelscope"], "image_digest": DIGEST}
     arguments["source_plans"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
     (tmp_path / "Big" / ".gaudi-serving").mkdir(parents=True)
     (tmp_path / "Big" / ".gaudi-serving" / "manifest.json").write_text(
@@ -175,7 +175,7 @@ def test_a_damaged_plan_is_named_and_the_run_goes_on(
     monkeypatch.setattr(weight_folders, "PLANS", folder)
     (tmp_path / "Big").mkdir()
     (tmp_path / "Big/config.json").write_text("{}", encoding="utf-8")
-    ran = run(gaudi_preflight, {**bringing(tmp_path), "image_digest": DIGEST}, HERE)
+    ran = run(gaudi_preflight, {**fetching(tmp_path), "image_digest": DIGEST}, HERE)
     assert ids(ran) == []
     one, other = [line for line in ran["findings"] if "is damaged" in line]
     assert one.startswith(f"one: {folder}/one/plan.json is damaged")
