@@ -6,8 +6,6 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All of make test: tests/parts.py. What takes long beside its use runs in test-all.
-SCENARIOS := default weights vm host_tuning refusals topology
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
@@ -51,7 +49,7 @@ unit: venv ## parsers, planner, modules, contracts
 
 .PHONY: molecule
 molecule: venv ## scenarios on simulated nodes, converted weights against torch
-	@$(BIN)/python -m tests.parts $(addprefix molecule:,$(SCENARIOS)) torch
+	@$(BIN)/python -m tests.parts --molecule torch
 
 .PHONY: readme
 readme: venv ## the commands of README.md, as a reader types them

@@ -3,6 +3,7 @@
     python -m tests.parts                    what make test runs
     python -m tests.parts --all              what make test-all runs
     python -m tests.parts lint molecule:vm   some of them
+    python -m tests.parts --molecule torch   the scenarios of make test, and others that are named
 
 No part needs another one's result: each brings up nodes of its own. Images are built once, before the first part that
 wants nodes. tests/part.sh runs a part and writes its log; after a failure nothing new begins. With V=1, where parts
@@ -127,11 +128,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.parts", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(known))
     parser.add_argument("--all", action="store_true", help="the long loops, too")
+    parser.add_argument("--molecule", action="store_true", help="the Molecule scenarios of make test")
     options = parser.parse_args()
     if unknown := [name for name in options.parts if name not in known]:
         parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(known)}")
     everything = (*TEST, *MORE) if options.all else TEST
-    chosen = [known[name] for name in options.parts] or list(everything)
+    scenarios = [part for part in TEST if part.name.startswith("molecule ")] if options.molecule else []
+    named = [known[name] for name in options.parts]
+    chosen = [*scenarios, *(part for part in named if part not in scenarios)] or list(everything)
     loud = os.environ.get("V") == "1"
     failed = run(with_images(chosen), 1 if loud else AT_ONCE, shown if loud else start)
     for said in failed:
