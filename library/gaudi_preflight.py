@@ -150,8 +150,8 @@ findings:
   sample: [The vendor supports release 1.22 on ubuntu22.04; this node runs Debian GNU/Linux 12 (bookworm).]
 missing_weights:
   description:
-    - Weights that are missing, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and C(convert)
-      (source, target, tool, bytes), either of which may be empty, and C(instance), the first that needs it.
+    - Weights that are missing, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and
+      C(convert) (source, target, tool, bytes), either of which may be empty, and C(instance), the first that needs it.
   returned: always
   type: list
   elements: dict

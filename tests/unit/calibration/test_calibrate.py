@@ -402,7 +402,8 @@ def receiver(node: Node, tmp_path: Path) -> Node:
 
 def give(receiver: Node, seed: Node, fault: str = "", after: str = "") -> None:
     """Say, as the role does, that another node gives, and what is to go wrong meanwhile."""
-    text = RSYNC.format(python=sys.executable, home=str(receiver.home), given=str(seed.target), fault=fault, after=after)
+    home, given = str(receiver.home), str(seed.target)
+    text = RSYNC.format(python=sys.executable, home=home, given=given, fault=fault, after=after)
     (receiver.home / "bin" / "rsync").write_text(text)
     (receiver.home / "bin" / "rsync").chmod(0o755)
     (receiver.home / "token").write_text("secret")
@@ -456,7 +457,9 @@ def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
         ("", f"Path(sys.argv[-1], {NAMES[0]!r}).unlink()", "gaudi-01 gave what was measured of other weights, or in"),
     ],
 )
-def test_what_cannot_be_taken_leaves_what_was_there(receiver: Node, node: Node, fault: str, after: str, says: str) -> None:
+def test_what_cannot_be_taken_leaves_what_was_there(
+    receiver: Node, node: Node, fault: str, after: str, says: str
+) -> None:
     receiver.target.mkdir()
     (receiver.target / "old.json").write_text("hours of work")
     give(receiver, node, fault, after)

@@ -171,7 +171,7 @@ NO_SECRETS = {
 
 def secretive(options: dict[str, Any], above: str = "") -> dict[str, dict[str, Any]]:
     """Options whose name or description speaks of something that may be a secret, those of list entries too."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, option in options.items():
         if "options" in option:
             found |= secretive(option["options"], f"{above}{name}[].")

@@ -15,7 +15,7 @@ from ansible.template import Templar, trust_as_template
 
 from library import gaudi_preflight, serving_image
 from tests.unit.preflight.conftest import Run
-from tests.unit.preflight.test_modules import DIGEST, HERE, IMAGE, fetching, engine, ids, preflight, site
+from tests.unit.preflight.test_modules import DIGEST, HERE, IMAGE, engine, fetching, ids, preflight, site
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "ab" * 20
