@@ -30,7 +30,7 @@ def test_what_an_earlier_run_left_is_removed_before_a_description_is_written(
         (tmp_path / name).write_text("secret")
 
     def here(path: str) -> str:
-        return names.get(path.strip("{} "), path).replace(begins, str(tmp_path / "calibrate-chat"))
+        return str(names.get(path.strip("{} "), path)).replace(begins, str(tmp_path / "calibrate-chat"))
 
     files = [{**file, "path": here(file["path"])} for file in removing["node_files"]["files"]]
     assert run_main("library.node_files", {"files": files})["changed"]
