@@ -198,3 +198,12 @@ def test_what_is_missing_here_is_the_option_and_elsewhere_the_published_name() -
     lines = [line.strip() for path in files for line in path.read_text(encoding="utf-8").splitlines()]
     published = [line for line in lines if "weights_supply_missing" in line and "hostvars" not in line]
     assert published == ['weights_supply_missing: "{{ weights_supply_bring }}"']
+
+
+def test_package_indexes_are_in_no_difference() -> None:
+    """Their addresses may hold a password, and --diff would print it."""
+    files = [path for path in TASK_FILES if path.parent.parent.name == "container_runtime"]
+    showing = ("ansible.builtin.yum_repository", "ansible.builtin.template")
+    writing = [task for path in files for task in tasks(load(path)) if any(module in task for module in showing)]
+    assert len(writing) == 3
+    assert [task["name"] for task in writing if task.get("diff") is not False] == []
