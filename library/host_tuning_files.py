@@ -63,7 +63,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 library_changed:
-  description: Whether the library that the programs import was, or would be, changed.
+  description: Whether files of the library that the programs import were, or would be, changed.
   type: bool
   returned: always
   sample: false
@@ -121,6 +121,11 @@ def _hold(module: AnsibleModule, path: Path, content: str | None, mode: int) -> 
 def main() -> None:
     """Compare, then write what differs unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    if module.params["library_for"]:
+        module.fail_json(
+            msg="library_for is for the action of the same name, which has not run. Call it from a playbook that has "
+            "action_plugins of the checkout in its path."
+        )
     there = {file["path"]: _state(Path(file["path"]))[0] for file in module.params["files"]}
     touched = [Path(file["path"]) for file in module.params["files"] if there[file["path"]] != file["content"]]
     refusals = [said for said in map(host.obstacle, touched) if said]

@@ -73,7 +73,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 library_changed:
-  description: Whether the library that the programs import was, or would be, changed.
+  description: Whether files of the library that the programs import were, or would be, changed.
   type: bool
   returned: always
   sample: false
@@ -213,6 +213,11 @@ def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None
 def main() -> None:
     """Compare, then make what differs unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    if module.params["library_for"]:
+        module.fail_json(
+            msg="library_for is for the action of the same name, which has not run. Call it from a playbook that has "
+            "action_plugins of the checkout in its path."
+        )
     files = module.params["files"]
     here = {file["path"]: look(Path(file["path"])) for file in files}
     wanted = {file["path"]: wish(file) for file in files}

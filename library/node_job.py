@@ -159,6 +159,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import job_files
 from ansible.module_utils.gaudi.node.documents import make_room
+from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.state import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -211,11 +212,8 @@ def describe(module: AnsibleModule, wanted: str) -> None:
         "digest": wanted,
         "requested": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    temporary = folder / "job.json.writing"
-    temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
-    temporary.chmod(0o600)
     make_room(folder / "job.json")
-    temporary.replace(folder / "job.json")
+    write_json(folder / "job.json", content, mode=0o600)
 
 
 def require_mounts(module: AnsibleModule) -> None:

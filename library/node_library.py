@@ -52,6 +52,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+installed:
+  description: Whether files of the library were, or would be, changed.
+  type: bool
+  returned: always
+  sample: false
 needed:
   description: Whether the files have to be sent, because the node does not have them.
   type: bool
@@ -72,6 +77,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import library
+from ansible.module_utils.gaudi.node.files import write_text
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "required": True},
@@ -81,6 +87,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 FOLDER = Path("/usr/local/lib/gaudi-serving")
+# Whoever runs a program may read the folder.
+MODE = 0o755
 PACKAGE = "gaudi"
 
 
@@ -89,8 +97,9 @@ def current_digest(folder: Path) -> str | None:
     package = folder / PACKAGE
     if not package.is_dir():
         return None
+    there = sorted(package.rglob("*.py"))
     return library.digest(
-        {str(path.relative_to(package)): path.read_text(errors="replace") for path in sorted(package.rglob("*.py"))}
+        {str(path.relative_to(package)): path.read_text(encoding="utf-8", errors="replace") for path in there}
     )
 
 
@@ -102,7 +111,7 @@ def install(folder: Path, digest: str, files: dict[str, str]) -> None:
         for name, text in files.items():
             path = whole / PACKAGE / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
             path.chmod(0o644)
         for path in (whole, *(path for path in whole.rglob("*") if path.is_dir())):
             path.chmod(0o755)
@@ -119,7 +128,7 @@ def main() -> None:
     """Compare what is there with what is wished, then change it unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     wanted, record = module.params["digest"], FOLDER / "library.json"
-    before, text = current_digest(FOLDER), record.read_text() if record.is_file() else None
+    before, text = current_digest(FOLDER), record.read_text(encoding="utf-8") if record.is_file() else None
     try:
         users = library.parse_users(text)
     except ValueError as error:
@@ -127,40 +136,44 @@ def main() -> None:
     there = [path.name for path in FOLDER.glob(f"{library.PREFIX}*")]
     change = library.decide(module.params["user"], module.params["state"] == "present", users, wanted, before, there)
     after = None if change.gone else wanted if change.install else before
-    changed = (before, users) != (after, set(change.users)) or bool(change.remove)
+    mode = FOLDER.stat().st_mode & 0o7777 if FOLDER.is_dir() else MODE
+    changed = (before, users, mode) != (after, set(change.users), MODE) or bool(change.remove)
     needed = change.install and not module.params["files"]
     if changed and not module.check_mode and not needed:
         apply(change, wanted, module.params["files"], record)
     module.exit_json(
         changed=changed,
         needed=needed,
+        installed=change.install,
         users=sorted(change.users),
-        diff={"before": _shown(before, users), "after": _shown(after, change.users), "before_header": str(FOLDER)},
+        diff={
+            "before": _shown(before, users, mode),
+            "after": _shown(after, change.users, MODE),
+            "before_header": str(FOLDER),
+        },
     )
 
 
 def apply(change: library.Change, digest: str, files: dict[str, str] | None, record: Path) -> None:
     """Carry a change out: files first, then who needs them, then what nobody reads any more."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    FOLDER.chmod(0o755)
+    FOLDER.chmod(MODE)
     if change.install and files:
         install(FOLDER, digest, files)
     if change.gone:
         (FOLDER / PACKAGE).unlink(missing_ok=True)
         record.unlink(missing_ok=True)
     else:
-        scratch = record.with_name(f".{record.name}")
-        scratch.write_text(library.render_users(change.users))
-        scratch.chmod(0o644)
-        scratch.replace(record)
+        write_text(record, library.render_users(change.users), mode=0o644)
     for name in change.remove:
         shutil.rmtree(FOLDER / name)
     if change.gone and not any(FOLDER.iterdir()):
         FOLDER.rmdir()
 
 
-def _shown(digest: str | None, users: Any) -> str:
-    return "" if digest is None else f"library {digest}\n" + "".join(f"needed by {user}\n" for user in sorted(users))
+def _shown(digest: str | None, users: Any, mode: int) -> str:
+    lines = [f"library {digest}", f"mode {mode:04o}", *(f"needed by {user}" for user in sorted(users))]
+    return "" if digest is None else "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -27,26 +27,30 @@ class WithLibrary(ActionBase):  # type: ignore[misc]  # ansible-core carries no 
     """The action of a module that writes programs. Its option library_for names the role whose programs they are.
 
     One task holds the library first and the programs after it, so that no program is there before what it imports.
+    The node's log names neither call: it would have the text of every file.
     """
 
     TRANSFERS_FILES = False
     MODULE = ""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Hold the library where library_for is given, then call the module. Adds library_changed to its answer."""
+        """Hold the library where library_for is given, then call the module.
+
+        Adds library_changed to its answer: whether files of the library were, or would be, changed.
+        """
         del tmp
         arguments = dict(self._task.args)
         role = arguments.pop("library_for", None)
         library = self.hold({"user": role}, task_vars) if role else {}
         if library.get("failed"):
             return library
-        answer: dict[str, Any] = self._execute_module(self.MODULE, module_args=arguments, task_vars=task_vars)
+        answer = self._call(self.MODULE, arguments, task_vars)
         changed = bool(library.get("changed"))
-        diff = [entry for entry in (library.get("diff"),) if changed and entry]
+        diff = [library["diff"]] if changed else []
         mine = answer.get("diff") or []
         return {
             **answer,
-            "library_changed": changed,
+            "library_changed": bool(library.get("installed")),
             "changed": changed or bool(answer.get("changed")),
             "diff": diff + (mine if isinstance(mine, list) else [mine]),
         }
@@ -55,8 +59,13 @@ class WithLibrary(ActionBase):  # type: ignore[misc]  # ansible-core carries no 
         """Call the module node_library with the digest alone; call it again with the files where it needs them."""
         here = files()
         arguments = {**asked, "digest": digest(here)}
-        answer: dict[str, Any] = self._execute_module("node_library", module_args=arguments, task_vars=task_vars)
+        answer = self._call("node_library", arguments, task_vars)
         if answer.get("needed") and not self._task.check_mode:
             arguments["files"] = here
-            answer = self._execute_module("node_library", module_args=arguments, task_vars=task_vars)
+            answer = self._call("node_library", arguments, task_vars)
+        return answer
+
+    def _call(self, name: str, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        unlogged = {**(task_vars or {}), "ansible_no_target_syslog": True}
+        answer: dict[str, Any] = self._execute_module(name, module_args=arguments, task_vars=unlogged)
         return answer

@@ -35,6 +35,6 @@ def write_text(path: Path, text: str, durable: bool = True, mode: int | None = N
         sync_folder(path.parent)
 
 
-def write_json(path: Path, content: Any, durable: bool = True) -> None:
+def write_json(path: Path, content: Any, durable: bool = True, mode: int | None = None) -> None:
     """Replace a JSON file in one step, as write_text does."""
-    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n", durable=durable)
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n", durable=durable, mode=mode)

@@ -79,6 +79,58 @@ def test_a_hand_edit_is_put_right(folder: Path, damage: str) -> None:
     assert content(folder) == ONE
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+def test_other_rights_of_the_folder_are_put_right(folder: Path, mode: int) -> None:
+    run("a", ONE)
+    folder.chmod(mode)
+    answer = run("a", ONE, check=True)
+    assert (answer["changed"], answer["installed"]) == (True, False)
+    assert f"mode {mode:04o}" in answer["diff"]["before"]
+    assert "mode 0755" in answer["diff"]["after"]
+    assert folder.stat().st_mode & 0o7777 == mode
+    assert run("a", ONE)["changed"]
+    assert folder.stat().st_mode & 0o7777 == 0o755
+    assert not run("a", ONE)["changed"]
+
+
+def test_only_other_files_count_as_installed(folder: Path) -> None:
+    assert run("a", ONE)["installed"]
+    assert (folder / "library.json").stat().st_mode & 0o7777 == 0o644
+    another = run("b", ONE)
+    assert (another["changed"], another["installed"]) == (True, False)
+    assert run("b", TWO, check=True)["installed"]
+
+
+def test_a_record_that_was_cut_off_is_known_as_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = Path.replace
+
+    def cut_off(path: Path, target: Path) -> Path:
+        if target.name == "library.json":
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", cut_off)
+        run("a", ONE)
+    assert [path.name for path in folder.iterdir() if "library.json" in path.name] == ["library.json.writing"]
+
+
+def test_files_are_read_and_written_as_utf_8(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node's locale may be another one."""
+    said = []
+    for name in ("read_text", "write_text"):
+        call = getattr(Path, name)
+
+        def watched(path: Path, *given: Any, _call: Any = call, **more: Any) -> Any:
+            said.append(more.get("encoding"))
+            return _call(path, *given, **more)
+
+        monkeypatch.setattr(Path, name, watched)
+    run("a", ONE)
+    run("b", ONE)
+    assert set(said) == {"utf-8"}
+
+
 def test_it_goes_with_its_last_user(folder: Path) -> None:
     run("a", ONE)
     assert run("b", ONE)["users"] == ["a", "b"]
@@ -137,17 +189,19 @@ class Scripted(WithLibrary):
         self._task = SimpleNamespace(args=arguments, check_mode=False)
         self.answers = answers
         self.called: list[tuple[str, dict[str, Any]]] = []
+        self.logged: list[bool] = []
 
     def _execute_module(
         self, name: str, module_args: dict[str, Any], task_vars: dict[str, Any] | None
     ) -> dict[str, Any]:
         self.called.append((name, dict(module_args)))
+        self.logged.append(not (task_vars or {}).get("ansible_no_target_syslog"))
         return self.answers[name].pop(0)
 
 
 WRITTEN: dict[str, Any] = {"changed": True, "written": ["/a"], "diff": [{"before": "", "after": "b"}]}
-SAME: dict[str, Any] = {"changed": False, "needed": False, "users": ["a"], "diff": {"before": "one", "after": "one"}}
-NEW = {**SAME, "changed": True, "diff": {"before": "one", "after": "two"}}
+SAME: dict[str, Any] = {"changed": False, "needed": False, "installed": False, "users": ["a"], "diff": {"before": "", "after": ""}}
+NEW = {**SAME, "changed": True, "installed": True, "diff": {"before": "one", "after": "two"}}
 
 
 def test_one_task_holds_the_library_before_the_programs() -> None:
@@ -162,6 +216,15 @@ def test_one_task_holds_the_library_before_the_programs() -> None:
     assert written[1] == {"files": []}
     assert (answer["changed"], answer["library_changed"], answer["written"]) == (True, True, ["/a"])
     assert answer["diff"] == [NEW["diff"], *WRITTEN["diff"]]
+    # A node's log is no place for the text of every file.
+    assert action.logged == [False, False, False]
+
+
+def test_a_role_that_is_only_registered_changes_no_file_of_the_library() -> None:
+    registered = {**NEW, "installed": False}
+    unchanged: dict[str, Any] = {"changed": False, "written": [], "diff": []}
+    answer = Scripted({"library_for": "a"}, {"node_library": [registered], "node_files": [unchanged]}).run()
+    assert (answer["changed"], answer["library_changed"]) == (True, False)
 
 
 def test_a_library_that_is_there_changes_nothing() -> None:
@@ -179,6 +242,15 @@ def test_programs_without_their_library_are_not_written() -> None:
 def test_files_without_a_role_are_written_alone() -> None:
     action = Scripted({"files": []}, {"node_files": [WRITTEN]})
     assert action.run() == {**WRITTEN, "library_changed": False}
+
+
+@pytest.mark.parametrize("name", ["node_files", "host_tuning_files"])
+def test_a_module_without_its_action_does_not_pass_over_the_library(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    answer = run_main(f"library.{name}", {"library_for": "a", "files": [{"path": str(path), "content": ""}]})
+    assert answer["failed"]
+    assert "library_for is for the action of the same name" in answer["msg"]
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("name", ["node_files", "host_tuning_files"])

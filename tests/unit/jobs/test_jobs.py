@@ -142,6 +142,28 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "job"
 
 
+def test_a_description_is_at_no_moment_for_others_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_job, "JOBS", tmp_path)
+    (tmp_path / "k/job.json").mkdir(parents=True)
+    modes = []
+    replace = Path.replace
+
+    def watched(path: Path, target: Path) -> Path:
+        modes.append(path.stat().st_mode & 0o777)
+        return replace(path, target)
+
+    def no_chmod(path: Path, mode: int) -> None:
+        raise AssertionError(f"{path} could be read until it got the mode {mode:o}")
+
+    monkeypatch.setattr(Path, "replace", watched)
+    monkeypatch.setattr(Path, "chmod", no_chmod)
+    params = {"key": "k", "command": ["/bin/true"], "environment": {}, "inputs": {}}
+    node_job.describe(SimpleNamespace(params=params), "d")
+    assert modes == [0o600]
+    assert json.loads((tmp_path / "k/job.json").read_text())["digest"] == "d"
+    assert (tmp_path / "k/job.json.was-a-directory").is_dir()
+
+
 def describe(folder: Path, code: str, **environment: str) -> None:
     (folder / "job.json").write_text(
         json.dumps({"command": [sys.executable, "-c", code], "environment": environment, "digest": "d"})
