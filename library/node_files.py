@@ -192,7 +192,8 @@ def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            path.unlink()
+            # Its program may have renamed it since.
+            path.unlink(missing_ok=True)
         return
     mode = int(after.rights.rpartition(" ")[2], 8)
     path = path.resolve()

@@ -1,6 +1,7 @@
 """Every path of ours on a node: where it lies, who writes it, and its mode.
 
 "*" stands for one name, such as that of an instance or of a job. An owner is a role, a module or a program.
+"long_work" is whatever work a job runs; it writes with node/long_work.py.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ RESERVATIONS = f"{STATE}/cards.lock"
 class Owned:
     """One path: who writes it, and its mode in octal.
 
-    `ensured_by`: roles that make sure a directory is there before the owner does. `whole`: a directory that belongs to
-    a program with everything in it, which is not listed.
+    `ensured_by`: roles that write it as well, such as a directory that has to be there before the owner makes it; it
+    goes with the owner. `whole`: a directory that belongs to a program with everything in it, which is not listed.
     """
 
     path: str
@@ -64,7 +65,7 @@ TABLE = (
     Owned(f"{PROGRAMS}/library-*", "node_library", "0755", whole=True),
     Owned(f"{PROGRAMS}/library.json", "node_library", "0644"),
     Owned(f"{PROGRAMS}/vllm_supervisor.py", "vllm_service", "0644"),
-    Owned(CONFIGURATION, "vllm_service", "0755", ("serving_image",)),
+    Owned(CONFIGURATION, "vllm_service", "0755", ("model_weights", "serving_image", "weights_supply")),
     Owned(INSTANCES, "vllm_service", "0700"),
     Owned(f"{INSTANCES}/*", "vllm_service", "0700"),
     Owned(f"{INSTANCES}/*/environment", "vllm_service", "0600"),
@@ -76,9 +77,9 @@ TABLE = (
     Owned(f"{CONFIGURATION}/registry/config.json", "serving_image", "0600"),
     Owned(f"{CONFIGURATION}/weights", "model_weights", "0700", ("weights_supply",)),
     Owned(f"{CONFIGURATION}/weights/*.json", "model_weights", "0600"),
-    Owned(f"{CONFIGURATION}/weights/*.take.json", "weights_supply", "0600"),
+    Owned(f"{CONFIGURATION}/weights/*.take.json", "model_weights", "0600", ("weights_supply",)),
     Owned(f"{CONFIGURATION}/weights/*.token", "model_weights", "0600"),
-    Owned(f"{CONFIGURATION}/weights/peer.token", "weights_supply", "0600"),
+    Owned(f"{CONFIGURATION}/weights/peer.token", "model_weights", "0600", ("weights_supply",)),
     Owned(STATE, "node_job", "0755", ("vllm_service",)),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
     Owned(f"{STATE}/calibrations/*.json", "fp8_calibration", "0600"),
@@ -102,21 +103,21 @@ TABLE = (
     Owned(f"{JOBS}/*/lock", "node_job", "0644"),
     Owned(f"{JOBS}/*/log", "gaudi_job.py", "0600"),
     Owned(f"{JOBS}/*/log.1", "gaudi_job.py", "0600"),
-    Owned(f"{JOBS}/*/progress.json", "gaudi_job.py", "0600"),
-    Owned(f"{JOBS}/*/result.json", "gaudi_job.py", "0600"),
+    Owned(f"{JOBS}/*/progress.json", "long_work", "0600"),
+    Owned(f"{JOBS}/*/result.json", "long_work", "0600"),
     Owned(f"{JOBS}/*/state.json", "gaudi_job.py", "0600"),
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
     Owned(f"{STATE}/profiles/*", "vllm_service", "0750", whole=True),
 )
-
-FORMER = (f"{PROGRAMS}/vllm_plan.py", f"{PROGRAMS}/vllm_signs.py")
-"""Files of an earlier release that have no owner any more. The role vllm_service removes them."""
 
 # The row that says most of a path comes first.
 _ROWS = [
     (re.compile(re.escape(owned.path).replace(r"\*", "[^/]+")), owned)
     for owned in sorted(TABLE, key=lambda owned: len(owned.path.replace("*", "")), reverse=True)
 ]
+
+
+_PASSING = re.compile(r"/__pycache__(/|$)|\.writing$|/incomplete-[^/]+(/|$)")
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,13 @@ def owner_of(path: str) -> Owned | None:
 
 
 def faults(tree: Iterable[Seen]) -> list[str]:
-    """Say what of a node's tree is not as the table says. What Python compiles beside a program is nobody's."""
+    """Say what of a node's tree is not as the table says.
+
+    What Python compiles beside a program is nobody's, nor is what a kill leaves half written.
+    """
     said = []
     for seen in tree:
-        if "__pycache__" in seen.path.split("/"):
+        if _PASSING.search(seen.path):
             continue
         owned = owner_of(seen.path)
         if owned is None:

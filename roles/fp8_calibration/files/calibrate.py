@@ -245,8 +245,7 @@ class Progress:
             "rate": round(rate, 3),
             "eta": round((self.total - done) / rate, 1) if rate else None,
         }
-        if self.path is not None:
-            write_json(self.path, state, durable=False)
+        long_work.tell_progress(self.path, state)
 
     def read(self, line: str) -> None:
         """Take a line of the tool's."""

@@ -148,6 +148,25 @@ def test_the_tasks_are_read_as_they_are_meant() -> None:
     assert len(everything) > 30
 
 
+def imported(role: str) -> set[str]:
+    """The role, and the roles whose tasks it has done."""
+    everything = [task for file in (ROOT / "roles" / role / "tasks").glob("*.yml")
+                  for task in tasks(yaml.safe_load(file.read_text()))]  # fmt: skip
+    return {role} | {task["ansible.builtin.import_role"]["name"] for task in everything
+                     if "ansible.builtin.import_role" in task}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_directory_is_not_made_on_the_way_to_a_closed_one(role: str) -> None:
+    """It would get the rights of that one, and other programs could not read what lies beside it."""
+    here = {found.path for name in imported(role) for found in made(name)}
+    folders = {owned.path.rpartition("/")[0] for owned in paths.TABLE}
+    for found in made(role):
+        above = TABLE.get(found.path.rpartition("/")[0])
+        if found.path in folders and above and above.mode != found.mode:
+            assert above.path in here, f"{role} makes {found.path}, but not {above.path} before it"
+
+
 def test_a_path_in_a_text_is_found() -> None:
     said = (
         "/etc/gaudi-serving/instances/{{ name }}/plan.json, f'/var/lib/gaudi-serving/jobs/{key}', /etc/gaudi-serving."
@@ -161,7 +180,7 @@ def test_each_path_has_one_owner_who_is_there() -> None:
     programs = {path.name for path in ROOT.glob("roles/*/files/*.py")}
     modules = {path.stem for path in ROOT.glob("library/*.py")}
     for owned in paths.TABLE:
-        assert {owned.owner, *owned.ensured_by} <= {*ROLES, *programs, *modules}, owned
+        assert {owned.owner, *owned.ensured_by} <= {*ROLES, *programs, *modules, "long_work"}, owned
         assert owned.path.startswith(paths.ROOTS), owned
         assert re.fullmatch(r"0[0-7]{3}", owned.mode), owned
 
@@ -183,17 +202,24 @@ def test_a_tree_as_the_table_says_has_no_faults() -> None:
     assert paths.faults(tree(*((path, "root:root", "0640") for path in (*below, *compiled)))) == []
 
 
+def test_what_a_kill_leaves_for_the_next_write_is_no_fault() -> None:
+    names = ("library.json.writing", "incomplete-x1", "incomplete-x1/library/gaudi/one.py")
+    left = (*(f"{paths.PROGRAMS}/{name}" for name in names), f"{paths.JOBS}/x/progress.json.writing")
+    assert paths.faults(tree(*((path, "root:root", "0600") for path in left))) == []
+
+
 @pytest.mark.parametrize(
     ("path", "user", "mode", "said"),
     [
+        (f"{paths.INSTANCE_STATES}/x/.state.json.new", "root:root", "0600", "has no owner."),
         (f"{paths.PROGRAMS}/left.py", "root:root", "0644", "has no owner."),
-        (paths.FORMER[0], "root:root", "0644", "has no owner."),
+        (f"{paths.PROGRAMS}/vllm_plan.py", "root:root", "0644", "has no owner."),
         (f"{paths.JOBS}/fetch.x/core", "root:root", "0600", "has no owner."),
         (f"{paths.INSTANCES}/tiny/keys/api_keys", "root:root", "0644", "of vllm_service is root:root 0644, not"),
         (f"{paths.PROGRAMS}/calibrate.py", "1000:root", "0644", "of fp8_calibration is 1000:root 0644, not"),
         (f"{paths.PROGRAMS}/gaudi", "root:root", "0700", "of node_library is root:root 0700, not root:root 0755."),
         # The row that says most counts.
-        (f"{paths.CONFIGURATION}/weights/x.take.json", "root:root", "0640", "of weights_supply is root:root 0640, not"),
+        (f"{paths.PROGRAMS}/gaudi_fp8/block", "root:root", "0644", "of fp8_weights is root:root 0644, not"),
     ],
 )  # fmt: skip
 def test_what_is_not_as_the_table_says_is_named(path: str, user: str, mode: str, said: str) -> None:

@@ -93,6 +93,20 @@ def test_absent_goes_with_everything_in_it(tmp_path: Path) -> None:
     assert hold(gone)["changed"] is False
 
 
+def test_absent_is_what_another_program_took_away_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "state.new"
+    left.write_text("{}")
+    unlink = Path.unlink
+
+    def renamed_before(path: Path, missing_ok: bool = False) -> None:
+        if path == left:
+            unlink(path)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", renamed_before)
+    assert hold({"path": str(left), "state": "absent"})["changed"] is True
+
+
 def test_a_file_that_follows_another_keeps_its_words_until_that_changes(tmp_path: Path) -> None:
     plan, words = str(tmp_path / "plan"), str(tmp_path / "words")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.base import paths as former
 from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
@@ -176,9 +175,12 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
     for name in ("vllm_supervisor.py", "guard/gaudi_guard.py"):
         assert by_path[f"{programs}/{name}"]["content"] == (ROLE / "files" / name).read_text()
     # The supervisor of the former release imports them.
-    for path in former.FORMER:
+    for path in variable("__vllm_service_former", PLAN):
         assert by_path[path] == {"path": path, "state": "absent"}
         assert paths.index(path) > paths.index(f"{programs}/vllm_supervisor.py")
+    # A supervisor of an earlier release leaves it where it is killed.
+    left = "/var/lib/gaudi-serving/instances/tiny/.state.json.new"
+    assert by_path[left] == {"path": left, "state": "absent"}
     assert by_path[f"{etc}/keys"]["state"] == ("directory" if keys else "absent")
     assert (f"{etc}/keys/api_keys" in by_path) is bool(keys)
     if keys:

@@ -84,6 +84,9 @@ def test_progress_and_result_are_left_for_the_job(hub: Hub, tmp_path: Path) -> N
     progress = json.loads((tmp_path / "progress.json").read_text())
     assert (progress["phase"], progress["done"], progress["unit"]) == ("fetch", result["bytes"], "bytes")
     assert progress["done"] == progress["total"]
+    # What a job says of itself is root's alone.
+    for name in ("progress.json", "result.json"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
     # A server may read the weights, whatever the umask of the job.
     assert (tmp_path / "models/Small-Model/config.json").stat().st_mode & 0o044 == 0o044
     assert run(tmp_path, describe(tmp_path, hub), "verify")[0] == 0

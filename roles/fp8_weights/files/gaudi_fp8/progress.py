@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.units import human_bytes
-from gaudi.node.files import write_json
+from gaudi.node import long_work
 
 
 class Progress:
@@ -33,7 +33,7 @@ class Progress:
         now = time.monotonic()
         if self.path is not None and now - self.written >= 0.5:
             self.written = now
-            write_json(self.path, self.state(now), durable=False)
+            long_work.tell_progress(self.path, self.state(now))
         if now - self.said >= (0.5 if self.terminal else 30.0):
             self.said = now
             self.say(now)
@@ -68,8 +68,7 @@ class Progress:
     def end(self) -> None:
         """End the phase: write and print its last figures."""
         now = time.monotonic()
-        if self.path is not None:
-            write_json(self.path, self.state(now), durable=False)
+        long_work.tell_progress(self.path, self.state(now))
         self.say(now)
         if self.terminal:
             print(file=sys.stderr)

@@ -8,7 +8,7 @@ from collections import deque
 from pathlib import Path
 
 from gaudi.base.units import human_bytes
-from gaudi.node import files
+from gaudi.node import long_work
 
 WRITE_EVERY = 0.5  # seconds
 WINDOW = 20.0  # seconds over which the rate is taken: long enough to be calm, short enough to be current
@@ -64,5 +64,4 @@ class Progress:
 
     def _write(self, now: float) -> None:
         self.written = now
-        if self.path is not None:
-            files.write_json(self.path, self.document(now), durable=False)
+        long_work.tell_progress(self.path, self.document(now))

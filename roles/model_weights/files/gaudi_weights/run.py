@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
-from gaudi.node import files
+from gaudi.node import long_work
 
 from .model import Stopped
 from .progress import Progress
@@ -24,16 +24,15 @@ Work = Callable[[Progress], dict[str, Any]]
 def run(load: Callable[[], tuple[Path, Work]]) -> int:
     """Load a request, giving the folder it is about and the work, and do it. Returns the exit status.
 
-    0 when it is done, 1 with one sentence, 130 when stopped. Progress and result go to the files that
-    GAUDI_JOB_PROGRESS and GAUDI_JOB_RESULT name; the result of a refusal is its sentence and its id.
+    0 when it is done, 1 with one sentence, 130 when stopped. The job is told progress and result; the result of a
+    refusal is its sentence and its id.
     """
     # Weights are for the server to read; secrets lie elsewhere.
     os.umask(0o022)
-    progress_path, result_path = (os.environ.get(f"GAUDI_JOB_{name}") for name in ("PROGRESS", "RESULT"))
     try:
         target, work = load()
         try:
-            result = work(Progress(Path(progress_path) if progress_path else None))
+            result = work(Progress(long_work.progress_file()))
         except OSError as error:
             raise Refusal(
                 "storage_failed",
@@ -42,13 +41,11 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
             ) from error
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
-        if result_path:
-            files.write_json(Path(result_path), refusal.as_keys())
+        long_work.tell_refusal(refusal)
         return 1
     except Stopped:
         print("stopped; what has arrived is kept, and the same request continues there", file=sys.stderr)
         return 130
-    if result_path:
-        files.write_json(Path(result_path), result)
+    long_work.tell_result(result)
     print(json.dumps(result), flush=True)
     return 0
