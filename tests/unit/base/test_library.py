@@ -200,7 +200,13 @@ class Scripted(WithLibrary):
 
 
 WRITTEN: dict[str, Any] = {"changed": True, "written": ["/a"], "diff": [{"before": "", "after": "b"}]}
-SAME: dict[str, Any] = {"changed": False, "needed": False, "installed": False, "users": ["a"], "diff": {"before": "", "after": ""}}
+SAME: dict[str, Any] = {
+    "changed": False,
+    "needed": False,
+    "installed": False,
+    "users": ["a"],
+    "diff": {"before": "", "after": ""},
+}
 NEW = {**SAME, "changed": True, "installed": True, "diff": {"before": "one", "after": "two"}}
 
 

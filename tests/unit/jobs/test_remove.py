@@ -1,0 +1,81 @@
+"""Roles that can be taken back: nothing goes while work needs it, and the library goes with the last of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+ROLES = Path(__file__).parents[3] / "roles"
+
+
+def tasks(role: str, name: str = "*") -> list[dict[str, Any]]:
+    """The tasks of a role's files, those in blocks included."""
+    waiting = [
+        task for path in (ROLES / role / "tasks").glob(f"{name}.yml") for task in yaml.safe_load(path.read_text())
+    ]
+    for task in waiting:
+        waiting += [inner for part in ("block", "rescue", "always") for inner in task.get(part, [])]
+    return waiting
+
+
+def installs(task: dict[str, Any]) -> bool:
+    """Whether a task writes programs with the library that they import."""
+    return any("library_for" in task.get(module, {}) for module in ("node_files", "host_tuning_files"))
+
+
+USERS = sorted(path.name for path in ROLES.iterdir() if any(map(installs, tasks(path.name))))
+
+
+def test_the_roles_that_need_the_library_are_found() -> None:
+    assert {"host_tuning", "model_weights", "vllm_service"} < set(USERS)
+
+
+@pytest.mark.parametrize("role", USERS)
+def test_a_role_that_needs_the_library_can_say_that_it_needs_it_no_more(role: str) -> None:
+    assert {"user": role, "state": "absent"} in [task.get("node_library") for task in tasks(role)]
+
+
+@pytest.mark.parametrize(
+    ("role", "key", "status", "refused"),
+    [
+        ("node_job", "fetch.tiny", "running", True),
+        ("node_job", "fetch.tiny", "succeeded", False),
+        ("model_weights", "fetch.tiny", "running", True),
+        ("model_weights", "take.tiny", "running", True),
+        ("model_weights", "verify.tiny", "running", True),
+        ("model_weights", "take.tiny", "failed", False),
+        ("model_weights", "convert.tiny", "running", False),
+        ("fp8_weights", "convert.tiny", "running", True),
+        ("fp8_weights", "convert.tiny", "interrupted", False),
+        ("fp8_weights", "calibrate.tiny", "running", False),
+        ("fp8_calibration", "calibrate.tiny", "running", True),
+        ("fp8_calibration", "calibrate.tiny", "cancelled", False),
+        ("fp8_calibration", "fetch.tiny", "running", False),
+    ],
+)
+def test_nothing_goes_while_work_needs_it(role: str, key: str, status: str, refused: bool) -> None:
+    look, refuse, *_ = tasks(role, "remove")
+    assert "node_job_info" in look
+    told = refuse["ansible.builtin.assert"]
+    given = {look["register"]: {"jobs": [{"key": key, "status": status}]}}
+    variables = {
+        "inventory_hostname": "n1",
+        **given,
+        **{name: trust_as_template(text) for name, text in refuse["vars"].items()},
+    }
+    templar = Templar(loader=DataLoader(), variables=variables)
+    assert templar.evaluate_conditional(trust_as_template(told["that"])) is not refused
+    if refused:
+        assert key in templar.template(trust_as_template(told["fail_msg"]))
+
+
+def test_what_ran_work_goes_and_the_folder_that_others_share_stays() -> None:
+    (gone,) = [task["node_files"]["files"] for task in tasks("node_job", "remove") if "node_files" in task]
+    wrote = yaml.safe_load((ROLES / "node_job/vars/main.yml").read_text())["__node_job_files"]
+    assert {file["path"] for file in gone} == {file["path"] for file in wrote} - {"/var/lib/gaudi-serving"}
+    assert {file["state"] for file in gone} == {"absent"}
