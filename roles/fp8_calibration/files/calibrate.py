@@ -79,10 +79,10 @@ def read_json(path: Path, keys: tuple[str, ...], advice: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as wrong:
         raise Refusal("not_json", f"{path} cannot be read as JSON ({wrong}); {advice}") from wrong
     if not isinstance(content, dict):
-        raise Refusal("not_an_object", f"{path} does not hold a JSON object; {advice}")
+        raise Refusal("not_a_json_object", f"{path} does not hold a JSON object; {advice}")
     missing = [key for key in keys if key not in content]
     if missing:
-        raise Refusal("keys_missing", f"{path} does not say {', '.join(missing)}; {advice}")
+        raise Refusal("missing_key", f"{path} does not say {', '.join(missing)}; {advice}")
     return content
 
 
@@ -101,7 +101,7 @@ def digest(document: dict[str, Any]) -> str:
                 content[name] = json.loads(record.read_text(encoding="utf-8")).get(files)
             except (ValueError, AttributeError) as wrong:
                 raise Refusal(
-                    "weights_record_damaged",
+                    "record_damaged",
                     f"the weights' record {record} cannot be read ({wrong}); playbooks/verify_weights.yml says more",
                 ) from wrong
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -324,7 +324,7 @@ def check_room(target: Path) -> None:
 
 
 def look_up_cards(document: dict[str, Any]) -> list[int]:
-    """Device numbers of the plan's cards at this moment."""
+    """Device numbers of the plan's cards at this moment; Refusal where one of them is not there."""
     asked = ["hl-smi", "-Q", "index,module_id,serial", "-f", "csv,noheader"]
     try:
         seen = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
@@ -335,7 +335,13 @@ def look_up_cards(document: dict[str, Any]) -> list[int]:
             "hl_smi_failed",
             f"hl-smi failed with status {seen.returncode}: {seen.stderr.strip() or seen.stdout.strip()}",
         )
-    return card_indexes(seen.stdout, tuple(Card(m["module_id"], m["serial"]) for m in document["modules"]))
+    try:
+        return card_indexes(seen.stdout, tuple(Card(m["module_id"], m["serial"]) for m in document["modules"]))
+    except Failure as failure:
+        # A supervisor has kinds for the same two things; they stand in the state files of instances.
+        if failure.reason.kind == "card-exchanged":
+            raise Refusal("serial_changed", str(failure)) from failure
+        raise Refusal("no_such_module", str(failure)) from failure
 
 
 def stage(document: dict[str, Any], staging: Path) -> None:
@@ -414,8 +420,8 @@ def receive(seed: dict[str, str], staging: Path) -> None:
             "its measurements",
             ["--recursive"],
         )
-    except (Refusal, rsync.NotThere) as error:
-        raise Refusal("not_given", str(error)) from error
+    except rsync.NotThere as gone:
+        raise Refusal("folder_gone", str(gone)) from gone
 
 
 def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[str, Any]:
@@ -439,7 +445,7 @@ def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[st
                 )
             if check_files(staging, document["expected"]) != made["measurements"]:
                 raise Refusal(
-                    "measurements_not_as_recorded",
+                    "not_as_recorded",
                     f"{seed['name']} gave files that are not what its record says; measure there again",
                 )
             check_written(staging, document)
@@ -470,12 +476,10 @@ def _stop(signum: int, _frame: Any) -> None:
     raise Stopped(signum)
 
 
-def refusal_of(error: Refusal | Failure | OSError) -> Refusal:
+def refusal_of(error: Refusal | OSError) -> Refusal:
     """What ended the work, with an id."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, Failure):
-        return Refusal(error.reason.kind.replace("-", "_"), str(error))
     return Refusal("system_error", f"{error.filename or 'the file system'}: {error.strerror or error}")
 
 
@@ -491,7 +495,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, _stop)
     try:
         result = work(given.description, given.again)
-    except (Refusal, Failure, OSError) as error:
+    except (Refusal, OSError) as error:
         refusal = refusal_of(error)
         print(f"calibrate: {refusal}", file=sys.stderr)
         long_work.tell_refusal(refusal)

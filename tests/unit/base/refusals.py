@@ -12,8 +12,10 @@ DOCUMENT = ROOT / "docs" / "refusals.md"
 BEGIN, END = "<!-- refusals: begin -->", "<!-- refusals: end -->"
 HEAD = ("| id | sentence | from |", "| --- | --- | --- |")
 # Where refusals are made, and the one file that holds the class.
-ROOMS = ("module_utils/gaudi", "library", "action_plugins")
+ROOMS = ("module_utils/gaudi", "library", "action_plugins", "plugin_utils", "filter_plugins", "roles")
 HOME = "module_utils/gaudi/base/refusal.py"
+# The class, and the one that the converters derive from it for what they find wrong in their results.
+CLASSES = ("Refusal", "Wrong")
 # What stands for a value in a sentence.
 HOLE = "…"
 
@@ -62,7 +64,7 @@ def sites() -> list[Site]:
         for file, tree in programs()
         if file != HOME
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refusal"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES
     ]
 
 

@@ -5,27 +5,33 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 
-from tests.unit.base.refusals import DOCUMENT, HOME, Site, programs, sites, table, table_in
+from tests.unit.base.refusals import CLASSES, DOCUMENT, HOME, Site, programs, sites, table, table_in
+from tests.unit.base.refusing import ends, handlers, refusing, without_id
 
 SITES = sites()
 ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 # Ids that several files give, each for the same thing. Any other id belongs to one file.
 SHARED = {
+    "begun_with_other_options": "half a conversion that these options do not continue",
     "card_counts_differ": "two numbers of cards that must be the same are not",
     "config_unreadable": "a model's config.json",
     "control_character": "text that is not one line",
+    "converted_before": "weights that were converted before",
     "empty": "a value that must say something says nothing",
     "file_too_large": "a file of more bytes than any right one has",
     "file_unreadable": "a file that the system does not let anybody read",
+    "folder_gone": "a peer that has no longer what it was to give",
+    "index_unreadable": "an index of shards",
     "max_model_len_beyond_model": "longer requests than a model takes",
+    "measurements_missing": "some of the measurement files of a set",
     "missing_key": "a key that must be there",
     "module_twice": "one card named twice",
+    "no_room": "the free space of a file system",
     "no_such_module": "a module id that no card of the node has",
     "not_a_json_object": "JSON that is no object",
     "not_a_kernel_setting": "a name of sysctl",
@@ -34,13 +40,25 @@ SHARED = {
     "not_a_number": "the type of a value",
     "not_a_pair": "a value of two parts",
     "not_a_whole_number": "the type of a value",
+    "not_as_recorded": "files of a peer that differ from its record",
     "not_in_catalogue": "a model or release without a file in the catalogue",
+    "not_json": "text that is no JSON",
     "not_offered": "a part of the vendor's manuals that this project has not",
+    "not_safetensors": "a file of weights without a proper header",
     "not_text": "the type of a value",
+    "not_the_conversion": "a converted tensor that differs from its source",
+    "nothing_to_convert": "weights without anything a converter works on",
     "out_of_range": "a number outside its limits",
     "range_backwards": "a lowest number above the highest",
+    "record_damaged": "a record that one of our programs wrote",
+    "request_unreadable": "the request of a job",
     "reservations_damaged": "the file of reservations",
     "serial_changed": "another card in the place of one that is known",
+    "shards_missing": "shards that an index names",
+    "source_changed": "weights that changed while they were converted",
+    "source_gone": "weights that are no longer there for their conversion to go on",
+    "staging_not_ours": "somebody else's folder in the place of work in progress",
+    "system_error": "what the system says of a file",
     "too_many_entries": "the length of a list or mapping",
     "unknown_choice": "a word outside the few that are allowed",
     "unknown_key": "a key that nobody reads",
@@ -64,20 +82,31 @@ def test_a_refusal_keeps_its_id_when_it_is_passed_on() -> None:
 
 
 def test_there_is_one_class() -> None:
+    """And the converters' own, derived from it, for what is wrong in a result and can be made anew."""
     classes = [
-        file
+        (file, node.name)
         for file, tree in programs()
         for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and "refus" in node.name.lower()
+        if isinstance(node, ast.ClassDef)
+        if "refus" in node.name.lower()
+        or node.name in CLASSES
+        or {ast.unparse(base) for base in node.bases} & {*CLASSES}
     ]
-    assert classes == [HOME]
+    assert classes == [(HOME, "Refusal"), ("roles/fp8_weights/files/gaudi_fp8/refusals.py", "Wrong")]
+
+
+def passed_on(id_: ast.expr) -> bool:
+    """Whether the id is that of another refusal: refusal.id, or what a worker's answer says."""
+    return (isinstance(id_, ast.Attribute) and id_.attr == "id") or (
+        isinstance(id_, ast.Subscript) and ast.unparse(id_.slice) == "'refused_id'"
+    )
 
 
 @pytest.mark.parametrize("site", SITES, ids=lambda site: f"{site.file}:{site.line}")
 def test_an_id_is_written_out_where_it_is_given(site: Site) -> None:
     assert len(site.arguments) == 2
-    passed_on = isinstance(site.arguments[0], ast.Attribute) and site.arguments[0].attr == "id"
-    assert passed_on or (site.id is not None and ID.fullmatch(site.id)), ast.unparse(site.arguments[0])
+    id_ = site.arguments[0]
+    assert passed_on(id_) or (site.id is not None and ID.fullmatch(site.id)), ast.unparse(id_)
 
 
 def test_an_id_of_several_files_means_the_same_in_all() -> None:
@@ -88,23 +117,37 @@ def test_an_id_of_several_files_means_the_same_in_all() -> None:
     assert several == set(SHARED), "say in SHARED what the id stands for, or give what is wrong an id of its own"
 
 
-def handlers() -> Iterator[tuple[str, ast.ExceptHandler]]:
-    """Every place that catches a refusal by its class."""
-    for file, tree in programs():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Name) and node.type.id == "Refusal":
-                yield file, node
+REFUSE = refusing()
+MODULE = """
+from ansible.module_utils.gaudi.engine import daemon
+
+def main(module):
+    try:
+        daemon.parse(text, path)
+    except {caught} as error:
+        module.fail_json({said})
+"""
 
 
 def test_a_module_that_ends_with_a_refusal_gives_its_id() -> None:
-    calls = [
-        (file, call)
-        for file, handler in handlers()
-        for call in ast.walk(handler)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "fail_json"
-    ]
-    assert len(calls) >= 3
-    assert not [file for file, call in calls if "refused_id" not in {word.arg for word in call.keywords}]
+    ending = [call for file, tree in programs() for handler in handlers(file, tree, REFUSE) for call in ends(handler)]
+    assert len(ending) >= 3
+    assert not [place for file, tree in programs() for place in without_id(file, tree, REFUSE)]
+
+
+@pytest.mark.parametrize(
+    "caught", ["Refusal", "(OSError, Refusal)", "ValueError", "(OSError, ValueError)", "Exception"]
+)
+def test_a_module_that_keeps_an_id_to_itself_is_found(caught: str) -> None:
+    kept = ast.parse(MODULE.format(caught=caught, said="msg=str(error)"))
+    assert without_id("library/x.py", kept, REFUSE) == ["library/x.py:8"]
+    given = ast.parse(MODULE.format(caught=caught, said="msg=str(error), refused_id=error.id"))
+    assert without_id("library/x.py", given, REFUSE) == []
+
+
+def test_an_error_that_is_no_refusal_needs_no_id() -> None:
+    other = MODULE.replace("daemon.parse(text, path)", "int(text)")
+    assert without_id("library/x.py", ast.parse(other.format(caught="ValueError", said="msg=''")), REFUSE) == []
 
 
 def test_a_document_with_a_sentence_is_written_with_its_id() -> None:

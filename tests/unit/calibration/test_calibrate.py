@@ -291,9 +291,19 @@ def test_missing_weights_are_refused_before_anything_is_run(node: Node) -> None:
     assert not node.runs()
 
 
-def test_another_card_in_the_slot_is_refused(node: Node) -> None:
-    node.document["modules"][1]["serial"] = "S9"
-    assert "cards were exchanged" in node.refused()
+@pytest.mark.parametrize(
+    ("card", "id_", "says"),
+    [
+        ({"module_id": 1, "serial": "S9"}, "serial_changed", "cards were exchanged"),
+        ({"module_id": 2, "serial": "S1"}, "no_such_module", "The card in slot 2 (serial S1) is not there"),
+    ],
+)
+def test_another_card_in_the_slot_and_none_are_refused(
+    node: Node, card: dict[str, object], id_: str, says: str
+) -> None:
+    node.document["modules"][1] = card
+    assert says in node.refused()
+    assert json.loads((node.home / "result.json").read_text())["refused_id"] == id_
     assert not node.runs()
 
 
@@ -449,21 +459,35 @@ def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "after", "says"),
+    ("fault", "after", "id_", "says"),
     [
-        ("sys.exit('no')", "", "gaudi-01 did not give its measurements (rsync, status 1: no)\n"),
-        ("sys.exit(35)", "", "(rsync, status 35: ). Nodes of a site must reach each other at 10.0.0.7:8730"),
-        ("", f"Path(sys.argv[-1], {NAMES[0]!r}).write_text('[]')", "gaudi-01 gave files that are not what its record"),
-        ("", f"Path(sys.argv[-1], {NAMES[0]!r}).unlink()", "gaudi-01 gave what was measured of other weights, or in"),
+        ("sys.exit('no')", "", "rsync_failed", "gaudi-01 did not give its measurements (rsync, status 1: no)\n"),
+        (
+            *("sys.exit(35)", "", "rsync_failed"),
+            "(rsync, status 35: ). Nodes of a site must reach each other at 10.0.0.7:8730",
+        ),
+        (
+            *("sys.exit('@ERROR: chdir failed')", "", "folder_gone"),
+            "gaudi-01 has its measurements no more (rsync: @ERROR: chdir failed). Run this again\n",
+        ),
+        (
+            *("", f"Path(sys.argv[-1], {NAMES[0]!r}).write_text('[]')", "not_as_recorded"),
+            "gaudi-01 gave files that are not what its record",
+        ),
+        (
+            *("", f"Path(sys.argv[-1], {NAMES[0]!r}).unlink()", "other_measurements"),
+            "gaudi-01 gave what was measured of other weights, or in",
+        ),
     ],
 )
 def test_what_cannot_be_taken_leaves_what_was_there(
-    receiver: Node, node: Node, fault: str, after: str, says: str
+    receiver: Node, node: Node, fault: str, after: str, id_: str, says: str
 ) -> None:
     receiver.target.mkdir()
     (receiver.target / "old.json").write_text("hours of work")
     give(receiver, node, fault, after)
     assert says in receiver.refused() + "\n"
+    assert json.loads((receiver.home / "result.json").read_text())["refused_id"] == id_
     assert [path.name for path in receiver.target.iterdir()] == ["old.json"]
     assert receiver.kept() == []
     assert not (receiver.home / "token").exists()

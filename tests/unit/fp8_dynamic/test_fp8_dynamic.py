@@ -479,7 +479,7 @@ def test_too_little_room_is_refused_before_the_first_byte(tmp_path: Path, monkey
 
 def test_a_full_disk_is_said_without_options_this_program_lacks() -> None:
     refusal = explain(OSError(errno.ENOSPC, "No space left on device"))
-    assert refusal.id == "no_room_left"
+    assert refusal.id == "no_room"
     assert "no room left" in str(refusal)
     assert "--in-place" not in str(refusal)
 

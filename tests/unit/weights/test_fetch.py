@@ -132,7 +132,7 @@ def test_a_token_belongs_to_the_host_that_is_connected_to() -> None:
 def test_a_continuation_from_elsewhere_is_not_taken(said: str | None) -> None:
     file = RemoteFile("model.safetensors", 10)
     transfer.check_range("bytes 4-9/10", 4, file)
-    with pytest.raises(transfer.Wrong, match="asked for 'bytes 4-9/10'"):
+    with pytest.raises(transfer.WrongBytes, match="asked for 'bytes 4-9/10'"):
         transfer.check_range(said, 4, file)
 
 

@@ -70,7 +70,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     content = read_json(path, {"metadata?": dict})
     if not fits(content.get("weight_map"), {str: str}):
-        raise Refusal("index_without_map", f"{path} has no weight_map of file names; fetch the model again")
+        raise Refusal("index_unreadable", f"{path} has no weight_map of file names; fetch the model again")
     return content
 
 

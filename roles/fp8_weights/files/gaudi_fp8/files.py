@@ -61,9 +61,9 @@ def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again
     except (OSError, ValueError, RecursionError) as error:
         raise Refusal("not_json", f"{path} cannot be read as JSON ({error}); {advice}") from error
     if not fits(content, dict):
-        raise Refusal("not_an_object", f"{path} does not hold a JSON object; {advice}")
+        raise Refusal("not_a_json_object", f"{path} does not hold a JSON object; {advice}")
     if not fits(content, form):
-        raise Refusal("wrong_form", f"{path} does not say what it has to, so it is damaged; {advice}")
+        raise Refusal("record_damaged", f"{path} does not say what it has to, so it is damaged; {advice}")
     return content
 
 

@@ -19,7 +19,7 @@ def explain_os_error(error: OSError) -> Refusal:
     where = error.filename or "the target"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Refusal(
-            "no_room_left",
+            "no_room",
             "there is no room left for the result. What is finished is kept: free some room and run the same "
             "command again, or use --in-place-space, which gives up each source shard once its twin is verified",
         )

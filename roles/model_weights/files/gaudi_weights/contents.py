@@ -30,7 +30,7 @@ def check_index(path: Path, name: str, names: Iterable[str]) -> None:
     missing = {posixpath.join(posixpath.dirname(name), str(shard)) for shard in shards} - set(names)
     if missing:
         raise Refusal(
-            "shards_lacking",
+            "shards_missing",
             f"{name} names {len(shards)} shards, and the source lacks {listed(missing)}: this copy of the model is not "
             "whole. Use another source or revision",
         )
@@ -42,7 +42,7 @@ def check_safetensors(path: Path, name: str) -> None:
         try:
             safetensors.parse_header(stream, path.stat().st_size)
         except Refusal as error:
-            raise Refusal("safetensors_unreadable", f"{name} is no proper safetensors file: {error}") from error
+            raise Refusal("not_safetensors", f"{name} is no proper safetensors file: {error}") from error
 
 
 def check_measurements(names: Iterable[str], cards: int) -> None:
@@ -66,7 +66,7 @@ def check_measurements(names: Iterable[str], cards: int) -> None:
         missing = {f"{stem}_{rank}_{cards}{kind}" for rank, kind in wanted - there_are}
         if missing:
             raise Refusal(
-                "measurements_lacking",
+                "measurements_missing",
                 f"tensor parallel size {cards} needs {len(wanted)} measurement files, and the source lacks "
                 f"{listed(missing)}; use another repository or revision",
             )

@@ -35,7 +35,7 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
             result = work(Progress(long_work.progress_file()))
         except OSError as error:
             raise Refusal(
-                "storage_failed",
+                "system_error",
                 f"{error.filename or target.parent} cannot be read or written ({error.strerror}). What has arrived is "
                 "kept; mend it or make room, then run the same again",
             ) from error

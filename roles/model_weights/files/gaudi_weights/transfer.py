@@ -32,7 +32,7 @@ REDIRECTS = 5
 OK, PARTIAL, RANGE_WRONG = 200, 206, 416
 
 
-class Wrong(Exception):
+class WrongBytes(Exception):
     """The bytes that arrived are not the file's."""
 
 
@@ -86,12 +86,12 @@ class Checksums:
             self.blob.update(block)
 
     def check(self) -> str:
-        """The SHA-256 of it all; raises Wrong when the hub states another checksum."""
+        """The SHA-256 of it all; raises WrongBytes when the hub states another checksum."""
         mine, stated = self.sha256.hexdigest(), self.file.sha256
         if stated is None and self.file.blob is not None:
             mine, stated = self.blob.hexdigest(), self.file.blob
         if stated is not None and mine != stated:
-            raise Wrong(f"its checksum is {mine}, the source states {stated}")
+            raise WrongBytes(f"its checksum is {mine}, the source states {stated}")
         return self.sha256.hexdigest()
 
 
@@ -119,7 +119,7 @@ class Transfer:
             before = size(target)
             try:
                 return self._once(file, place, target, advance)
-            except Wrong as error:
+            except WrongBytes as error:
                 advance(-size(target))
                 target.unlink()
                 wrong += 1
@@ -157,7 +157,7 @@ class Transfer:
                 checksums.add(block)
                 have += len(block)
             if have > file.size:
-                raise Wrong(f"{human_bytes(have)} are there, the source states {human_bytes(file.size)}")
+                raise WrongBytes(f"{human_bytes(have)} are there, the source states {human_bytes(file.size)}")
             if have < file.size:
                 with contextlib.closing(self._receive(file, place(file), have)) as blocks:
                     for block in blocks:
@@ -182,7 +182,7 @@ class Transfer:
                 skip -= len(received) - len(block)
                 have += len(block)
                 if have > file.size:
-                    raise Wrong(f"more came than the {human_bytes(file.size)} the source states")
+                    raise WrongBytes(f"more came than the {human_bytes(file.size)} the source states")
                 if block:
                     yield block
         if have < file.size:
@@ -274,7 +274,7 @@ def check_range(header: str | None, start: int, file: RemoteFile) -> None:
     """Refuse a continuation from another byte, or of a file that has another size by now."""
     expected = f"bytes {start}-{file.size - 1}/{file.size}"
     if header != expected:
-        raise Wrong(f"asked for {expected!r}, got {header!r}")
+        raise WrongBytes(f"asked for {expected!r}, got {header!r}")
 
 
 FINAL = {
@@ -288,7 +288,7 @@ FINAL = {
 def refusal_of(response: urllib3.BaseHTTPResponse, url: str, elsewhere: bool) -> Exception:
     """What a refusing status means for a person and for the next try; elsewhere: after a redirect to another host."""
     if response.status == RANGE_WRONG:
-        return Wrong("the source has fewer bytes than are here already")
+        return WrongBytes("the source has fewer bytes than are here already")
     # Elsewhere a refusal is of a signed address that has expired; the next try is given a fresh one.
     if response.status in FINAL and not elsewhere:
         return SourceFailure(f"{address(url)} answers {response.status}: {FINAL[response.status]}")

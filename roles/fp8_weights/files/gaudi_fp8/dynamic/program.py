@@ -23,7 +23,7 @@ def explain(error: OSError) -> Refusal:
     """An operating system's error as a refusal."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Refusal(
-            "no_room_left",
+            "no_room",
             "there is no room left for the result. What is finished is kept: free some room and run the same command "
             "again",
         )
