@@ -36,8 +36,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
-from gaudi.node import long_work
+from gaudi.node import documents, long_work
 from gaudi.node.files import sync_folder, write_json
 from gaudi.node.model_directory import missing_weights
 from gaudi.serving.plan import Card, card_indexes, mount, tmpfs
@@ -56,6 +57,8 @@ DESCRIBED = (
     "model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "modules", "target",
     "expected", "written", "dump_stats_path", "files", "environment", "container", "command",
 )  # fmt: skip
+# The form of the record of a measurement.
+MEASURED = {"digest": str, "measurements": {str: {"bytes": int}}}
 # What the last words of a tool mean, first match first.
 SIGNS = (
     (re.compile(r"already acquired|synStatus=20\b"), "a card is held by another process; hl-smi names it"),
@@ -75,11 +78,11 @@ class Stopped(Exception):
 def read_json(path: Path, keys: tuple[str, ...], advice: str) -> dict[str, Any]:
     """A JSON object that has these keys, from a file; Refusal with the advice when it is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as wrong:
-        raise Refusal("not_json", f"{path} cannot be read as JSON ({wrong}); {advice}") from wrong
-    if not isinstance(content, dict):
-        raise Refusal("not_a_json_object", f"{path} does not hold a JSON object; {advice}")
+        content: dict[str, Any] | None = documents.read_json(path)
+    except Damaged as damaged:
+        raise Refusal("record_damaged", f"{damaged}; {advice}") from damaged
+    if content is None:
+        raise Refusal("not_there", f"{path} is not there; {advice}")
     missing = [key for key in keys if key not in content]
     if missing:
         raise Refusal("missing_key", f"{path} does not say {', '.join(missing)}; {advice}")
@@ -157,17 +160,17 @@ def check_written(folder: Path, document: dict[str, Any]) -> None:
 def measured(target: Path, wanted: str) -> dict[str, Any] | None:
     """The record of a finished measurement of the same thing, whole; None for anything else."""
     record = target / OWN / RECORD
-    if not record.exists():
-        return None
     try:
-        made = read_json(record, ("digest", "measurements"), "it counts as none")
-        whole = all(
-            (target / name).is_file() and (target / name).stat().st_size == facts["bytes"]
-            for name, facts in made["measurements"].items()
-        )
-    except (Refusal, AttributeError, KeyError, TypeError) as damaged:
-        print(f"the record of an earlier measurement is damaged: {damaged}", flush=True)
+        made: dict[str, Any] | None = documents.read_json(record, MEASURED)
+    except Damaged as damaged:
+        print(f"{damaged}; the earlier measurement counts as none", flush=True)
         return None
+    if made is None:
+        return None
+    whole = all(
+        (target / name).is_file() and (target / name).stat().st_size == facts["bytes"]
+        for name, facts in made["measurements"].items()
+    )
     return made if whole and made["digest"] == wanted else None
 
 

@@ -541,7 +541,7 @@ def test_a_damaged_record_counts_as_not_measured(node: Node, content: str, optio
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("{", "as JSON"), ("[]", "does not hold a JSON object"), ("{}", "does not say model, release")],
+    [("{", "cut off or no JSON"), ("[]", "holds a list"), ("{}", "does not say model, release")],
 )
 def test_a_damaged_description_is_said(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "document.json"

@@ -179,7 +179,9 @@ def test_an_index_of_the_wrong_form_is_refused_before_anything_is_written(
 ) -> None:
     index = source / "model.safetensors.index.json"
     index.write_text(index.read_text().replace('{"total_size": 1}', metadata))
-    assert f"{index} does not say what it has to" in refused(source, tmp_path / "out")
+    assert f"{index} is damaged: it has no metadata, or of another type; fetch the model again" in refused(
+        source, tmp_path / "out"
+    )
     assert not (tmp_path / "out.partial").exists()
 
 
@@ -212,6 +214,17 @@ def test_a_damaged_journal_is_said(tmp_path: Path, name: str, content: str) -> N
     assert f"remove {tmp_path}/out.partial to start over" in sentence
 
 
+@pytest.mark.parametrize("identity", [[1, 2], [1, 2, True], [1, 2, 3, 4], 1])
+def test_a_journal_that_does_not_tell_its_shards_apart_is_said(tmp_path: Path, identity: object) -> None:
+    source = checkpoints.write(tmp_path / "in", shards=4, rows=16384)
+    begin(source, tmp_path / "out")
+    path = tmp_path / "out.partial" / ".gaudi-serving" / "journal.json"
+    content = json.loads(path.read_text())
+    content["source"][min(content["source"])] = identity
+    path.write_text(json.dumps(content))
+    assert f"{path} is damaged: it " in refused(source, tmp_path / "out")
+
+
 # --- places ------------------------------------------------------------------------------------------------
 
 
@@ -221,12 +234,19 @@ def test_a_target_that_is_a_link_to_nothing_is_refused(source: Path, tmp_path: P
     assert not (tmp_path / "out.partial").exists()
 
 
-@pytest.mark.parametrize("name", ["zz.safetensors", "pipe", "model.safetensors.index.json"])
-def test_pipes_are_refused_and_not_waited_for(source: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("zz.safetensors", "is not a regular file"),
+        ("pipe", "is not a regular file"),
+        ("model.safetensors.index.json", "is damaged: it is a pipe; fetch the model again"),
+    ],
+)
+def test_pipes_are_refused_and_not_waited_for(source: Path, tmp_path: Path, name: str, said: str) -> None:
     (source / "model.safetensors.index.json").unlink()
     os.mkfifo(source / name)
     sentence = refused(source, tmp_path / "out", timeout=20)
-    assert f"{source / name} is not a regular file" in sentence
+    assert f"{source / name} {said}" in sentence
     assert not (tmp_path / "out.partial").exists()
 
 

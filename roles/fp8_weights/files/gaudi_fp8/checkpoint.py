@@ -11,10 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.documents import misfit
 from gaudi.base.refusal import Refusal
 from gaudi.node.files import write_json
 
-from .files import STATE_FOLDER, copy_file, fits, read_json, refuse_special
+from .files import STATE_FOLDER, copy_file, read_json, refuse_special
 from .safetensors import Header, header_of
 from .shards import sum_of
 
@@ -69,7 +70,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     """The index of a checkpoint."""
     path = folder / INDEX
     content = read_json(path, {"metadata?": dict})
-    if not fits(content.get("weight_map"), {str: str}):
+    if misfit(content.get("weight_map"), {str: str}):
         raise Refusal("index_unreadable", f"{path} has no weight_map of file names; fetch the model again")
     return content
 

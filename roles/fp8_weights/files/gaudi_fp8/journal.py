@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from gaudi.base.refusal import Refusal
+
 from .checkpoint import Identity, Source
+from .conversion import Conversion
+from .files import STATE_FOLDER
 
 JOURNAL = "journal.json"  # in the state folder
 DECIDED = {
     "request": dict,
-    "source": {str: (int, int, int)},
+    "source": {str: [int]},
     "actions": {str: {str: str}},
     "result_bytes": {str: int},
     "carried": [str],
@@ -28,7 +31,16 @@ def decisions(source: Source, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def source_in(content: dict[str, Any], folder: Path) -> Source:
-    """The source as a journal has it. Its decisions stay valid, even when shards are gone by now."""
-    shards = {name: Identity(*values) for name, values in content["source"].items()}
-    return Source(folder, shards, content["actions"], content["result_bytes"], content["carried"])
+def source_in(content: dict[str, Any], conversion: Conversion) -> Source:
+    """The source as a journal has it. Its decisions stay valid, even when shards are gone by now.
+
+    Raises Refusal where a shard has more or fewer than the three numbers of its identity.
+    """
+    try:
+        shards = {name: Identity(*numbers) for name, numbers in content["source"].items()}
+    except TypeError as error:
+        path = conversion.staging / STATE_FOLDER / JOURNAL
+        raise Refusal(
+            "record_damaged", f"{path} is damaged: it names a shard without its three numbers; {conversion.start_over}"
+        ) from error
+    return Source(conversion.source, shards, content["actions"], content["result_bytes"], content["carried"])

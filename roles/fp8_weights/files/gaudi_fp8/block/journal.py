@@ -34,7 +34,7 @@ class Journal:
     @classmethod
     def load(cls, content: dict[str, Any], conversion: BlockConversion) -> Journal:
         """Continue a journal. Its decisions stay valid: the source they were made from may be given up in part."""
-        journal = cls(conversion.staging, source_in(content, conversion.source), content["in_place_space"])
+        journal = cls(conversion.staging, source_in(content, conversion), content["in_place_space"])
         if journal.done_path.exists():
             journal.done = read_json(journal.done_path, {str: {**SUM, "whole": bool}}, conversion.start_over)
         return journal

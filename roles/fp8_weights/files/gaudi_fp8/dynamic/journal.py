@@ -43,7 +43,7 @@ class Journal:
                 f"({json.dumps(content['request'], sort_keys=True)}); use the same, or remove it to start over",
             )
         read_json(path, {**DECIDED, "done": {str: {**SUM, "whole?": bool}}}, conversion.start_over)
-        return cls(conversion, source_in(content, conversion.source), content["done"])
+        return cls(conversion, source_in(content, conversion), content["done"])
 
     def record(self, name: str, result: dict[str, Any]) -> None:
         """Note durably that a shard is done."""
