@@ -9,7 +9,7 @@ short_description: The library that the programs of a node share
 description:
   - Installs module_utils/gaudi of the checkout as C(/usr/local/lib/gaudi-serving/gaudi). The files lie in a directory
     that is named after their content; one rename makes it current, so that no program ever sees half of it.
-  - Remembers which roles need the library. It goes with the last of them.
+  - It goes with the last role whose programs are on the node; what lies there is read, and nothing is remembered.
   - What is on the node is read and compared, not remembered, so that a file changed by hand is put right.
   - The modules node_files and host_tuning_files hold it in the same task as the programs, with their option
     C(library_for).
@@ -76,8 +76,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base import library
-from ansible.module_utils.gaudi.node.files import write_text
+from ansible.module_utils.gaudi.base import library, paths
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "required": True},
@@ -127,20 +126,16 @@ def install(folder: Path, digest: str, files: dict[str, str]) -> None:
 def main() -> None:
     """Compare what is there with what is wished, then change it unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    wanted, record = module.params["digest"], FOLDER / "library.json"
-    before, text = current_digest(FOLDER), record.read_text(encoding="utf-8") if record.is_file() else None
-    try:
-        users = library.parse_users(text)
-    except ValueError as error:
-        module.fail_json(msg=f"{record} cannot be read: {error}. Remove it, then run the playbooks that use it again.")
+    wanted, before = module.params["digest"], current_digest(FOLDER)
+    users = paths.owners_of_programs(path.name for path in FOLDER.iterdir()) if FOLDER.is_dir() else set()
     there = [path.name for path in FOLDER.glob(f"{library.PREFIX}*")]
     change = library.decide(module.params["user"], module.params["state"] == "present", users, wanted, before, there)
     after = None if change.gone else wanted if change.install else before
     mode = FOLDER.stat().st_mode & 0o7777 if FOLDER.is_dir() else MODE
-    changed = (before, users, mode) != (after, set(change.users), MODE) or bool(change.remove)
+    changed = (before, mode) != (after, MODE) or bool(change.remove)
     needed = change.install and not module.params["files"]
     if changed and not module.check_mode and not needed:
-        apply(change, wanted, module.params["files"], record)
+        apply(change, wanted, module.params["files"])
     module.exit_json(
         changed=changed,
         needed=needed,
@@ -154,17 +149,14 @@ def main() -> None:
     )
 
 
-def apply(change: library.Change, digest: str, files: dict[str, str] | None, record: Path) -> None:
-    """Carry a change out: files first, then who needs them, then what nobody reads any more."""
+def apply(change: library.Change, digest: str, files: dict[str, str] | None) -> None:
+    """Carry a change out: files first, then what nobody reads any more."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     FOLDER.chmod(MODE)
     if change.install and files:
         install(FOLDER, digest, files)
     if change.gone:
         (FOLDER / PACKAGE).unlink(missing_ok=True)
-        record.unlink(missing_ok=True)
-    else:
-        write_text(record, library.render_users(change.users), mode=0o644)
     for name in change.remove:
         shutil.rmtree(FOLDER / name)
     if change.gone and not any(FOLDER.iterdir()):

@@ -63,7 +63,6 @@ TABLE = (
     Owned(f"{PROGRAMS}/hub-requirements.txt", "model_weights", "0644"),
     Owned(f"{PROGRAMS}/hub-venv", "model_weights", "0755", whole=True),
     Owned(f"{PROGRAMS}/library-*", "node_library", "0755", whole=True),
-    Owned(f"{PROGRAMS}/library.json", "node_library", "0644"),
     Owned(f"{PROGRAMS}/vllm_supervisor.py", "vllm_service", "0644"),
     Owned(CONFIGURATION, "vllm_service", "0755", ("model_weights", "serving_image", "weights_supply")),
     Owned(INSTANCES, "vllm_service", "0700"),
@@ -158,3 +157,9 @@ def faults(tree: Iterable[Seen]) -> list[str]:
 
 def _is_row(owned: Owned, path: str) -> bool:
     return owned.path.count("/") == path.count("/")
+
+
+def owners_of_programs(names: Iterable[str]) -> set[str]:
+    """The roles whose programs or packages have these names directly below PROGRAMS; they need the library there."""
+    there = {f"{PROGRAMS}/{name}" for name in names}
+    return {row.owner for row in TABLE if row.path in there} - {"node_library"}

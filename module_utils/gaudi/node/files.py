@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -23,14 +24,19 @@ def write_text(path: Path, text: str, durable: bool = True, mode: int | None = N
     durable: whether it has to survive a power cut. mode: rights of the file; without it those that the umask leaves.
     """
     temporary = path.with_name(path.name + ".writing")
-    with temporary.open("w", encoding="utf-8") as out:
-        if mode is not None:
-            os.fchmod(out.fileno(), mode)
-        out.write(text)
-        if durable:
-            out.flush()
-            os.fsync(out.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            if mode is not None:
+                os.fchmod(out.fileno(), mode)
+            out.write(text)
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
     if durable:
         sync_folder(path.parent)
 

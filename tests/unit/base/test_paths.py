@@ -203,7 +203,7 @@ def test_a_tree_as_the_table_says_has_no_faults() -> None:
 
 
 def test_what_a_kill_leaves_for_the_next_write_is_no_fault() -> None:
-    names = ("library.json.writing", "incomplete-x1", "incomplete-x1/library/gaudi/one.py")
+    names = ("calibrate.py.writing", "incomplete-x1", "incomplete-x1/library/gaudi/one.py")
     left = (*(f"{paths.PROGRAMS}/{name}" for name in names), f"{paths.JOBS}/x/progress.json.writing")
     assert paths.faults(tree(*((path, "root:root", "0600") for path in left))) == []
 

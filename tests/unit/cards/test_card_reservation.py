@@ -124,13 +124,19 @@ def test_the_diff_is_the_file(state: Path) -> None:
     assert "diff" not in reserve("qwq-32b", 0)
 
 
-@pytest.mark.parametrize("content", [b"x", b"\xff\xfe", b'{"schema": 9}'])
-def test_a_broken_file_stops_everything(state: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"x", b"\xff\xfe", b'{"schema": 9}'])
+def test_a_broken_file_beside_a_broken_plan_stops_everything(
+    state: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
     state.mkdir()
     (state / "cards.lock").write_bytes(content)
+    plan = state / "plans/other/plan.json"
+    plan.parent.mkdir(parents=True)
+    plan.write_text("{")
+    monkeypatch.setattr(importlib.import_module("card_reservation"), "PLANS", state / "plans")
     for options in ({}, {"state": "absent"}):
         failed = reserve("qwq-32b", 0, **options)
-        assert "does not hold reservations of this module" in failed["msg"]
+        assert str(plan) in failed["msg"]
         assert failed["refused_id"] == "reservations_damaged"
     assert (state / "cards.lock").read_bytes() == content
 

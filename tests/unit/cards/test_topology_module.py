@@ -144,7 +144,7 @@ def test_the_picture_shows_reservations(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "cards.lock").write_bytes(b"\xff")
     with commands(monkeypatch, node()):
         result = run_main("gaudi_topology_info", {})
-    assert "cards.lock does not show who has which card" in result["topology"]["findings"][0]["message"]
+    assert "cards.lock is damaged: it is no text" in result["topology"]["findings"][0]["message"]
     assert "warning: " in " ".join(result["picture"].split())  # wherever the line is broken, which the path decides
 
 
