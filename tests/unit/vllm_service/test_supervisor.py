@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -557,6 +558,26 @@ def test_nothing_is_handed_over_while_another_plan_lies_on_the_disk(node: Node) 
     process.kill()
     output, _ = process.communicate(timeout=PATIENCE)
     assert "Not handing over: the plan on the disk is another one" in output
+
+
+def test_a_container_of_an_earlier_release_is_handed_over_with_a_newer_guard(node: Node) -> None:
+    """Its label does not name the guard, so that nobody can say that it runs another one."""
+    node.guard("a-key-of-sixteen")
+    process = node.start()
+    node.wait_ready()
+    record = node.root / "container.json"
+    container = json.loads(record.read_text())
+    parts = ((node.instances / "plan.json").read_bytes(), (node.instances / "environment").read_bytes(), b"guarded")
+    container["labels"]["gaudi-serving.plan"] = hashlib.sha256(b"\0".join(parts)).hexdigest()
+    record.write_text(json.dumps(container))
+    (node.root / "programs/guard/gaudi_guard.py").write_text("# newer\n")
+    pid = node.container_pid()
+    node.messages.clear()
+    process.send_signal(signal.SIGHUP)
+    node.wait_ready()
+    assert (process.poll(), node.container_pid()) == (None, pid)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_server_that_hangs_is_not_said_to_serve(node: Node) -> None:

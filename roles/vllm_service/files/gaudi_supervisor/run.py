@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.signs import ENGINE_LOST, Failure, Reason, diagnose, printable, quote, transient
+from gaudi.serving.signs import ENGINE_LOST, EngineGone, Failure, Reason, diagnose, printable, quote, transient
 
 from . import clock
 from .clock import now_text
@@ -381,19 +381,24 @@ class Run:
         if same_unit:
             say("Handing over to the supervisor on disk.")
             self.become_successor()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        if boss.asked_to_stop:
+            self.child = self.attach()
+            return None
         text = "the unit has changed: systemd starts the supervisor anew, and the server goes on"
         say(f"Ending, since {text}.")
         boss.publish("handing-over", text)
         return EXIT_RETRY
 
     def may_hand_over(self) -> bool:
-        """Whether a successor would keep the container: not where the plan on the disk is another one by now."""
+        """Whether a successor would keep the container: not where it would be made of something else by now."""
         try:
             _plan, made_of = self.boss.read_plan()
-        except Failure as failure:
-            say(f"Not handing over: {failure}", 4)
+            found = self.boss.docker.container(self.plan.name)
+        except (Failure, EngineGone) as problem:
+            say(f"Not handing over: {problem}", 4)
             return False
-        if made_of.labels != self.made_of.labels:
+        if found is None or not made_of.is_on(found.labels.get(LABEL_PLAN)):
             say("Not handing over: the plan on the disk is another one, which a restart takes up.", 4)
             return False
         return True
