@@ -580,6 +580,32 @@ def test_a_container_of_an_earlier_release_is_handed_over_with_a_newer_guard(nod
     assert process.wait(PATIENCE) == 0
 
 
+def test_a_changed_unit_has_systemd_start_the_supervisor_anew(node: Node) -> None:
+    unit = node.root / "vllm-tiny.service"
+    unit.write_text("[Service]\n")
+    driver = Path(__file__).resolve().parent / "driver.py"
+    words = [sys.executable, str(driver), "run", "tiny", "--first-pause", "0.1"]
+    (node.root / "systemctl").write_text(
+        f"FragmentPath={unit}\nDropInPaths=\nNeedDaemonReload=no\nExecStart={{ argv[]={' '.join(words)} ; pid=0 }}\n"
+    )
+    process = node.start()
+    node.wait_ready()
+    pid, first = node.container_pid(), node.state["unit"]
+    assert first
+    unit.write_text("[Service]\nNice=5\n")
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75, "systemd starts it again"
+    assert "the unit has changed" in output
+    node.messages.clear()
+    successor = node.start()
+    node.wait_ready()
+    assert (node.container_pid(), node.state["failures"]) == (pid, 0)
+    assert node.state["unit"] not in ("", first)
+    successor.terminate()
+    assert successor.wait(PATIENCE) == 0
+
+
 def test_a_server_that_hangs_is_not_said_to_serve(node: Node) -> None:
     process = node.start("--unhealthy", "1")
     node.wait_ready()
