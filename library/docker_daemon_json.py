@@ -101,6 +101,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
+from ansible.module_utils.gaudi.node.files import write_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -116,6 +117,8 @@ PROC = Path("/proc")
 DROP_INS = [
     Path(root, "docker.service.d") for root in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
 ]
+# What systemd is asked of the engine's unit.
+ENGINE = ("NeedDaemonReload", "DropInPaths", "MainPID", "Environment", "EnvironmentFiles")
 # What waits for a restart that the engine cannot be asked about. It goes with the next boot, which starts the engine.
 WAITING = Path("/run/gaudi-serving/docker-restart.json")
 
@@ -144,12 +147,11 @@ def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
     return found
 
 
-def systemd_is_late(module: AnsibleModule) -> bool:
+def systemd_is_late(said: dict[str, str]) -> bool:
     """Whether systemd has not read the engine's unit as it lies on the disk.
 
     NeedDaemonReload does not tell of the first drop-in of a unit: systemd knows of no directory made since it looked.
     """
-    said = unit_properties(module, "NeedDaemonReload", "DropInPaths")
     read = said.get("DropInPaths", "").split()
     there = {file.name for folder in DROP_INS for file in folder.glob("*.conf")}
     unread = there - {Path(file).name for file in read}
@@ -158,9 +160,10 @@ def systemd_is_late(module: AnsibleModule) -> bool:
 
 def stale_environment(module: AnsibleModule) -> list[str]:
     """Return the variables that the engine's process has otherwise than its unit says now."""
-    if systemd_is_late(module) and not module.check_mode:
+    unit = unit_properties(module, *ENGINE)
+    if systemd_is_late(unit) and not module.check_mode:
         module.run_command(["systemctl", "daemon-reload"], check_rc=True)
-    unit = unit_properties(module, "MainPID", "Environment", "EnvironmentFiles")
+        unit = unit_properties(module, *ENGINE)
     if unit.get("MainPID", "0") == "0":
         return []
     process = (PROC / unit["MainPID"] / "environ").read_bytes().decode(errors="replace")
@@ -187,9 +190,8 @@ def note_waiting(keys: list[str]) -> None:
     """Remember keys until the engine starts again."""
     WAITING.parent.mkdir(mode=0o755, exist_ok=True)
     make_room(WAITING)
-    scratch = WAITING.with_name(f".{WAITING.name}")
-    scratch.write_text(json.dumps({"keys": keys, "since": time.clock_gettime(time.CLOCK_MONOTONIC)}))
-    scratch.replace(WAITING)
+    # A boot ends it, so that it need not survive one.
+    write_json(WAITING, {"keys": keys, "since": time.clock_gettime(time.CLOCK_MONOTONIC)}, durable=False)
 
 
 def validate(module: AnsibleModule, file: str, target: str) -> bool:

@@ -77,6 +77,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import library, paths
+from ansible.module_utils.gaudi.node.programs import library_digest
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "required": True},
@@ -94,12 +95,7 @@ PACKAGE = "gaudi"
 def current_digest(folder: Path) -> str | None:
     """The digest of the files that programs import now; None where there are none."""
     package = folder / PACKAGE
-    if not package.is_dir():
-        return None
-    there = sorted(package.rglob("*.py"))
-    return library.digest(
-        {str(path.relative_to(package)): path.read_text(encoding="utf-8", errors="replace") for path in there}
-    )
+    return library_digest(package) if package.is_dir() else None
 
 
 def install(folder: Path, digest: str, files: dict[str, str]) -> None:

@@ -102,11 +102,6 @@ labels:
   type: list
   elements: str
   sample: [0d599f0ec05c3bda8c3b8a68c32a1b47]
-unit_failed:
-  description: Whether systemd counts the unit as failed, so that it may refuse to start it.
-  returned: always
-  type: bool
-  sample: false
 current:
   description: >-
     Whether the supervisor runs with the program, the library and the unit on the disk; true where none runs. One that
@@ -231,7 +226,6 @@ def main() -> None:
         outdated=running and not wanted.is_on(label),
         labels=list(wanted.labels),
         current=not running or bool(here["current"]),
-        unit_failed=units[0]["ActiveState"] == "failed",
         settled=all(unit == SETTLED for unit in units),
         installed=(UNITS / name).exists(),
         reasons=reasons(PLANS / instance, UNITS / name, module.params) if running else [],

@@ -42,7 +42,7 @@ def parse(text: str, form: Any = dict, schema: int | None = None) -> dict[str, A
         raise ValueError("it is nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError(f"it holds {_kind(content)} where a mapping is to be")
-    if _deeper(content, DEEPEST):
+    if deeper(content, DEEPEST):
         raise ValueError("it is nested too deeply")
     if schema is not None and content.get("schema") != schema:
         raise ValueError(f"it is of schema {content.get('schema')!r}; this release reads schema {schema}"[:200])
@@ -88,7 +88,7 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null")
 
 
-def _deeper(value: object, levels: int) -> bool:
+def deeper(value: object, levels: int) -> bool:
     """Whether mappings and lists lie in each other more than ``levels`` deep."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels == 0 or any(_deeper(item, levels - 1) for item in inner)
+    return levels == 0 or any(deeper(item, levels - 1) for item in inner)

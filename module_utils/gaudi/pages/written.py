@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.documents import DEEPEST, deeper
+
 # What is read of a plan again, and what each part is.
 _PARTS = {
     "container": dict,
@@ -15,8 +17,6 @@ _PARTS = {
     "modules": list,
     "cpu_binding": list,
 }
-# Deeper than any plan.
-_DEEPEST = 32
 
 
 def parse(content: bytes) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def parse(content: bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(plan, dict) or not plan:
         raise ValueError("it is no plan")
-    if _deeper(plan, _DEEPEST):
+    if deeper(plan, DEEPEST):
         raise ValueError("it is nested too deeply")
     for name, kind in _PARTS.items():
         _check(plan, name, kind)
@@ -44,9 +44,3 @@ def parse(content: bytes) -> dict[str, Any]:
 def _check(part: Mapping[str, Any], name: str, kind: type) -> None:
     if name in part and not isinstance(part[name], kind):
         raise ValueError(f"{name} is of another type")
-
-
-def _deeper(value: object, levels: int) -> bool:
-    """Whether mappings and lists lie in each other more than ``levels`` deep."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels == 0 or any(_deeper(item, levels - 1) for item in inner)

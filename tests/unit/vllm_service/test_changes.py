@@ -273,7 +273,7 @@ def test_a_supervisor_counts_as_current_where_none_runs(
     monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": False, "state": {}}])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
     answer = ask(DOCUMENT)
-    assert (answer["current"], answer["unit_failed"]) == (active == "failed", active == "failed")
+    assert (answer["current"], answer["running"]) == (active == "failed", active != "failed")
 
 
 def test_a_target_that_does_not_start_at_boot_is_not_settled(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:

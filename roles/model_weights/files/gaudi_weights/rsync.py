@@ -22,7 +22,7 @@ UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
 VANISHED = 24
 # What its daemon says (3.2 and 3.5) when the folder of a module is not there, with and without "use chroot".
 FOLDER_GONE = ("@ERROR: chroot failed", "@ERROR: chdir failed")
-# What the peer has: a finished folder, or one that is still coming, of which it gives what it has checked.
+# What a peer offers: a finished folder, or one that still arrives. Of the latter it offers the files it has checked.
 WHOLE, ARRIVING = "weights", "arriving"
 
 

@@ -149,7 +149,7 @@ class Take:
         options = ["--chmod=F644", "--inplace", "--files-from=-", "--from0"]
         names = [file.name for file in waiting]
         if self.offer.relays:
-            # What the peer has not got yet is asked for again.
+            # The next attempt asks again for files that the peer still lacks.
             options.append("--ignore-missing-args")
             names.append(record.RELAY)
         try:
