@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str", "required": True},
@@ -28,7 +37,7 @@ def line(host: str, found: dict[str, Any]) -> str:
         text = f"a try failed, systemd starts it again: {state.get('status', 'no reason was left')}"
     else:
         text = state.get("status", "waiting for systemd to start it")
-    return f"[{host}: {found['instance']}] {text}"
+    return printable(f"[{host}: {found['instance']}] {text}")
 
 
 def failure(host: str, found: dict[str, Any]) -> str:
@@ -36,7 +45,7 @@ def failure(host: str, found: dict[str, Any]) -> str:
     unit = f"vllm-{found['instance']}.service"
     said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
     text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
-    return f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}"
+    return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
 
 HEADINGS = ("NODE", "INSTANCE", "STATE", "SLOTS", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
 
@@ -23,7 +32,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     says = str(found["damaged"] or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"
-    return (
+    cells = (
         node,
         str(found["instance"]),
         str(state.get("phase", found["active"]))
@@ -35,6 +44,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
         warm_up(state),
         says,
     )
+    return tuple(map(printable, cells))
 
 
 def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:

@@ -98,6 +98,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
@@ -206,7 +207,7 @@ def validate(module: AnsibleModule, file: str, target: str) -> bool:
     if code != 0:
         module.fail_json(
             msg=f"The installed engine refuses {target} with our settings in it, so it was left as it was: "
-            f"{(err or out).strip()}",
+            f"{printable((err or out).strip())}",
             stdout=out,
             stderr=err,
         )

@@ -184,6 +184,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
@@ -292,7 +293,7 @@ def user_of(module: AnsibleModule, pid: int | None) -> dict[str, Any]:
         return user
     unit, container = topology_users.owner_of(read_text(f"/proc/{pid}/cgroup"), read_text("/proc/1/cgroup"))
     name = container_names(module).get(container) if container else None
-    comm = topology_users.printable(read_text(f"/proc/{pid}/comm").strip())
+    comm = printable(read_text(f"/proc/{pid}/comm").strip())
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
 
 

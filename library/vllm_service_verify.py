@@ -91,6 +91,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.serving import answers, confinement
@@ -122,10 +123,10 @@ def ask(module: AnsibleModule, path: str, body: dict[str, Any] | None = None) ->
         with opener.open(request, timeout=module.params["timeout"]) as reply:
             return dict(json.load(reply))
     except urllib.error.HTTPError as error:
-        said = error.read(2000).decode(errors="replace")
+        said = printable(error.read(2000).decode(errors="replace"))
         module.fail_json(msg=f"{url} answered with status {error.code}: {said}")
     except (OSError, ValueError) as error:
-        module.fail_json(msg=f"{url} gave no answer: {error}")
+        module.fail_json(msg=f"{url} gave no answer: {printable(str(error))}")
     raise AssertionError("fail_json ends the module")
 
 
@@ -179,7 +180,7 @@ def main() -> None:
     await_supervisor(module, plan["instance"])
     models = [served["id"] for served in ask(module, "/v1/models")["data"]]
     if model not in models:
-        module.fail_json(msg=f"{params['url']} serves {', '.join(models)}, but not {model}.")
+        module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
     answer = ""
     if params["question"]:
         reply = ask(module, *answers.question_of(plan["task"], model, params["question"], params["tokens"]))

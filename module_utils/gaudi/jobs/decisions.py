@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..base.units import human_bytes, human_seconds
 
@@ -118,6 +119,6 @@ def table(found: Sequence[Mapping[str, str]]) -> list[str]:
         return ["No long work has been started on this node."]
     width = max(len(job["key"]) for job in found)
     return [
-        f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}"
+        printable(f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}")
         for job in found
     ]

@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..base.printable import printable
 from ..cards.text import WIDTH, describe_node
-from ..cards.users import printable
 
 # Longest value shown of one input of a rule; a list of buckets would fill the page.
 _LONGEST_INPUT = 60

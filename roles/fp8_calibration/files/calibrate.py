@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged
+from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.node import documents, long_work
 from gaudi.node.files import sync_folder, write_json
@@ -282,7 +283,7 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
         command(document, indexes), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        for line in lines_of(work.stdout):
+        for line in map(printable, lines_of(work.stdout)):
             print(line, flush=True)
             tail.append(line)
             progress.read(line)
