@@ -115,7 +115,9 @@ def inspect(module: AnsibleModule, docker: str, image: str) -> dict[str, Any]:
     """Return what the engine knows of an image: nothing when it has no such image."""
     code, out, err = module.run_command([docker, "image", "inspect", image])
     if code != 0 and "no such image" not in err.lower():
-        module.fail_json(msg=f"The Docker engine does not answer ({printable(err.strip())}). Run systemctl status docker.")
+        module.fail_json(
+            msg=f"The Docker engine does not answer ({printable(err.strip())}). Run systemctl status docker."
+        )
     known: list[dict[str, Any]] = json.loads(out)
     return known[0] if known else {}
 
@@ -133,9 +135,9 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
         )
     if code != 0:
         module.fail_json(
-            msg=f"{image} could not be pulled: {printable((err or out).strip())}. Check that the node reaches the registry "
-            "(gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the credentials "
-            "if it asks for any.",
+            msg=f"{image} could not be pulled: {printable((err or out).strip())}. Check that the node reaches the "
+            "registry (gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the "
+            "credentials if it asks for any.",
             stdout=out,
             stderr=err,
         )
@@ -149,7 +151,8 @@ def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str
     )
     if code != 0:
         module.fail_json(
-            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: {printable((err or out).strip())}",
+            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: "
+            f"{printable((err or out).strip())}",
             stderr=err,
         )
     packages: dict[str, str] = image_record.parse_packages(out)

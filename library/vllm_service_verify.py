@@ -9,8 +9,8 @@ short_description: Look at the container of a vLLM instance, and ask the instanc
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
-  - Fails unless the container was made of what this run has written, is confined as planned, the server serves the
-    planned model under its name, and the question is answered.
+  - Fails unless the container was made of what this run has written, is confined as planned by the engine
+    and by the kernel, the server serves the planned model under its name, and the question is answered.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - No proxy of the node is used, because the server is on the node itself.
 options:
@@ -106,7 +106,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "timeout": {"type": "int", "default": 300},
 }
 
-
+PROC = Path("/proc")
 # How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
 HAND_OVER_SECONDS = 60.0
 LOOK_AGAIN = 0.5
@@ -153,7 +153,12 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> None:
             msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
             f"changed it meanwhile.{written_by(instance)} Run the playbook again when nobody else does."
         )
-    wrong = confinement.differences(container.inspected, plan)
+    try:
+        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
+    except OSError:
+        module.fail_json(msg=f"The container {name} has just ended. Look at journalctl -u {name}.")
+        return
+    wrong = confinement.differences(container.inspected, plan, process)
     if wrong:
         module.fail_json(msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}.")
 

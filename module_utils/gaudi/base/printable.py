@@ -30,8 +30,9 @@ def printable_lines(text: str) -> str:
 
 
 def journal_line(text: str, priority: int = 6) -> str:
-    """Return a line for the journal with a syslog priority of ours, so that none in the text counts (``<0>``: emergency).
+    """Return a line for the journal with a syslog priority of ours, so that none in the text counts.
 
-    sd-daemon(3): journald reads a priority at the beginning of a service's line, and only there.
+    A line that begins with ``<0>`` is an emergency, which every terminal of the node shows. journald
+    reads a priority at the beginning of a service's line, and only there (sd-daemon(3)).
     """
     return f"<{priority}>{printable(text)}"

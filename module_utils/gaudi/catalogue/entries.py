@@ -296,6 +296,34 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class AskedOfEngine:
+    """What the release's manual has ``docker run`` give a container: the most that a plan may give it.
+
+    ``network`` and ``ipc`` are host or private; ``capabilities`` without CAP_; ``memlock`` is whether memory may be
+    locked without limit.
+    """
+
+    network: str
+    ipc: str
+    capabilities: tuple[str, ...]
+    memlock: bool
+
+    KEYS = ("network", "ipc", "capabilities", "memlock")
+    NAMESPACES = ("host", "private")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> AskedOfEngine:
+        """Read the ``container`` mapping of a release file."""
+        reader = Reader(value, where, cls.KEYS)
+        return cls(
+            network=reader.choice("network", cls.NAMESPACES),
+            ipc=reader.choice("ipc", cls.NAMESPACES),
+            capabilities=reader.texts("capabilities", required=True),
+            memlock=reader.switch("memlock"),
+        )
+
+
+@dataclass(frozen=True)
 class ReleaseEntry:
     """One file of ``catalog/releases``.
 
@@ -311,6 +339,7 @@ class ReleaseEntry:
     rules: str
     software: Mapping[str, object]
     image: Mapping[str, str]
+    container: AskedOfEngine
     fork_directory: str
     pins: Mapping[str, Pin]
     constants: Mapping[str, Any]
@@ -329,6 +358,7 @@ class ReleaseEntry:
         "rules",
         "software",
         "image",
+        "container",
         "fork_directory",
         "pins",
         "constants",
@@ -364,6 +394,7 @@ class ReleaseEntry:
                 "tag": image.text("tag"),
                 "digest": image.text("digest", default=""),
             },
+            container=AskedOfEngine.from_mapping(reader.raw("container"), f"{where}: container"),
             fork_directory=reader.text("fork_directory"),
             pins={
                 key: Pin.from_mapping(pin, f"{where}: pins.{key}")

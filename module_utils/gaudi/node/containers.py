@@ -35,7 +35,8 @@ def look(module: AnsibleModule, name: str) -> Container | None:
             return None
         if module.check_mode:
             module.warn(
-                f"The container {name} cannot be looked at, so whether it would restart is not known: {printable(err.strip())}"
+                f"The container {name} cannot be looked at, so whether it would restart is not known: "
+                f"{printable(err.strip())}"
             )
             return None
         module.fail_json(msg=f"The container {name} cannot be looked at: {printable(err.strip())}")

@@ -179,6 +179,7 @@ def _document(
 ) -> dict[str, Any]:
     """The plan document without its explanation and warnings."""
     resolved, request, release, entry = subject.resolved, subject.request, subject.release, subject.entry
+    fabric = fabric_warning(resolved, subject.card_type)
     setting = Setting(
         request=request,
         release=release,
@@ -188,12 +189,12 @@ def _document(
         quantization=resolved.quantization_config,
         cards=len(subject.cards),
         weights_root=node.root,
+        host_nics=fabric is not None,
     )
     check_places(setting)
     memory = memory_part(
         draft, resolved, subject.cards, subject.card_type, entry, subject.weights, lengths, subject.label
     )
-    fabric = fabric_warning(resolved, subject.card_type)
     document = {
         "schema": SCHEMA,
         "instance": request.instance,

@@ -42,7 +42,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import documents, long_work
 from gaudi.node.files import sync_folder, write_json
 from gaudi.node.model_directory import missing_weights
-from gaudi.serving.plan import Card, card_indexes, mount, tmpfs
+from gaudi.serving.plan import Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
 
 OWN = ".gaudi-serving"
@@ -210,7 +210,8 @@ def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
         "--label",
         f"{LABEL}={document['model']}",
     ]
-    words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"], "--cap-drop", "ALL"]
+    words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"]]
+    words += [*walls(box), "--cap-drop", "ALL"]
     for capability in box["capabilities"]:
         words += ["--cap-add", capability]
     words += ["--security-opt", "no-new-privileges"]

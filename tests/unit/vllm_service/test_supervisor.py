@@ -83,7 +83,8 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
     weights = node.weights
     for words in (
         "run --sig-proxy=false --pull never --name vllm-tiny",
-        "--runtime habana --network host --ipc host --cap-drop ALL --cap-add SYS_NICE",
+        "--runtime habana --network host --ipc private --shm-size 2048m --pids-limit 512",
+        "--pids-limit 512 --cap-drop ALL --cap-add SYS_NICE",
         "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev,size=64m,mode=1777",
         "--ulimit nofile=1048576:1048576",
         f"--mount type=bind,source={weights},target={weights},readonly",
