@@ -169,8 +169,9 @@ def stale_environment(module: AnsibleModule) -> list[str]:
         return []
     process = (PROC / unit["MainPID"] / "environ").read_bytes().decode(errors="replace")
     files = [Path(word) for word in unit.get("EnvironmentFiles", "").split() if word.startswith("/")]
-    others = "".join(file.read_text(errors="replace") for file in files if file.is_file())
-    return docker_daemon.stale_environment(unit.get("Environment", ""), process, others)
+    texts = {str(file): file.read_text(errors="replace") for file in files if file.is_file()}
+    own = texts.pop(docker_daemon.OWN_VARIABLES, "")
+    return docker_daemon.stale_environment(unit.get("Environment", ""), process, "".join(texts.values()), own)
 
 
 def waiting(module: AnsibleModule) -> list[str]:

@@ -120,7 +120,9 @@ TOKEN_BYTES = 30
 def _systemctl(module: AnsibleModule, *arguments: str) -> str:
     rc, out, err = module.run_command(["systemctl", *arguments])
     if rc:
-        module.fail_json(msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {printable((err or out).strip())}")
+        module.fail_json(
+            msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {printable((err or out).strip())}"
+        )
     return str(out)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.base.values import check_source
 from gaudi.weights.hub_kinds import hub_kind
 from gaudi.weights.record import STAGING_SUFFIX
 
@@ -22,7 +23,7 @@ class Source:
     kind: huggingface (the hub, or a mirror that speaks its interface), modelscope, or git (any host of git-lfs, at
     endpoint/repository). The token lies in a root-only file; only its path is known here. revision: a commit id, a
     branch or a tag. user: who the token belongs to, where git asks for both. xet: whether hf_xet may fetch what a hub
-    keeps in that storage.
+    keeps in that storage. token_over_http: whether the token may go where there is no TLS.
     """
 
     name: str
@@ -34,6 +35,11 @@ class Source:
     kind: str = "huggingface"
     user: str = "oauth2"
     xet: bool = True
+    token_over_http: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an account in the address, and a token that others could read; raises Refusal."""
+        check_source(self.name, self.endpoint, self.token_file is not None, self.token_over_http)
 
     def token(self) -> str | None:
         """The token itself, read when it is needed and kept in no record."""
@@ -97,6 +103,7 @@ def load(path: Path) -> Request:
                     kind=str(entry["kind"]),
                     user=entry.get("user") or "oauth2",
                     xet=bool(entry.get("xet", True)),
+                    token_over_http=bool(entry.get("token_over_http", False)),
                 )
                 for entry in content["sources"]
             ),
