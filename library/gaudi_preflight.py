@@ -430,15 +430,19 @@ def check_missing(
 
 def unpinned(
     params: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """Say what would be taken by a name that can move. A folder that is there is mended by its record."""
+) -> tuple[list[str], list[str]]:
+    """Say what would be taken by a name that can move, and of it what is never taken so.
+
+    A folder that is there is mended by its record.
+    """
     root = Path(params["weights_root"])
     fetches = [
         source["fetch"] for source in missing if source["fetch"] and not (root / source["fetch"]["directory"]).exists()
     ]
     sentences: list[str] = pins.image_sentences((plan["image"] for plan in plans), params["image_digest"])
-    sentences += pins.repository_sentences(fetches, params["weights_kinds"])
-    return sentences
+    kinds = params["weights_kinds"]
+    sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
+    return sentences, pins.measurement_refusals(fetches, kinds)
 
 
 def occupied(folder: Path) -> bool:
@@ -530,7 +534,8 @@ def main() -> None:
         problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
     problems += weights_problems
     problems += check_space(module, plans, params["image_bytes"], rooms, coming)
-    moving = unpinned(params, plans, missing)
+    moving, never = unpinned(params, plans, missing)
+    problems += [preflight.Problem("pins", said) for said in never]
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = list(found.get("findings", []))
     findings += preflight.system_warnings(os_release, params["release"], params["software"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class Source:
     endpoint/repository). The token lies in a root-only file; only its path is known here. revision: a commit id, a
     branch or a tag. user: who the token belongs to, where git asks for both. xet: whether hf_xet may fetch what a hub
     keeps in that storage. token_over_http: whether the token may go where there is no TLS.
+    files: SHA-256 by name of files that the catalogue pins, whatever the source states of them.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Source:
     user: str = "oauth2"
     xet: bool = True
     token_over_http: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse an account in the address, and a token that others could read; raises Refusal."""
@@ -104,6 +107,7 @@ def load(path: Path) -> Request:
                     user=entry.get("user") or "oauth2",
                     xet=bool(entry.get("xet", True)),
                     token_over_http=bool(entry.get("token_over_http", False)),
+                    files=dict(entry.get("files") or {}),
                 )
                 for entry in content["sources"]
             ),
