@@ -265,7 +265,8 @@ def test_an_absent_image_is_pulled_looked_into_and_recorded(run: Run, record: Pa
         },
     }
     looked = next(command for command in ran.commands if command.startswith("docker run"))
-    assert " --network none " in looked
+    for wall in ("--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit"):
+        assert f" {wall} " in looked
     assert " --runtime runc " in looked
 
 
@@ -298,6 +299,17 @@ def test_another_image_under_the_same_name_is_looked_into_again(run: Run, record
     ran = run(serving_image, arguments, engine(present=True))
     assert any(command.startswith("docker run") for command in ran.commands)
     assert json.loads(record.read_text())["images"][IMAGE]["id"] == "sha256:id"
+
+
+def test_an_image_that_was_exchanged_below_its_name_is_said(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record)}
+    assert run(serving_image, arguments, engine(present=False)).warnings == []
+    written = json.loads(record.read_text())
+    written["images"][IMAGE].update(id="sha256:former", digest="sha256:" + "0" * 64)
+    record.write_text(json.dumps(written))
+    (said,) = run(serving_image, arguments, engine(present=True)).warnings
+    assert f"{IMAGE} is another image now: its digest is {DIGEST}" in said
+    assert run(serving_image, arguments, engine(present=True)).warnings == []
 
 
 def test_check_mode_says_it_would_pull(run: Run, record: Path) -> None:

@@ -1,7 +1,7 @@
 """Whether measurement files hold what numpy needs and nothing that runs.
 
-An .npz may hold pickles, and a pickle may call anything. The server reads them with numpy.load and allow_pickle, so that
-they are looked at before they are published.
+An .npz may hold pickles, and a pickle may call anything. The server reads them with numpy.load and allow_pickle, so
+that they are looked at before they are published.
 """
 
 from __future__ import annotations
