@@ -149,7 +149,7 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
 
 
 def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str]:
-    """List the Python packages in an image, which nobody has looked at yet: it gets no card, no network and no right."""
+    """List the Python packages in an image, which nobody has looked at yet: no card, no network, no right for it."""
     command = [docker, "run", "--rm", "--runtime", "runc", *LOOKED_AT, "--entrypoint", "python3", image]
     code, out, err = module.run_command(
         [*command, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]

@@ -84,8 +84,8 @@ def moved(reference: str, before: str | None, now: str | None) -> str | None:
     if before is None or before == now:
         return None
     return (
-        f"{reference} is another image now: its digest is {now or 'of no registry'}, and was {before}. Its tag was moved, "
-        f"or somebody loaded another image. Pin it with serving_image_digest where that is not wanted."
+        f"{reference} is another image now: its digest is {now or 'of no registry'}, and was {before}. Its tag was "
+        f"moved, or somebody loaded another image. Pin it with serving_image_digest where that is not wanted."
     )
 
 

@@ -163,7 +163,8 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     lengths = family.fill(draft, resolved)
     model_options(draft, resolved, subject.entry, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
-    network_variables(draft, request, release, host, node)
+    host_nics = fabric_warning(resolved, subject.card_type) is not None
+    network_variables(draft, request, release, host, node, host_nics)
     scale_once(draft, subject.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)

@@ -45,3 +45,27 @@ def test_cards_that_talk_over_host_nics_have_what_the_manuals_ask_for() -> None:
     assert plan["container"]["ipc"] == "host"
     wished = vendor.plan_request("1.22", {**request, "ipc": "private"}, "pcie8")
     assert wished["container"]["ipc"] == "private"
+
+
+NETWORK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HCCL_SOCKET_IFNAME": "lo"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "10.20.0.11"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_servers_processes_talk_over_loopback(release: str, host: str) -> None:
+    """Ports between them have no key: wherever clients are served, these are for the node alone."""
+    request = {"instance": "a", "weights": "/models/x", "host": host}
+    plan = vendor.plan_request(release, request)
+    known = vendor.catalogue(release).release.variables
+    assert {name: plan["environment"].get(name) for name in NETWORK if name in known} == {
+        name: value for name, value in NETWORK.items() if name in known
+    }
+    back = vendor.plan_request(release, {**request, "node_address": "10.20.0.11"})
+    assert back["environment"]["VLLM_HOST_IP"] == "10.20.0.11"
+
+
+def test_host_nics_keep_the_network_of_the_releases_script() -> None:
+    request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
+    plan = vendor.plan_request("1.21", request, "pcie8")
+    assert plan["requires"]["host_nics"] is True
+    assert plan["environment"]["VLLM_HOST_IP"] != "127.0.0.1"
