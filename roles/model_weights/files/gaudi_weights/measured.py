@@ -114,12 +114,12 @@ def check_pickle(content: bytes) -> None:
                 raise ValueError("a pickle names what cannot be told")
             _check_called(pushed[-2], pushed[-1])
         if step in PUTS:
-            place = len(memo) if argument is None else int(argument)
+            place = len(memo) if argument is None else int(str(argument))
             memo[place] = pushed[-1] if pushed else None
         elif step in TEXTS:
             pushed.append(str(argument))
         elif step in GETS:
-            pushed.append(memo.get(int(argument)))
+            pushed.append(memo.get(int(str(argument))))
         elif step != "FRAME":
             pushed = []
 
