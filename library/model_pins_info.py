@@ -82,6 +82,7 @@ import hashlib
 import json
 import re
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
@@ -121,7 +122,7 @@ def get(params: dict[str, Any], path: str, limit: int) -> bytes:
     return content
 
 
-def checksum(params: dict[str, Any], revision: str, file: dict[str, Any]) -> str:
+def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> str:
     """The SHA-256 of one file, held against what the hub states. Raises Refusal where they differ."""
     place = f"/{params['repository']}/resolve/{revision}/{quote(file['name'])}"
     content = get(params, place, pin_file.LARGEST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -60,6 +61,18 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     assert node.state["phase"] == "stopped"
     assert not node.container_exists()
     assert "STOPPING=1" in node.listen()
+
+
+def test_a_line_of_a_container_is_no_emergency_of_the_node(node: Node) -> None:
+    """journald reads a priority at the beginning of a line; each line passed on has ours."""
+    node.scenario(lines=["<0>the node is on fire\x1b[2J\x1b]0;owned\x07", "\u202etxet"])
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "<6><0>the node is on fire\n" in output
+    assert "<6>?txet\n" in output
+    assert [line for line in output.splitlines() if not line.isprintable() or not re.match("<[2-7]>", line)] == []
 
 
 def test_another_model_behind_the_port_is_not_ready(node: Node) -> None:
