@@ -129,7 +129,8 @@ items:
   elements: dict
   returned: always
   sample:
-    - {"item": "vm.nr_hugepages", "wanted": "64", "configured": "64", "now": "64", "after_reboot": "64", "state": "ok"}
+    - {"item": "vm.nr_hugepages", "wanted": "64", "configured": "64", "now": "64", "after_reboot": "64", "state": "ok",
+       "lacking": false}
 table:
   description: The same as lines for people.
   type: list
