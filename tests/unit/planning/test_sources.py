@@ -22,7 +22,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"weights": "/models/QwQ-32B", "host": "10.20.0.11"},
     {"weights": "/models/QwQ-32B", "node_address": "10.20.0.11"},
     {"weights": "/models/QwQ-32B", "exponential_bucketing": True},
-    {"weights": "/models/QwQ-32B", "profile": True, "zero_padding": False, "skip_warmup": True, "recipe_cache": "/c"},
+    {"weights": "/models/QwQ-32B", "profile": True, "zero_padding": False, "skip_warmup": True, "recipe_cache": "/data/c"},
     {"weights": "/models/QwQ-32B", "partial_warmup": {"max_num_seqs": 4, "max_seq_len": 1024}},
     {"weights": "/models/QwQ-32B", "padding_limit": 0.1},
     *({"model": model} for model in ("qwq-32b", "deepseek-r1-0528", "bge-m3", "qwen2-vl-7b-instruct", "llama-2-7b")),
