@@ -205,7 +205,7 @@ def test_a_host_is_read_again_only_where_something_changed_or_waits(
     assert said is unsettled
 
 
-@pytest.mark.parametrize("file", ["turns.yml", "untune.yml"])
+@pytest.mark.parametrize("file", ["reboot_in_turn.yml", "untune.yml"])
 def test_no_host_goes_through_the_others_to_find_its_turn(file: str) -> None:
     (turn,) = [one for one in yaml.safe_load((TASKS / file).read_text()) if "loop" in one]
     assert turn["loop"] == ["{{ inventory_hostname }}"]
