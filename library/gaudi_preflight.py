@@ -58,6 +58,10 @@ options:
     type: list
     elements: dict
     default: []
+  reserved:
+    description: The RV(reserved#module:serving_plan) that M(serving_plan) returned, instances by the module id they hold.
+    type: dict
+    default: {}
   how_to_get:
     description: Where the weights of an instance come from, a sentence by instance name.
     type: dict
@@ -156,6 +160,14 @@ missing_weights:
   type: list
   elements: dict
   sample: []
+stop_first:
+  description:
+    - Instances that give a card or a port up to another one of the plans. They are to be stopped before the first instance
+      starts; what they give up to whom is among the findings.
+  returned: always
+  type: list
+  elements: str
+  sample: []
 report:
   description: The problems as one text for people; empty when there are none.
   returned: always
@@ -192,7 +204,7 @@ from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
-from ansible.module_utils.gaudi.preflight import pins
+from ansible.module_utils.gaudi.preflight import handover, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.gaudi.weights import source_plan
@@ -208,6 +220,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "inventory": {"type": "dict", "required": True},
     "topology": {"type": "dict"},
     "plans": {"type": "list", "elements": "dict", "default": []},
+    "reserved": {"type": "dict", "default": {}},
     "how_to_get": {"type": "dict", "default": {}},
     "source_plans": {"type": "dict", "default": {}},
     "weights_root": {"type": "path", "default": "/data/models"},
@@ -322,16 +335,20 @@ def image_present(module: AnsibleModule, image: str) -> bool:
     return bool(code == 0)
 
 
-def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
-    """Refuse a port that is taken, and a host name that is none of this node's."""
+def check_listen(
+    module: AnsibleModule, plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]
+) -> tuple[list[preflight.Problem], list[handover.Handover]]:
+    """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
     listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
     listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
     try:
-        free = preflight.free_port(listeners, int(plan["listen"]["port"]))
-        found: list[preflight.Problem] = preflight.check_port(plan, port_user(module, plan, listeners), free)
+        user = port_user(module, plan, listeners)
     except socket.gaierror as error:
-        found = [preflight.unknown_host(plan, str(error.strerror))]
-    return found
+        return [preflight.unknown_host(plan, str(error.strerror))], []
+    given = handover.port(plan, user, plans)
+    if given is not None:
+        return [], [given]
+    return preflight.check_port(plan, user, preflight.free_port(listeners, int(plan["listen"]["port"]))), []
 
 
 def check_plan(
@@ -346,7 +363,6 @@ def check_plan(
             if one["requires"]["weights_path"] not in coming:
                 problems += preflight.check_weights(one, weights_present(one), said)
         problems += check_start(module, plan, coming)
-        problems += check_listen(module, plan)
     return problems
 
 
@@ -525,8 +541,11 @@ def main() -> None:
     missing = missing_weights(params)
     coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
     weights_problems, rooms, weights_findings = check_missing(module, missing)
+    handed = handover.cards(plans, topology, params["reserved"])
     for plan in plans:
         problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
+        taken, given = check_listen(module, plan, plans) if plan.get("instance") else ([], [])
+        problems, handed = problems + taken, handed + given
     problems += weights_problems
     problems += check_space(module, plans, params["image_bytes"], rooms, coming)
     moving = unpinned(params, plans, missing)
@@ -540,7 +559,10 @@ def main() -> None:
         preflight.damaged_plan(str(file), file.parent.name, file.parent.name in asked)
         for file in weights_folders.damaged_plans(weights_folders.PLANS)
     ]
+    findings += handover.sentences(handed)
+    before = weights_folders.plans_on_node(weights_folders.PLANS)
     for plan in plans:
+        findings += handover.move(plan, before.get(plan["instance"]))
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
         findings += preflight.room_findings(recipe_rooms(plan))
     node = {"system": os_release.get("PRETTY_NAME"), "kernel": kernel, "cards": len(topology.get("cards", []))}
@@ -549,6 +571,7 @@ def main() -> None:
         problems=[problem.as_dict() for problem in problems],
         findings=findings,
         missing_weights=[] if problems else missing,
+        stop_first=handover.stopped_first(handed),
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
         topology=topology,

@@ -37,6 +37,11 @@ def users(path: Path, plans: Path = PLANS) -> list[str]:
     return [name for name, plan in _plans(plans)[0].items() if weights.used_by(plan, str(path))]
 
 
+def plans_on_node(plans: Path) -> dict[str, dict[str, Any]]:
+    """The plans on the node by instance; damaged ones are left out."""
+    return _plans(plans)[0]
+
+
 def damaged_plans(plans: Path) -> list[Path]:
     """The plan.json of each instance whose plan nobody can read."""
     return _plans(plans)[1]
