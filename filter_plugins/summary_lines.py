@@ -68,7 +68,7 @@ def summary_lines(
     answers: Mapping[str, Mapping[str, str]],
     wished: Sequence[str],
 ) -> list[str]:
-    """Return the lines of a node's summary: cards, instances, answers, and instances that the inventory does not name."""
+    """Return the lines of a node's summary: cards, instances, answers, and what the inventory does not name."""
     cards = topology["cards"]
     names = ", ".join(sorted({str(card["name"]) for card in cards})) or "no cards"
     driver = topology["driver_version"] or "none"

@@ -56,14 +56,10 @@ def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[st
 
 
 def instances_not_in_inventory(
-    nodes: Mapping[str, Sequence[dict[str, Any]]], wished: Mapping[str, Sequence[object] | None]
+    instances: Sequence[Mapping[str, Any]], host: str, wished: Sequence[str] | None
 ) -> list[str]:
-    """Return a line for each instance that its node's inventory does not name, with the command that ends it."""
-    return [
-        line
-        for node, instances in nodes.items()
-        for line in not_in_inventory(str(node), [str(found["instance"]) for found in instances], wished.get(node))
-    ]
+    """Return a line for each instance of a node that its inventory does not name, with the command that ends it."""
+    return list(not_in_inventory(host, [str(found["instance"]) for found in instances], wished))
 
 
 class FilterModule:

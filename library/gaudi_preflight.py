@@ -59,7 +59,7 @@ options:
     elements: dict
     default: []
   reserved:
-    description: The RV(reserved#module:serving_plan) that M(serving_plan) returned, instances by the module id they hold.
+    description: The C(reserved) that M(serving_plan) returned, instances by the module id that they hold.
     type: dict
     default: {}
   how_to_get:
@@ -162,8 +162,8 @@ missing_weights:
   sample: []
 stop_first:
   description:
-    - Instances that give a card or a port up to another one of the plans. They are to be stopped before the first instance
-      starts; what they give up to whom is among the findings.
+    - Instances that give a card or a port up to another one of the plans. They are to be stopped before the first
+      instance starts; what they give up to whom is among the findings.
   returned: always
   type: list
   elements: str

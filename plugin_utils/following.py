@@ -17,7 +17,9 @@ class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no ty
         """Call a module. Where the node gave no answer, msg says so: ``what`` is followed, ``again`` how to go on."""
         host = str(variables.get("inventory_hostname", "the node"))
         try:
-            looked: dict[str, Any] = self._execute_module(module_name=module, module_args=arguments, task_vars=variables)
+            looked: dict[str, Any] = self._execute_module(
+                module_name=module, module_args=arguments, task_vars=variables
+            )
         except AnsibleConnectionFailure as failure:
             return {"unreachable": True, "failed": True, "msg": cut(host, what, str(failure), again)}
         # What a module prints itself never has this key: here is what was no answer of one.

@@ -1,4 +1,4 @@
-"""The options of every role, as its ``meta/argument_specs.yml``, ``meta/ranges.yml`` and ``defaults/main.yml`` have them.
+"""The options of every role, as ``meta/argument_specs.yml``, ``meta/ranges.yml`` and ``defaults/main.yml`` have them.
 
 Who imports this calls ``brain.on_path()`` first.
 """

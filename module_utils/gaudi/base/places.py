@@ -33,8 +33,8 @@ SYSTEM = (
 # A directory of one's own below these is fine; these themselves hold what is not meant, or hide what the image needs.
 SHARED = ("/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
 ADVICE = "Use a directory of its own, such as one below /data."
-# Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy Standard
-# 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, and the last is for profiles of ours.
+# Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy
+# Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last is for our profiles.
 DATA = ("/data", "/mnt", "/srv", "/var/cache", "/vllm_cache", f"{paths.STATE}/profiles")
 # People's own directories hold keys and what a login runs; what lies there beside the weights is not for a server.
 PEOPLE = ("/home", "/root")

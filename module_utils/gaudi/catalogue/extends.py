@@ -94,8 +94,8 @@ def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> E
     """The whole content of a release.
 
     ``known`` are the releases that have a file, ``read`` gives the content of one's own file. Raises :class:`Refusal`
-    with the file for a base that is not there, for files that extend each other in a circle, and for a null that removes
-    nothing.
+    with the file for a base that is not there, for files that extend each other in a circle, and for a null that
+    removes nothing.
     """
     files: dict[str, Any] = {}
     current = name

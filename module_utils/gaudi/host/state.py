@@ -340,11 +340,7 @@ def other_tuners(profile: str | None) -> list[str]:
 
 def absences(items: Sequence[Item], *, container: bool) -> list[str]:
     """Say which items this node has no use for, and why."""
-    found = [
-        f"{item.item}: {item.now}, so there is nothing to set."
-        for item in items
-        if item.lacking
-    ]
+    found = [f"{item.item}: {item.now}, so there is nothing to set." for item in items if item.lacking]
     if container:
         found.append(
             "This is a container: its kernel command line, its processors and the highest limits are the host's to set."

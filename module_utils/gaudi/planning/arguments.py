@@ -38,9 +38,9 @@ OWNED = {
 # They divide the cards of one node as well.
 TENSOR_PARALLEL_INSTEAD = ("--pipeline-parallel-size", "--data-parallel-size")
 
-# Nothing to choose, with the reason: another engine than these cards', a process that is no server, or one that does not
-# answer where, and as, everybody asks it. The supervisor, the checks after a start and the guard ask over HTTP on the
-# plan's port and paths.
+# Nothing to choose, with the reason: another engine than these cards', a process that is no server, or one that does
+# not answer where, and as, everybody asks it. The supervisor, the checks after a start and the guard ask over HTTP on
+# the plan's port and paths.
 _TLS = "the server is asked over HTTP: end TLS in a proxy before it"
 FIXED = {
     "--device": "hpu is the only device of these images",

@@ -270,7 +270,8 @@ def room_findings(rooms: Sequence[Room]) -> list[str]:
         if room.wanted > room.free:
             say = telling_apart(room.wanted, room.free)
             findings.append(
-                f"{room.what} may grow to {say(room.wanted)} in {room.path}, and {say(room.free)} are free on {room.filesystem}."
+                f"{room.what} may grow to {say(room.wanted)} in {room.path}, "
+                f"and {say(room.free)} are free on {room.filesystem}."
             )
     return findings
 

@@ -117,7 +117,9 @@ def test_what_a_node_lacks_is_known_by_its_field_and_not_by_its_words() -> None:
     assert (worded.state, worded.lacking) == (absent.state, False)
     assert host_state.absences([worded], container=False) == []
     other = replace(absent, now="the kernel has it not")
-    assert host_state.absences([other], container=False) == ["kernel.x: the kernel has it not, so there is nothing to set."]
+    assert host_state.absences([other], container=False) == [
+        "kernel.x: the kernel has it not, so there is nothing to set."
+    ]
 
 
 def test_limits_are_read_from_every_unit() -> None:

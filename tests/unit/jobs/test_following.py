@@ -26,7 +26,7 @@ def follow(action: Any, arguments: dict[str, Any], *answers: Any) -> dict[str, A
     """Run an action whose modules answer, or raise, these one after the other."""
     left = list(answers)
 
-    class Scripted(action.ActionModule):  # type: ignore[misc,name-defined]
+    class Scripted(action.ActionModule):  # type: ignore[misc]
         def __init__(self) -> None:
             self._task = SimpleNamespace(args=arguments, check_mode=False, diff=False, async_val=0)
             self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
@@ -55,14 +55,16 @@ BROKEN = AnsibleConnectionFailure("Failed to connect to the host via ssh: Connec
 def test_a_broken_connection_is_said_and_how_to_go_on(answer: Any, seen: str, unreachable: bool) -> None:
     said = follow(vllm_service_wait, {"instances": ["tiny"]}, answer)
     assert said["msg"] == (
-        f"gaudi-01 gave no answer while the start of tiny was followed ({seen}). The work is the node's own and goes on. "
+        f"gaudi-01 gave no answer while the start of tiny was followed ({seen}). "
+        "The work is the node's own and goes on. "
         "Run the playbook again to follow further, or look with playbooks/status.yml."
     )
     assert (said["failed"], bool(said.get("unreachable"))) == (True, unreachable)
     said = follow(node_job, {"key": "fetch.tiny"}, BEGUN, answer)
     assert said["msg"] == (
         f"gaudi-01 gave no answer while fetch.tiny was followed ({seen}). The work is the node's own and goes on. "
-        "Run this again to follow further, or ansible-playbook playbooks/jobs.yml --limit gaudi-01 -e job_key=fetch.tiny."
+        "Run this again to follow further, or ansible-playbook playbooks/jobs.yml --limit gaudi-01 "
+        "-e job_key=fetch.tiny."
     )
 
 

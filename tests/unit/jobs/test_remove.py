@@ -60,7 +60,10 @@ def test_a_role_that_needs_the_library_can_say_that_it_needs_it_no_more(role: st
 )
 def test_nothing_goes_while_work_needs_it(role: str, key: str, status: str, refused: bool) -> None:
     first = tasks(role, "remove")[0]
-    shared = first.get("ansible.builtin.import_role") or {"name": role, "tasks_from": first["ansible.builtin.import_tasks"]}
+    shared = first.get("ansible.builtin.import_role") or {
+        "name": role,
+        "tasks_from": first["ansible.builtin.import_tasks"],
+    }
     assert shared["name"] == "node_job"
     look, refuse = tasks("node_job", shared["tasks_from"].removesuffix(".yml"))
     assert "node_job_info" in look

@@ -897,7 +897,9 @@ def test_however_it_is_written(argument: str) -> None:
 
 def test_every_argument_of_a_release_that_moves_the_server_or_opens_it_is_refused() -> None:
     """Where it listens, with what, as which model, behind which code: each is decided by one option, or by nobody."""
-    moving = re.compile(r"--(host|port|uds|fd|api-key|served-model-name|models?|config|middleware|ssl-.*|enable-ssl-.*)")
+    moving = re.compile(
+        r"--(host|port|uds|fd|api-key|served-model-name|models?|config|middleware|ssl-.*|enable-ssl-.*)"
+    )
     known = {name for release in releases.names() for name in vendor.catalogue(release).release.arguments}
     found = {name for name in known if moving.fullmatch(name)}
     assert {"--host", "--port", "--api-key", "--config", "--middleware", "--ssl-keyfile"} < found

@@ -71,7 +71,14 @@ def test_a_directory_of_ones_own(option: str, path: str) -> None:
 @pytest.mark.parametrize("option", ["recipe_cache", "recipe_cache as a mapping"])
 @pytest.mark.parametrize(
     "path",
-    [*ONLY_READ, "/root/.ssh", "/home/me/.ssh", "/var/spool/cron/crontabs", "/var/lib/postgresql", "/data/../root/.ssh"],
+    [
+        *ONLY_READ,
+        "/root/.ssh",
+        "/home/me/.ssh",
+        "/var/spool/cron/crontabs",
+        "/var/lib/postgresql",
+        "/data/../root/.ssh",
+    ],
 )
 def test_a_server_writes_only_below_a_directory_for_data(option: str, path: str) -> None:
     refused = plan("1.22", **named(option, path))
@@ -99,9 +106,7 @@ def test_a_server_writes_only_below_a_directory_for_data(option: str, path: str)
 )
 def test_a_site_names_its_directory_for_data_by_its_weights(root: str, path: str, allowed: bool) -> None:
     request = {"model": "qwq-32b", "recipe_cache": path}
-    (answer,) = plan_all(
-        [request], vendor.catalogue("1.22", "qwq-32b"), vendor.topology("oam8"), weights_root=root
-    )
+    (answer,) = plan_all([request], vendor.catalogue("1.22", "qwq-32b"), vendor.topology("oam8"), weights_root=root)
     assert answer.get("refused_id") == (None if allowed else "not_for_data")
 
 

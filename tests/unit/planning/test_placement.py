@@ -288,7 +288,11 @@ def test_a_card_that_is_given_up_is_still_not_free_for_strangers_to_use() -> Non
 
 def test_an_instance_that_names_no_card_leaves_those_that_others_name() -> None:
     new, a, b = several(
-        node(TWO, RUNNING), HELD, {"instance": "new"}, {"instance": "a", "modules": [1]}, {"instance": "b", "modules": [4]}
+        node(TWO, RUNNING),
+        HELD,
+        {"instance": "new"},
+        {"instance": "a", "modules": [1]},
+        {"instance": "b", "modules": [4]},
     )
     assert (modules(a), modules(b)) == ([1], [4])
     assert modules(new)[0] not in (1, 4)

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.node import weight_folders
 from ansible.module_utils.gaudi.preflight import handover
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 
 from library import gaudi_preflight
 from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_modules import HERE, preflight
 from tests.unit.preflight.test_modules import plan as planned
+from tests.unit.preflight.test_templates import trusted
 
 
 def plan(name: str, modules: list[int], port: int) -> dict[str, Any]:
@@ -81,7 +85,7 @@ def test_a_node_says_what_changes_hands_and_who_moves(
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "one").mkdir()
     (tmp_path / "one/plan.json").write_text('{"modules": [{"module_id": 5}]}')
-    monkeypatch.setattr(gaudi_preflight.weights_folders, "PLANS", tmp_path)
+    monkeypatch.setattr(weight_folders, "PLANS", tmp_path)
     monkeypatch.setattr(gaudi_preflight, "user_of", lambda *_: user("two"))
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as free:
         port, other = (int(each.getsockname()[1]) for each in (server, free))
@@ -105,11 +109,30 @@ def test_instances_that_give_something_up_are_stopped_before_any_starts() -> Non
 
 
 def test_an_instance_that_the_inventory_does_not_name() -> None:
-    wished = [{"instance": "a"}, "nonsense", {"model": "x"}]
-    assert not_in_inventory("n1", ["a"], wished) == []
-    (line,) = not_in_inventory("n1", ["a", "b"], wished)
+    assert not_in_inventory("n1", ["a"], ["a"]) == []
+    (line,) = not_in_inventory("n1", ["a", "b"], ["a"])
     assert line.endswith("ansible-playbook playbooks/remove.yml --limit n1 -e instance=b")
-    assert not_in_inventory("n1", ["a"], None) == not_in_inventory("n1", ["a"], "text") == []
+    assert not_in_inventory("n1", ["a"], None) == []
+
+
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ([{"instance": "chat", "port": "{{ nowhere }}"}], True),
+        ([{"instance": "old", "port": "{{ nowhere }}"}], False),
+        (["nonsense", {"model": "x"}], True),
+        ([], True),
+        (None, False),
+    ],
+)
+def test_status_names_it_whatever_else_the_inventory_says(wished: Any, said: bool) -> None:
+    (play,) = load(ROOT / "playbooks/status.yml")
+    show = next(task for task in play["tasks"] if "others" in task.get("vars", {}))
+    site = {} if wished is None else {"gaudi_serving_instances": trusted(wished)}
+    node = {"instances": [{"instance": "old"}], "picture": "8 x HL-225", "waits": ""}
+    values = {"inventory_hostname": "n1", "node": node, **site, **trusted(show["vars"])}
+    text = Templar(loader=DataLoader(), variables=values).template(trusted(show["ansible.builtin.debug"]["msg"]))
+    assert [line.split(" is on ")[0] for line in text.splitlines()] == ["8 x HL-225", *(["old"] if said else [])]
 
 
 def test_a_name_that_no_node_has_is_refused_by_every_playbook() -> None:

@@ -110,7 +110,8 @@ def test_a_mistyped_role_is_said(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["audit_release", "my_gaudi_release", "_vlm_service_x", "serve_options", "weights_root", "service_port", "pages"]
+    "name",
+    ["audit_release", "my_gaudi_release", "_vlm_service_x", "serve_options", "weights_root", "service_port", "pages"],
 )
 def test_names_of_others_are_left_alone(name: str) -> None:
     problems, findings, _ = action.judged(role_options.Host(DataLoader(), {name: 1}))

@@ -56,7 +56,11 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ran = subprocess.run(
         [str(Path(sys.executable).parent / "ansible-playbook"), "-i", folder / "hosts.yml", folder / "play.yml"],
         # Who runs this as root is asked through sudo as well.
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROLE.parents[1] / "ansible.cfg"), "ANSIBLE_BECOME_ALLOW_SAME_USER": "1"},
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROLE.parents[1] / "ansible.cfg"),
+            "ANSIBLE_BECOME_ALLOW_SAME_USER": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -69,18 +73,20 @@ def test_root_and_python_are_there(said: dict[str, str]) -> None:
     assert said["fine"] == ""
 
 
-@pytest.mark.parametrize(
-    ("host", "seen"), [("refused", "a password is required"), ("somebody", "id -u printed 1000")]
-)
+@pytest.mark.parametrize(("host", "seen"), [("refused", "a password is required"), ("somebody", "id -u printed 1000")])
 def test_root_is_refused(said: dict[str, str], host: str, seen: str) -> None:
-    assert said[host].startswith(f"{host}: 1 problem, nothing was changed.\n  1. The user of this connection may not become")
+    assert said[host].startswith(
+        f"{host}: 1 problem, nothing was changed.\n  1. The user of this connection may not become"
+    )
     assert seen in said[host]
     assert "Python" not in said[host]
 
 
 @pytest.mark.parametrize(("host", "seen"), [("without", "/nowhere/python3: not found"), ("broken", "'encodings'")])
 def test_python_does_not_run(said: dict[str, str], host: str, seen: str) -> None:
-    assert said[host].startswith(f"{host}: 1 problem, nothing was changed.\n  1. The user of this connection may become")
+    assert said[host].startswith(
+        f"{host}: 1 problem, nothing was changed.\n  1. The user of this connection may become"
+    )
     assert seen in said[host]
     assert "sudo" not in said[host]
     assert "ansible_python_interpreter" in said[host]

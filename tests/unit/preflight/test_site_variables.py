@@ -127,7 +127,9 @@ def test_the_settings_of_the_host_are_those_of_its_role(rendered: dict[str, Any]
         "host_tuning_max_memory_share": HOST_TUNING["host_tuning_max_memory_share"],
     }
     assert "host_tuning_hugepages" not in rendered["many pages"]["tuning"]
-    assert [problem["message"].split(" ")[0] for problem in rendered["many pages"]["problems"]] == ["host_tuning_hugepages"]
+    assert [problem["message"].split(" ")[0] for problem in rendered["many pages"]["problems"]] == [
+        "host_tuning_hugepages"
+    ]
 
 
 @pytest.mark.parametrize("name", ["tuned", "null"])

@@ -41,7 +41,9 @@ def test_cards_instances_and_answers_are_said() -> None:
 
 @pytest.mark.parametrize("state", [{}, {"status": "warm-up 3/24"}])
 def test_an_instance_that_was_not_asked_is_said_without_an_answer(state: dict[str, str]) -> None:
-    lines = summary_lines(TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "inactive", "state": state}], {}, ["two"])
+    lines = summary_lines(
+        TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "inactive", "state": state}], {}, ["two"]
+    )
     assert lines[4] == f"two: {state.get('status', 'inactive')}"
     assert lines[5:] == ["  modules none, unit vllm-two.service", "  endpoint none"]
 

@@ -18,7 +18,7 @@ def test_a_run_that_came_to_no_host_is_shown_with_its_reason(tmp_path: Path, mon
     output = tmp_path / "stdout"
     output.write_text(f"\x1b[0;31m{REASON}\x1b[0m\n\n")
     monkeypatch.setattr(demo, "_prepare", lambda *_: None)
-    monkeypatch.setattr(demo.playbook, "run", lambda *_, **__: playbook.Outcome(1, False, playbook.Progress(), output))
+    monkeypatch.setattr(playbook, "run", lambda *_, **__: playbook.Outcome(1, False, playbook.Progress(), output))
     shown, log = io.StringIO(), io.StringIO()
     monkeypatch.setattr(Scope, "directory", tmp_path)
     with pytest.raises(SimulatorError, match="ended with status 1"):
