@@ -173,6 +173,7 @@ node:
   sample: {"system": "Debian GNU/Linux 12 (bookworm)", "kernel": "6.1.0-18-amd64", "cards": 8}
 """
 
+import contextlib
 import os
 import platform
 import re
@@ -180,17 +181,21 @@ import shutil
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
-from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
+from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.preflight import site as inventory
@@ -227,6 +232,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 # What a measurement set consists of: a JSON file, an npz file and a JSON list of modules for each rank.
 MEASUREMENTS = (".json", ".npz")
+
+# What the role serving_image records of the images of the node.
+IMAGES = Path(paths.STATE) / "images.json"
 
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
@@ -275,29 +283,42 @@ def holder_of(inode: int) -> int | None:
     return None
 
 
-def container_names(module: AnsibleModule) -> dict[str, str]:
-    """Return the names of the running containers by short id; none when there is no engine, or it does not answer."""
-    docker = module.get_bin_path("docker")
-    if docker is None:
-        return {}
-    code, out, _err = module.run_command([docker, "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"])
-    names: dict[str, str] = topology_users.parse_container_names(out) if code == 0 else {}
-    return names
+@dataclass(frozen=True)
+class Engine:
+    """What is known of containers and images, by the engine or without it."""
+
+    names: Mapping[str, str]
+    """Names of containers by short id."""
+    silent: str
+    """What a question to the engine came to, where it did not answer."""
+    recorded: Collection[str]
+    """The images that were there when last looked at; asked only where the engine does not answer."""
 
 
-def user_of(module: AnsibleModule, pid: int | None) -> dict[str, Any]:
+def look_at_engine(module: AnsibleModule) -> Engine:
+    """Ask the engine which containers run; where it does not answer, read what was written down."""
+    complaints: list[str] = []
+    names = read_container_names(module, complaints)
+    recorded: Collection[str] = ()
+    if complaints:
+        with contextlib.suppress(Damaged):
+            recorded = (read_json(IMAGES, {"images": {str: dict}}) or {"images": {}})["images"]
+    return Engine(names, "; ".join(complaints), recorded)
+
+
+def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
     """Return who a process is: its name, its unit, its container."""
     user: dict[str, Any] = topology_users.new_user()
     if pid is None:
         return user
     unit, container = topology_users.owner_of(read_text(f"/proc/{pid}/cgroup"), read_text("/proc/1/cgroup"))
-    name = container_names(module).get(container) if container else None
+    name = engine.names.get(container) if container else None
     comm = topology_users.printable(read_text(f"/proc/{pid}/comm").strip())
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
 
 
 def port_user(
-    module: AnsibleModule, plan: Mapping[str, Any], listeners: Sequence[preflight.Listener]
+    engine: Engine, plan: Mapping[str, Any], listeners: Sequence[preflight.Listener]
 ) -> dict[str, Any] | None:
     """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
 
@@ -307,35 +328,35 @@ def port_user(
     addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     for address in addresses:
         for listener in preflight.blocking_listeners(listeners, address, port):
-            user = user_of(module, holder_of(listener.inode))
+            user = user_of(engine, holder_of(listener.inode))
             if not topology_users.is_own(user, plan["instance"]):
                 return user
     return None
 
 
-def image_present(module: AnsibleModule, image: str) -> bool:
+def image_present(module: AnsibleModule, engine: Engine, image: str) -> bool:
     """Tell whether the engine, if there is one, already has an image."""
     docker = module.get_bin_path("docker")
-    if docker is None:
-        return False
+    if docker is None or engine.silent:
+        return image in engine.recorded
     code, _out, _err = module.run_command([docker, "image", "inspect", "--format", "{{.Id}}", image])
     return bool(code == 0)
 
 
-def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
+def check_listen(engine: Engine, plan: Mapping[str, Any]) -> list[preflight.Problem]:
     """Refuse a port that is taken, and a host name that is none of this node's."""
     listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
     listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
     try:
         free = preflight.free_port(listeners, int(plan["listen"]["port"]))
-        found: list[preflight.Problem] = preflight.check_port(plan, port_user(module, plan, listeners), free)
+        found: list[preflight.Problem] = preflight.check_port(plan, port_user(engine, plan, listeners), free)
     except socket.gaierror as error:
         found = [preflight.unknown_host(plan, str(error.strerror))]
     return found
 
 
 def check_plan(
-    module: AnsibleModule, plan: Mapping[str, Any], advice: str, coming: Collection[str]
+    module: AnsibleModule, engine: Engine, plan: Mapping[str, Any], advice: str, coming: Collection[str]
 ) -> list[preflight.Problem]:
     """Check what one planned instance needs of this node; ``coming`` are paths that are there later."""
     problems: list[preflight.Problem] = preflight.check_name(plan)
@@ -346,7 +367,7 @@ def check_plan(
             if one["requires"]["weights_path"] not in coming:
                 problems += preflight.check_weights(one, weights_present(one), said)
         problems += check_start(module, plan, coming)
-        problems += check_listen(module, plan)
+        problems += check_listen(engine, plan)
     return problems
 
 
@@ -459,6 +480,7 @@ def python_version(module: AnsibleModule, path: str) -> str:
 
 def check_space(
     module: AnsibleModule,
+    engine: Engine,
     plans: Sequence[Mapping[str, Any]],
     size: int,
     weights_rooms: Sequence[preflight.Room],
@@ -471,7 +493,7 @@ def check_space(
         docker_daemon.parse(text, path)
     except Refusal as refusal:
         return [preflight.Problem("daemon_json", str(refusal))]
-    missing = sorted({plan["image"] for plan in plans if not image_present(module, plan["image"])})
+    missing = sorted({plan["image"] for plan in plans if not image_present(module, engine, plan["image"])})
     rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in missing]
     rooms += [
         room(f"the weights of {plan['instance']}", plan["requires"]["weights_path"], plan["requires"]["weights_bytes"])
@@ -525,16 +547,17 @@ def main() -> None:
     missing = missing_weights(params)
     coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
     weights_problems, rooms, weights_findings = check_missing(module, missing)
+    engine = look_at_engine(module)
     for plan in plans:
-        problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
+        problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)
     problems += weights_problems
-    problems += check_space(module, plans, params["image_bytes"], rooms, coming)
+    problems += check_space(module, engine, plans, params["image_bytes"], rooms, coming)
     moving = unpinned(params, plans, missing)
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = list(found.get("findings", []))
     findings += preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
-    findings += weights_findings + ([] if site.require_pins else moving)
+    findings += preflight.silent_engine(engine.silent) + weights_findings + ([] if site.require_pins else moving)
     asked = {plan["instance"] for plan in params["plans"]}
     findings += [
         preflight.damaged_plan(str(file), file.parent.name, file.parent.name in asked)

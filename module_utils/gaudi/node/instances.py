@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
 from ..base.documents import Damaged
+from ..cards.users import parse_container_names
 from ..serving.state import FORM
 from .documents import read_json
 from .programs import library_digest, supervisor_digest, unit_digest
@@ -36,6 +38,20 @@ def parse_properties(text: str) -> dict[str, str]:
 def runs_with() -> dict[str, str]:
     """What a supervisor that is started now would say that it runs with: its program and its library."""
     return {"library": library_digest(PROGRAMS / "gaudi"), "program": supervisor_digest(PROGRAMS)}
+
+
+def own_containers() -> dict[str, str]:
+    """The names of the instances' containers by short id, as their supervisors wrote them down.
+
+    An engine that does not answer names none; a container that has ended gives its id to nobody else.
+    """
+    lines = []
+    for name in installed():
+        with contextlib.suppress(Damaged):
+            state = read_json(STATES / name / "state.json", FORM) or {}
+            lines.append(f"{state.get('container_id', '')} vllm-{name}")
+    names: dict[str, str] = parse_container_names("\n".join(lines))
+    return names
 
 
 def describe(

@@ -473,6 +473,16 @@ def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: in
     ]
 
 
+def silent_engine(said: str) -> list[str]:
+    """Say what was judged without the engine; ``said`` is what a question to it came to, or nothing."""
+    if not said:
+        return []
+    return [
+        f"{said}. Judged without the engine: containers by what their supervisors wrote down, images by the record of "
+        "those that were pulled. The role container_runtime starts the engine."
+    ]
+
+
 def unknown_host(plan: Mapping[str, Any], why: str) -> Problem:
     """Refuse a host name that the node cannot turn into an address; ``why`` are the resolver's words."""
     return Problem(
