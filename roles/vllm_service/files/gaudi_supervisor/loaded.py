@@ -21,8 +21,8 @@ _BEFORE = _on_disk()
 def digests() -> dict[str, str]:
     """Both by name; to be called once everything is imported.
 
-    Empty where the files were replaced while they were read: no digest stands for half of each set, and whoever compares
-    has the supervisor read them again. The files may have changed since, and changed back.
+    Empty where the files were replaced while they were read: no digest stands for half of each set, and a run that
+    compares has the supervisor read them again. The files may have changed since, and changed back.
     """
     now = _on_disk()
     return {part: digest if now[part] == digest else "" for part, digest in _BEFORE.items()}

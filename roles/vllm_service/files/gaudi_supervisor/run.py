@@ -237,7 +237,7 @@ class Run:
         return self.draining is not None or self.emptying is not None
 
     def empty(self) -> None:
-        """Have requests in flight finish before the container is stopped; new ones are refused where there is a guard."""
+        """Have requests in flight finish before the container is stopped; a guard refuses new ones."""
         boss = self.boss
         grace = boss.settings.stop_grace
         never_served = boss.ready_at is None and not boss.state.get("attached")
