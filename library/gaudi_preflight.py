@@ -364,8 +364,9 @@ def check_plan(
         # Models that share the instance's card lie beside its own.
         beside = [{**plan, "requires": {"weights_path": path}} for path in plan["requires"].get("weights_beside", [])]
         for one, said in ((plan, advice), *((each, "") for each in beside)):
-            if one["requires"]["weights_path"] not in coming:
-                problems += preflight.check_weights(one, weights_present(one), said)
+            path = one["requires"]["weights_path"]
+            if path not in coming:
+                problems += preflight.check_weights(one, weights_present(one), mend_advice(module, one) or said)
         problems += check_start(module, plan, coming)
         problems += check_listen(engine, plan)
     return problems
@@ -390,6 +391,14 @@ def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collecti
 def measurement_files(folder: Path) -> int:
     """Count the files of a measurement set; 0 where there is no such folder."""
     return sum(1 for path in folder.iterdir() if path.suffix in MEASUREMENTS) if folder.is_dir() else 0
+
+
+def mend_advice(module: AnsibleModule, plan: Mapping[str, Any]) -> str:
+    """Say what makes weights whole that are there and not as their record says; empty where that is not known."""
+    command = weights_folders.mend(Path(plan["requires"]["weights_path"])) if weights_present(plan) else ""
+    brought = "Set gaudi_weights_fetch: true to have that mended in the same run, or m"
+    known = module.params["source_plans"].get(plan["instance"])
+    return f"{brought if known else 'M'}ake them whole with: {command}" if command else ""
 
 
 def weights_present(plan: Mapping[str, Any]) -> bool:

@@ -134,7 +134,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
@@ -163,20 +165,20 @@ SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReloa
 def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
     """What differs between the files of an instance and what they are to be; or which are missing, or damaged."""
     files = (folder / "plan.json", folder / "environment", unit)
-    missing = [f"{file} is missing" for file in files if not file.exists()]
-    if missing:
-        return missing
-    read: list[Any] = []
-    damaged = []
-    parsers: tuple[Callable[[bytes], Any], ...] = (written.parse, bytes.decode, bytes.decode)
+    found_wrong = []
+    contents: list[Any] = []
+    parsers: tuple[Callable[[str], Any], ...] = (written.parse, str, str)
     for file, parse in zip(files, parsers):
         try:
-            read.append(parse(file.read_bytes()))
-        except (OSError, ValueError):
-            damaged.append(f"{file} is damaged")
-    if damaged:
-        return damaged
-    plan, environment, text = read
+            contents.append(read(file, parse))
+        except Damaged:
+            found_wrong.append(f"{file} is damaged")
+        else:
+            if contents[-1] is None:
+                found_wrong.append(f"{file} is missing")
+    if found_wrong:
+        return found_wrong
+    plan, environment, text = contents
     found: list[str] = plan_diff.differences(plan, wanted["plan"], plan_diff.environment_of(environment))
     found += plan_diff.unit_differences(text, wanted["unit"])
     if (folder / "keys/api_keys").exists() != wanted["guarded"]:

@@ -284,9 +284,8 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
     if not path:
         seen = "the weights are named by a hub's id, but an instance serves a directory of its node"
     elif missing:
-        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])} missing" + (
-            f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        )
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])}{more} missing or not as recorded"
     else:
         size = plan["requires"].get("weights_bytes")
         seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")

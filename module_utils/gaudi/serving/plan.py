@@ -42,7 +42,7 @@ class Plan:
     command: tuple[str, ...]
     host: str
     port: int
-    weights: str
+    weight_folders: tuple[str, ...]
     environment: dict[str, str]
 
     @classmethod
@@ -60,7 +60,10 @@ class Plan:
                 command=(*map(str, document["cpu_binding"]), *map(str, document["arguments"])),
                 host=str(document["listen"]["host"]),
                 port=int(document["listen"]["port"]),
-                weights=str(document["requires"]["weights_path"]),
+                weight_folders=(
+                    str(document["requires"]["weights_path"]),
+                    *map(str, document["requires"].get("weights_beside", [])),
+                ),
                 environment={str(k): str(v) for k, v in document["environment"].items()},
             )
         except KeyError as missing:

@@ -536,6 +536,30 @@ def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) ->
     assert source["fetch"]["directory"] == "Big"
 
 
+def test_a_converted_shard_that_was_cut_short_is_found_named_and_mended(run: Run, tmp_path: Path) -> None:
+    for name in ("Big", "Big-G2"):
+        (tmp_path / name / weights.FOLDER).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "Big" / weights.MANIFEST).write_text(weights.Manifest("hub", "owner/Big", "ab", "2026", ()).render())
+    shard = tmp_path / "Big-G2/model-1.safetensors"
+    shard.write_text("twelve bytes")
+    record = {"tool": "fp8_convert", "source": f"{tmp_path}/Big", "shards": {shard.name: {"bytes": 12}}}
+    (tmp_path / "Big-G2" / weights.FOLDER / "fp8.json").write_text(json.dumps(record))
+    assert run(gaudi_preflight, fetching(tmp_path), HERE)["missing_weights"] == []
+    shard.write_text("ten bytes.")
+    (source,) = run(gaudi_preflight, fetching(tmp_path), HERE)["missing_weights"]
+    assert (source["fetch"], source["convert"]["target"]) == (None, "Big-G2")
+    arguments = {**fetching(tmp_path), "weights_fetch": False}
+    arguments["plans"][0]["requires"]["weights_missing"] = [shard.name]
+    (problem,) = run(gaudi_preflight, arguments, HERE)["problems"]
+    assert (
+        f"the weights in {tmp_path}/Big-G2 are not complete: {shard.name} missing or not as recorded."
+        in (problem["message"])
+    )
+    again = f"playbooks/convert_weights.yml -e source={tmp_path}/Big -e target={tmp_path}/Big-G2"
+    assert problem["message"].endswith(again)
+
+
 def test_room_is_asked_for_all_that_comes_and_the_reserve(run: Run, tmp_path: Path) -> None:
     ran = run(gaudi_preflight, fetching(tmp_path, weights_reserve=10**18), HERE)
     (problem,) = ran["problems"]

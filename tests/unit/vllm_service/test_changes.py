@@ -185,8 +185,8 @@ def plans(draw: st.DrawFn) -> Any:
 @given(plans(), st.binary(max_size=60) | st.just(b"A=1\n"))
 def test_any_plan_and_any_environment_end_in_sentences(instance: Path, plan: Any, environment: bytes) -> None:
     """A sentence, never an exception; without a character that moves the terminal's cursor."""
-    content = json.dumps(plan).encode()
-    (instance / "plan.json").write_bytes(content)
+    content = json.dumps(plan)
+    (instance / "plan.json").write_text(content)
     (instance / "environment").write_bytes(environment)
     unit = instance.parents[1] / "units/vllm-tiny.service"
     wanted = {"plan": DOCUMENT, "unit": unit.read_text(), "guarded": False}

@@ -224,6 +224,19 @@ def shard_missing(node: Node) -> None:
     (node.weights / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def fetched_shard_cut_short(node: Node) -> None:
+    entry = {"name": "model.safetensors", "size": 5, "sha256": "0"}
+    record = {"source": "hub", "repository": "owner/weights", "revision": "c0", "fetched": "2026", "files": [entry]}
+    (node.weights / ".gaudi-serving").mkdir()
+    (node.weights / ".gaudi-serving/manifest.json").write_text(json.dumps({"schema": 1, **record}))
+
+
+def converted_shard_cut_short(node: Node) -> None:
+    record = {"source": "/data/in", "tool": "fp8_dynamic", "shards": {"model.safetensors": {"bytes": 5}}}
+    (node.weights / ".gaudi-serving").mkdir()
+    (node.weights / ".gaudi-serving/fp8.json").write_text(json.dumps(record))
+
+
 def no_image(node: Node) -> None:
     (node.root / "no_image").touch()
 
@@ -252,6 +265,9 @@ CHECKS = [
     (no_driver, "driver", 75, "Is the driver loaded?"),
     (no_weights, "weights-incomplete", 78, "has no config.json"),
     (shard_missing, "weights-incomplete", 78, "1 of 2 shards named in model.safetensors.index.json are missing"),
+    (fetched_shard_cut_short, "weights-incomplete", 78, "fetch_weights.yml -e repository=owner/weights -e revision=c0"),
+    (converted_shard_cut_short, "weights-incomplete", 78, "weights -e tool=fp8_dynamic"),
+    (converted_shard_cut_short, "weights-incomplete", 78, "model.safetensors has 4 bytes: it is"),
     (no_image, "image-missing", 78, "registry/image:1 is not on this node"),
     (foreign_container, "container-name-taken", 78, "A container named vllm-tiny is there that is not ours"),
 ]

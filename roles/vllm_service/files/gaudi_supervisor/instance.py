@@ -19,7 +19,7 @@ from gaudi.base.documents import Damaged, parse
 from gaudi.base.refusal import Refusal
 from gaudi.node.documents import make_room, read_json, read_text
 from gaudi.node.files import write_text
-from gaudi.node.model_directory import missing_weights
+from gaudi.node.model_directory import changed_weights, missing_weights
 from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.serving.made_of import MadeOf
@@ -410,8 +410,12 @@ class Supervisor:
             say(f"{found.damage}. The next run of the playbook writes it anew.", 4)
         check_reservation(found.reservations, plan)
         self.indexes(plan)
-        if incomplete := missing_weights(Path(plan.weights)):
-            raise configuration("weights-incomplete", f"The weights are not complete: {incomplete}. Fetch them again.")
+        for folder in map(Path, plan.weight_folders):
+            if changed := changed_weights(folder):
+                raise configuration("weights-incomplete", changed)
+            if incomplete := missing_weights(folder):
+                said = f"The weights are not complete: {incomplete}. Fetch them again."
+                raise configuration("weights-incomplete", said)
         if self.docker.image_environment(plan.image) is None:
             raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
         if taken := port_problem(plan):
