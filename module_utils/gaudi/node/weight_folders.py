@@ -22,13 +22,14 @@ PLANS = Path(paths.INSTANCES)
 def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
     """The plans on the node by instance, and the files of those that are damaged."""
     plans_read, damaged = {}, []
-    for file in sorted(plans.glob("*/plan.json")):
+    # A pattern would pass over a link to nothing.
+    for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
+        file = folder / "plan.json"
         try:
             plan = read(file, written.parse)
         except Damaged:
             damaged.append(file)
             continue
-        # None: removed a moment ago.
         if plan is not None:
             plans_read[file.parent.name] = plan
     return plans_read, damaged
