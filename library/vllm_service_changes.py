@@ -11,7 +11,8 @@ author: The gaudi-serving authors
 description:
   - Compares the plan, the environment and the unit that are on the node with those that are to be written, and says in
     words what differs. Run it before they are written.
-  - Fails where the weights are not on the node, with what to do about it.
+  - Fails where the weights are not on the node, with what to do about it; and where an instance that has to be started
+    or restarted has no room for its plan and its state.
   - Says whether systemd has the instance as it is to be, so that a settled one is left alone.
   - The value of a variable or an option whose name looks like a secret's is never returned.
 options:
@@ -137,6 +138,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.node.documents import read
+from ansible.module_utils.gaudi.node.folders import no_room
 from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
@@ -197,6 +199,15 @@ def check_weights(module: AnsibleModule) -> None:
     )
 
 
+def check_room(module: AnsibleModule) -> None:
+    """End the module where what a start writes has no room: nobody would know why the instance does not come back."""
+    instance = module.params["instance"]
+    for path in (PLANS / instance / "plan.json", instances.STATES / instance / "state.json"):
+        lacking = no_room(path, instances.ROOM)
+        if lacking:
+            module.fail_json(msg=f"{instance} was left as it is, because {lacking}. Make room, then run this again.")
+
+
 def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:
     """What systemd says of each unit. One that is not there yet has its properties as well."""
     shown = systemctl(module, "show", *units, f"--property={','.join(PROPERTIES)}")
@@ -222,10 +233,13 @@ def main() -> None:
     (here,) = instances.read(module, [instance])
     # Before there is a container, its supervisor has read a plan already.
     label = container.plan if container is not None and container.running else here["state"].get("plan")
+    outdated = running and not wanted.is_on(label)
+    if outdated or not running:
+        check_room(module)
     module.exit_json(
         changed=False,
         running=running,
-        outdated=running and not wanted.is_on(label),
+        outdated=outdated,
         labels=list(wanted.labels),
         current=not running or bool(here["current"]),
         settled=all(unit == SETTLED for unit in units),

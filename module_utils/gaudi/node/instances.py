@@ -16,12 +16,15 @@ from ..base.documents import Damaged
 from ..cards.users import parse_container_names
 from ..serving.state import FORM
 from .documents import read_json
+from .folders import no_room
 from .programs import library_digest, supervisor_digest, unit_digest
 from .state import systemctl
 
 PLANS = Path(paths.INSTANCES)
 PROGRAMS = Path(paths.PROGRAMS)
 STATES = Path(paths.INSTANCE_STATES)
+# Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces.
+ROOM = 1_000_000
 PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
 
 
@@ -55,11 +58,17 @@ def own_containers() -> dict[str, str]:
 
 
 def describe(
-    instance: str, properties: dict[str, str], state: dict[str, Any], damaged: str = "", current: bool = True
+    instance: str,
+    properties: dict[str, str],
+    state: dict[str, Any],
+    damaged: str = "",
+    current: bool = True,
+    unwritten: str = "",
 ) -> dict[str, Any]:
     """Put together what is known of one instance.
 
     damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
+    unwritten: why its supervisor cannot say what it runs with.
     """
     return {
         "instance": instance,
@@ -72,6 +81,7 @@ def describe(
         "state": state,
         "damaged": damaged,
         "current": current,
+        "unwritten": unwritten,
     }
 
 
@@ -95,5 +105,6 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
             damaged = f"{damage}; systemctl reload vllm-{name} writes it anew, and the server goes on"
         wanted = {**now, "unit": unit_digest(shown)}
         current = all(state.get(part) == digest for part, digest in wanted.items())
-        found.append(describe(name, parse_properties(shown), state, damaged, current))
+        unwritten = "" if current else no_room(path, ROOM)
+        found.append(describe(name, parse_properties(shown), state, damaged, current, unwritten))
     return found

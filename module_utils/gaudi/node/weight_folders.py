@@ -26,7 +26,7 @@ def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
     for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
         file = folder / "plan.json"
         try:
-            plan = read(file, written.parse)
+            plan = read(file, written.parse) if folder.is_dir() else None
         except Damaged:
             damaged.append(file)
             continue
