@@ -78,6 +78,12 @@ class Plan:
         return "".join(f"{name}={value}\n" for name, value in sorted({**self.environment, **own}.items()))
 
     @property
+    def shutdown_timeout(self) -> float:
+        """Seconds in which the server itself finishes requests once it is told to stop; 0 where it aborts them."""
+        after = dict(zip(self.command, self.command[1:])).get("--shutdown-timeout", "")
+        return float(after) if after.isdecimal() else 0.0
+
+    @property
     def name(self) -> str:
         """The container's name."""
         return str(self.container["name"])

@@ -508,6 +508,22 @@ def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(n
     assert "so streams in flight are cut." in output
 
 
+def test_a_server_that_finishes_requests_itself_is_given_the_time(node: Node) -> None:
+    node.scenario(metrics=False)
+    node.plan["arguments"] += ["--shutdown-timeout", "60"]
+    node.write_plan()
+    process = node.start()
+    node.wait_ready()
+    with ThreadPoolExecutor() as pool:
+        answer = ask_slowly(node, pool)
+        process.terminate()
+        node.wait_for(lambda: [call for call in node.calls if call[:3] == ["stop", "-t", "70"]], "a stop with time")
+        (node.root / "slow-may-end").touch()
+        assert answer.result() == 200
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "it has 60 s to finish them." in output
+
+
 def test_a_guarded_server_lets_nobody_in_while_it_drains(node: Node) -> None:
     node.guard(KEY.decode())
     process = node.start()

@@ -15,8 +15,12 @@ class Emptying:
 
     endpoint: Endpoint
     grace: float
+    own: float = 0.0
+    """Seconds in which the server itself finishes requests once it is told to stop; 0 where it aborts them."""
     running: int | None = None
     """What the last look counted."""
+    told: float = 0.0
+    """Seconds that the server is given to finish requests that nobody counts."""
     _idle: bool = False
     _until: float = field(init=False)
 
@@ -42,6 +46,9 @@ class Emptying:
             # A busy server may be slow to answer; only the end of the time is the end of patience.
             return f"The server does not answer ({failed}): what still runs is cut." if self.left <= 0 else None
         idle, self._idle = self._idle, self.running == 0
+        if self.running is None and self.own:
+            self.told = min(self.own, max(self.left, 0.0))
+            return f"The server does not say how many requests run: it has {self.told:.0f} s to finish them."
         if self.running is None:
             return "The server does not say how many requests run, so streams in flight are cut."
         if self.running == 0 and idle:

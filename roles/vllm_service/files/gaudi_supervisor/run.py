@@ -245,7 +245,7 @@ class Run:
             self.drain("Asked to stop a server that serves nobody.", None)
             return
         boss.door.close()
-        self.emptying = Emptying(self.endpoint, grace)
+        self.emptying = Emptying(self.endpoint, grace, self.plan.shutdown_timeout)
         self.next_poll = 0.0
         text = f"draining: requests in flight have up to {grace:g} s"
         boss.notifier.send(STOPPING=1)
@@ -272,6 +272,8 @@ class Run:
     def stop(self) -> subprocess.Popen[bytes]:
         """Tell the server to end; it has nothing left to do, or does not hear."""
         grace = min(self.boss.settings.stop_grace, clock.HURRY)
+        if self.emptying is not None:
+            grace += self.emptying.told
         return self.spawn(self.boss.docker.stop_command(self.plan.name, grace))
 
     def survived(self) -> bool:
