@@ -441,7 +441,8 @@ def check_missing(
     for source in missing:
         name = source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"]
         begun = weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}")
-        rooms.append(room(f"the weights in {name}", str(root / name), source_plan.room(source, begun)))
+        made = weights_folders.bytes_below(root / source["convert"]["target"]) if source["convert"] else 0
+        rooms.append(room(f"the weights in {name}", str(root / name), source_plan.room(source, begun, made)))
         origin = source_plan.origin(source["fetch"]) if source["fetch"] else None
         target = str(root / source["convert"]["target"]) if source["convert"] else None
         size = source["fetch"]["bytes"] if source["fetch"] else 0
