@@ -209,6 +209,11 @@ reload_needed:
   type: bool
   returned: always
   sample: false
+unit_outdated:
+  description: Whether our unit, or its program, was written after the unit started.
+  type: bool
+  returned: always
+  sample: false
 drop_in:
   description: Whether the drop-in for GRUB is there.
   type: bool

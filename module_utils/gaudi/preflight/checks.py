@@ -301,9 +301,8 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
     if not path:
         seen = "the weights are named by a hub's id, but an instance serves a directory of its node"
     elif missing:
-        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])} missing" + (
-            f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        )
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])}{more} missing or not as recorded"
     else:
         size = plan["requires"].get("weights_bytes")
         seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")
@@ -487,6 +486,16 @@ def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: in
             f"{way_out}, such as {free}: the option port in gaudi_serving_instances, or with a serve playbook "
             f"""-e '{{"serve_options": {{"port": {free}}}}}'.""",
         )
+    ]
+
+
+def silent_engine(said: str) -> list[str]:
+    """Say what was judged without the engine; ``said`` is what a question to it came to, or nothing."""
+    if not said:
+        return []
+    return [
+        f"{said}. Judged without the engine: containers by what their supervisors wrote down, images by the record of "
+        "those that were pulled. The role container_runtime starts the engine."
     ]
 
 

@@ -213,7 +213,7 @@ def test_weights_that_are_not_complete_are_refused_by_name() -> None:
     half = plan(requires={"weights_path": "/data/models/Half", "weights_missing": missing})
     message = only(preflight.check_weights(half, present=True, advice="Fetch them again."))
     assert message.startswith("qwen3-8b: the weights in /data/models/Half are not complete: model-0.safetensors, ")
-    assert message.endswith("model-4.safetensors missing and 2 more. Fetch them again.")
+    assert message.endswith("model-4.safetensors and 2 more missing or not as recorded. Fetch them again.")
 
 
 def test_a_hubs_id_is_no_directory() -> None:
