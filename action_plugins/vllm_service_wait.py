@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -16,6 +15,8 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
+
+from plugin_utils.following import Following
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str", "required": True},
@@ -48,7 +49,7 @@ def failure(host: str, found: dict[str, Any]) -> str:
     return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+class ActionModule(Following):
     """The action."""
 
     _supports_check_mode = True
@@ -64,10 +65,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         deadline = time.monotonic() + options["timeout"]
         digest, wait = "", 0
         while True:
-            looked = self._execute_module(
-                module_name="vllm_service_info",
-                module_args={"instances": options["instances"], "seen": digest, "wait": wait},
-                task_vars=variables,
+            looked = self.look(
+                "vllm_service_info",
+                {"instances": options["instances"], "seen": digest, "wait": wait},
+                variables,
+                what=f"the start of {', '.join(options['instances'])}",
+                again="Run the playbook again to follow further, or look with playbooks/status.yml.",
             )
             if looked.get("failed"):
                 return {**result, **looked}

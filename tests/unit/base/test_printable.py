@@ -88,7 +88,7 @@ def test_what_the_controller_shows_of_an_instance_is_printable() -> None:
     said = [wait.line("h", found), wait.failure("h", found), *table.vllm_service_table({"h": [found]})]
     answers = {"a": {"question": HOSTILE, "answer": HOSTILE}}
     topology = {"cards": [{"name": HOSTILE, "module_id": 0, "numa_node": 0}], "driver_version": HOSTILE}
-    said += summary.summary_lines(topology, "h", "1.22", [found], answers)
+    said += summary.summary_lines(topology, "h", "1.22", [found], answers, None)
     assert [line for line in said if not line.isprintable()] == []
 
 
