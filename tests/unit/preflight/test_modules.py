@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 import yaml
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
 
