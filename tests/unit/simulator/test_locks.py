@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +25,19 @@ def test_locks_are_the_machines() -> None:
     assert not LOCKS.is_relative_to(ROOT)
 
 
-def test_a_lock_that_another_user_made_is_only_read(locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_another_user_made_is_only_opened(locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To "create" it is refused where fs.protected_regular is on."""
     with host.lock("images"):
         pass
     (made,) = locks.iterdir()
     assert made.stat().st_mode & 0o777 == 0o644
-    monkeypatch.setattr(host.os, "O_CREAT", host.os.O_EXCL)  # what fs.protected_regular refuses
+    opened = os.open
+
+    def strict(path: str, flags: int, *mode: int) -> int:
+        assert not flags & os.O_CREAT
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", strict)
     with host.lock("images"):
         pass
 
