@@ -75,6 +75,7 @@ MORE = (
     scenario("fanout"),
     scenario("calibration"),
     scenario("nfs"),
+    scenario("interrupted", tunes=True),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),
     Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
 )
