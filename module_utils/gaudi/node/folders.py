@@ -8,6 +8,8 @@ import stat
 from collections.abc import Collection
 from pathlib import Path
 
+from . import beneath
+
 
 def revalidate_directory(*folders: Path) -> None:
     """Make a network file system read folders from its server again; a folder that does not exist is skipped.
@@ -20,19 +22,16 @@ def revalidate_directory(*folders: Path) -> None:
             os.scandir(folder).close()
 
 
-def size_of(path: Path) -> int | None:
-    """Bytes of a regular file; None for anything else, or nothing.
+def size_of(path: Path, place: Path) -> int | None:
+    """Bytes of a regular file beneath a place (see beneath); None for anything else, or nothing.
 
-    One system call, because a fetch may move the file meanwhile.
+    Looked at once, because a fetch may move the file meanwhile.
     """
-    try:
-        seen = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return seen.st_size if stat.S_ISREG(seen.st_mode) else None
+    seen = beneath.look(path, place)
+    return seen.st_size if seen is not None and stat.S_ISREG(seen.st_mode) else None
 
 
 def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:
     """Bytes by name of the files in a folder, None for what is not a regular file."""
     revalidate_directory(*{(folder / name).parent for name in names})
-    return {name: size_of(folder / name) for name in names}
+    return {name: size_of(folder / name, folder) for name in names}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..base import paths
+from ..base.documents import Damaged
 from ..model.headers import CONVERTED
 from ..pages import written
 from ..weights import record as weights
-from . import folders
+from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
 
@@ -44,7 +42,7 @@ def damaged_plans(plans: Path) -> list[Path]:
 
 def bytes_below(folder: Path) -> int:
     """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
-    return sum(folders.size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
+    return sum(folders.size_of(path, folder) or 0 for path, _ in beneath.all_in(folder))
 
 
 def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
@@ -64,20 +62,25 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
     # Another node that shares it may have published, mended or verified it just now.
     folders.revalidate_directory(folder / weights.FOLDER)
     try:
-        record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        staging = folder.name.endswith(weights.STAGING_SUFFIX) and (folder / weights.FOLDER).is_dir()
-        status = "unfinished" if staging else "converted" if (folder / CONVERTED).is_file() else "unknown"
-        described.update(status=status, bytes=bytes_below(folder))
-        return described
-    except ValueError:
+        record = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
+    except Damaged:
         described.update(status="damaged", bytes=bytes_below(folder))
+        return described
+    if record is None:
+        staging = folder.name.endswith(weights.STAGING_SUFFIX) and beneath.is_folder(folder / weights.FOLDER, folder)
+        converted = beneath.is_file(folder / CONVERTED, folder)
+        status = "unfinished" if staging else "converted" if converted else "unknown"
+        described.update(status=status, bytes=bytes_below(folder))
         return described
     sizes = folders.sizes_in(folder, record.names)
     wrong = weights.wrong_sizes(record, sizes)
-    with contextlib.suppress(FileNotFoundError):
-        note = json.loads((folder / weights.VERIFIED).read_text(encoding="utf-8"))
-        described["verified"] = str(note["verified"])
+    try:
+        note = documents.read_json(folder / weights.VERIFIED, weights.VERIFICATION, place=folder)
+    except Damaged:
+        # What was found when every byte was read is not known any more.
+        note = None
+    if note is not None:
+        described["verified"] = note["verified"]
         wrong = sorted({*wrong, *note["wrong"]})
     described.update(
         status="incomplete" if wrong else "whole",

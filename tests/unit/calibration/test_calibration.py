@@ -96,7 +96,7 @@ def test_measurements_are_written_beside_their_place_and_where_the_server_will_s
     document = coder()
     target = "/data/models/qwen3-coder-480b-a35b-instruct-fp8-g2"
     assert document["target"] == target
-    assert mounts(document)[MEASUREMENTS] == (f"{target}.partial", False)
+    assert mounts(document)[MEASUREMENTS] == (f"{target}.partial/measured", False)
     assert document["environment"]["QUANT_CONFIG"] == f"{MEASUREMENTS}/.gaudi-serving/measure.json"
     measure = json.loads(document["files"][".gaudi-serving/measure.json"])
     assert (measure["mode"], measure["dump_stats_path"]) == ("MEASURE", f"{MEASUREMENTS}/inc_measure_output")
@@ -146,7 +146,7 @@ def test_other_models_are_measured_with_calibrate_model() -> None:
         "-d", "/data/pile", "-o", "/opt/vllm-fork/scripts/quantization", "-t", "2",
     ]  # fmt: skip
     place = "/opt/vllm-fork/scripts/quantization/qwen3-8b"
-    assert mounts(document)[place] == ("/data/models/quantization/qwen3-8b.partial", False)
+    assert mounts(document)[place] == ("/data/models/quantization/qwen3-8b.partial/measured", False)
     assert document["written"] == ["maxabs_quant_g2.json"]
     assert document["dump_stats_path"] == f"{place}/g2/inc_output"
     assert document["expected"][0] == "g2/inc_output_hooks_maxabs_0_2.json"
@@ -156,7 +156,7 @@ def test_other_models_are_measured_with_calibrate_model() -> None:
 
 def test_the_later_release_looks_below_its_working_directory() -> None:
     document = small("1.22-2025.11")
-    assert mounts(document)[f"{SCRATCH}/quantization/qwen3-8b"][0] == "/data/models/quantization/qwen3-8b.partial"
+    assert mounts(document)[f"{SCRATCH}/quantization/qwen3-8b"][0] == "/data/models/quantization/qwen3-8b.partial/measured"
     assert document["command"][-4:] == ["-o", f"{SCRATCH}/quantization", "-t", "2"]
 
 

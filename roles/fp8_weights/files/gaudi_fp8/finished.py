@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi.node.files import sync_folder, write_json
 
 from .checkpoint import Source, manifest_hash
@@ -142,7 +143,7 @@ def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
         seen = datetime.now(timezone.utc).isoformat(timespec="seconds")
         others = made["verified"] if alone else EVERY_BYTE
         note = {"files": sorted(wrong), "seen": seen, "others": others}
-        write_json(conversion.record, {**made, "verified": FOUND_WRONG, "wrong": note})
+        rewrite(conversion, {**made, "verified": FOUND_WRONG, "wrong": note})
         also = f" ({len(wrong)} of {len(tasks)} files are wrong, see {conversion.record})" if len(wrong) > 1 else ""
         first = f"Fetch {conversion.source} again, then run" if alone else "Run"
         raise Refusal(
@@ -154,31 +155,38 @@ def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
             f"{target}: {len(tasks)} files are to the byte what was written (held against the checksums in its record; "
             f"{conversion.source}, which it was made from, was given up)."
         )
-    write_json(conversion.record, {**made, "verified": EVERY_BYTE, "source_times": source.times})
+    rewrite(conversion, {**made, "verified": EVERY_BYTE, "source_times": source.times})
     return f"{target} is the conversion of {conversion.source}, every byte of it."
 
 
 def mend(conversion: Conversion, made: dict[str, Any]) -> dict[str, Any]:
     """Convert anew, in place, what a verification found wrong; returns the provenance, good again."""
     note = made["wrong"]
-    with only_one(conversion, conversion.target):
+    # An administrator may have put the result elsewhere, and a link in its place.
+    target = conversion.target.resolve()
+    with only_one(conversion, target):
         source = conversion.examine()
-        remove_unfinished(conversion.target)
+        remove_unfinished(target)
         done: dict[str, Any] = {}
         names = [name for name in source.shards if name in note["files"]]
         check_room(conversion, source, names, replaced=True)
         total = sum(source.shards[name].size for name in names)
         whole = replace(conversion, verify=True)
-        convert_shards(whole, source, names, conversion.target, total, done.__setitem__)
+        convert_shards(whole, source, names, target, total, done.__setitem__)
         shards = {name: {key: result[key] for key in SUM} for name, result in done.items()}
-        carried = conversion.carry(source, conversion.target)
+        carried = conversion.carry(source, target)
         made = {key: value for key, value in made.items() if key != "wrong"}
         times = {**made.get("source_times", {}), **{name: source.times[name] for name in names}}
         made.update(verified=note["others"], source_times=times, shards={**made["shards"], **shards}, carried=carried)
-        write_json(conversion.record, made)
+        rewrite(conversion, made)
         for name in LOCKS:
-            (conversion.target / STATE_FOLDER / name).unlink()
+            beneath.remove(conversion.record.with_name(name), conversion.record.parent)
     return made
+
+
+def rewrite(conversion: Conversion, made: dict[str, Any]) -> None:
+    """Replace the provenance of a finished conversion."""
+    write_json(conversion.record, made, place=conversion.record.parent)
 
 
 def recheck(conversion: Conversion, source: Source, done: dict[str, dict[str, Any]]) -> None:
@@ -223,6 +231,7 @@ def publish(conversion: Conversion, made: dict[str, Any]) -> None:
 
     The journal stays until after the rename: killed before it, the next run continues; killed after it, all is done.
     """
-    write_json(conversion.staging / STATE_FOLDER / PROVENANCE, made)
-    conversion.staging.rename(conversion.target)
+    staging = conversion.staging
+    write_json(staging / STATE_FOLDER / PROVENANCE, made, place=staging)
+    beneath.rename(staging, staging, conversion.target, conversion.target)
     sync_folder(conversion.target.parent)
