@@ -136,7 +136,7 @@ def main() -> None:
         if not module.check_mode:
             remove(folder)
     except Refusal as hostile:
-        module.fail_json(msg=f"{hostile}.")
+        module.fail_json(msg=f"{hostile}.", refused_id=hostile.id)
     diff = {"before": f"{folder}\n", "after": "", "before_header": str(folder), "after_header": str(folder)}
     module.exit_json(changed=True, bytes=found[0]["bytes"], diff=diff)
 

@@ -44,8 +44,8 @@ options:
     default: finished
   mounts_for:
     description:
-      - Paths the work is about. It may write to them (C(ReadWritePaths=) of the unit) and to no other folder of the node
-        but those that its unit names; one that is not there yet stands for the nearest folder above it.
+      - Paths the work is about. It may write to them (C(ReadWritePaths=) of the unit), and to no other folder of the
+        node but those that its unit names. One that is not there yet stands for the nearest folder above it.
       - Their file systems must be mounted while the work runs (C(RequiresMountsFor=)). One that is known to systemd and
         not mounted is mounted first, or the work is not started.
     type: list

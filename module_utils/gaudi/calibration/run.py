@@ -151,6 +151,11 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
     return kept
 
 
+def _dataset(options: Options, target: str) -> list[dict[str, object]]:
+    """The mount of a data set of the node's, where one is given."""
+    return [{"source": options.dataset, "target": target, "read_only": True}] if options.dataset else []
+
+
 def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str, Any]:
     """What run_inc_calib.sh runs, without its shell, which removes earlier measurements and ends with tee's status."""
     node = str(plan["requires"]["measurements"]["path"])
@@ -180,7 +185,7 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
         "working_directory": working,
         "mounts": [
             {"source": f"{place.node}.partial/{OWN}", "target": own, "read_only": True},
-            *([{"source": options.dataset, "target": f"{working}/{DATASET}", "read_only": True}] * bool(options.dataset)),
+            *_dataset(options, f"{working}/{DATASET}"),
         ],
         "environment": {**_environment(plan, options), **MEASURING, "QUANT_CONFIG": f"{own}/measure.json"},
         "command": [
@@ -227,9 +232,7 @@ def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str
         # It writes beside itself; what it leaves there goes with the container.
         "read_only": False,
         "working_directory": plan["container"]["working_directory"],
-        "mounts": [{"source": options.dataset, "target": options.dataset, "read_only": True}]
-        if options.dataset
-        else [],
+        "mounts": _dataset(options, options.dataset),
         "environment": _environment(plan, options),
         "command": command,
     }

@@ -12,9 +12,9 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import BinaryIO, NoReturn, cast
 
 from ..base.refusal import Refusal
 
@@ -25,7 +25,7 @@ WRITING = ".writing"
 _MODES = ("rb", "r+b", "ab", "a+b", "xb")
 
 
-def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int = -1) -> IO[Any]:
+def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int = -1) -> BinaryIO:
     """Open a regular file. mode: as open() has it, but for "w", which would empty what somebody else put there.
 
     Without a place, which is for reading alone, links are followed. Raises Refusal for a link, a pipe and the like,
@@ -35,19 +35,19 @@ def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int =
         raise ValueError(f"{mode} is none of {', '.join(_MODES)}")
     if place is None:
         handle = _regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path)
-        return open(path, mode, buffering, opener=lambda _path, _flags: handle)
+        return _stream(path, mode, buffering, lambda _path, _flags: handle)
     with _holder(path, place) as (folder, name):
-        return open(path, mode, buffering, opener=lambda _path, flags: _opened(folder, name, path, flags))
+        return _stream(path, mode, buffering, lambda _path, flags: _opened(folder, name, path, flags))
 
 
-def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> IO[Any]:
+def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> BinaryIO:
     """Open a regular file for reading that may be a link, as long as the file itself lies in one of the folders.
 
     Raises Refusal for one that lies elsewhere, and for a pipe and the like.
     """
     stream = open_file(path, None, buffering=buffering)
     # Asked of the file that is open: whoever changes the link now changes nothing.
-    real = Path(os.readlink(f"/proc/self/fd/{stream.fileno()}"))
+    real = Path(f"/proc/self/fd/{stream.fileno()}").readlink()
     if not any(real.is_relative_to(os.path.realpath(folder)) for folder in within):
         stream.close()
         raise Refusal(
@@ -61,7 +61,7 @@ def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> IO[A
 @contextlib.contextmanager
 def replacing(
     path: Path, place: Path | None = None, mode: int | None = None, durable: bool = True, buffering: int = -1
-) -> Iterator[IO[bytes]]:
+) -> Iterator[BinaryIO]:
     """A new file, which takes its place under its name when the block ends well; a reader sees the old one or the new.
 
     mode: rights of the file; without it those that the umask leaves. durable: whether it survives a power cut. Without
@@ -73,7 +73,7 @@ def replacing(
         with _named(path.with_name(temporary), folder, temporary):
             handle = os.open(temporary, created, 0o666 if mode is None else mode, dir_fd=folder)
         try:
-            with open(path.with_name(temporary), "wb", buffering, opener=lambda _path, _flags: handle) as out:
+            with _stream(path.with_name(temporary), "wb", buffering, lambda _path, _flags: handle) as out:
                 if mode is not None:
                     os.fchmod(handle, mode)
                 yield out
@@ -166,9 +166,9 @@ def remove_tree(path: Path, place: Path) -> None:
 
 def rename(path: Path, place: Path, target: Path, target_place: Path | None = None) -> None:
     """Give a file or folder another name, on the same file system; a file takes the place of one that is there."""
-    with _holder(path, place) as (folder, name), _holder(target, target_place or place) as (other, new):
-        with _named(path, folder, name):
-            os.rename(name, new, src_dir_fd=folder, dst_dir_fd=other)
+    to = _holder(target, target_place or place)
+    with _holder(path, place) as (folder, name), to as (other, new), _named(path, folder, name):
+        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=other)
 
 
 def refuse_writers(folder: Path) -> None:
@@ -179,7 +179,7 @@ def refuse_writers(folder: Path) -> None:
     """
     ours = (0, os.geteuid())
     at, open_to_all = Path("/"), False
-    todo = list(reversed(Path(os.path.abspath(folder)).parts[1:]))
+    todo = list(reversed(folder.absolute().parts[1:]))
     links = 0
     _refuse_writers(folder, at, at.lstat(), ours)
     while todo:
@@ -197,7 +197,7 @@ def refuse_writers(folder: Path) -> None:
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
-            leads = Path(os.readlink(at / part))
+            leads = (at / part).readlink()
             at = Path("/") if leads.is_absolute() else at
             todo += reversed([inner for inner in leads.parts if inner != "/"])
             # Whoever could put the link there could put anything there; whose it is was looked at above.
@@ -278,6 +278,11 @@ def _opened(folder: int, name: str, path: Path, flags: int) -> int:
     with _named(path, folder, name):
         handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=folder)
     return _regular(handle, path)
+
+
+def _stream(path: Path, mode: str, buffering: int, opener: Callable[[str, int], int]) -> BinaryIO:
+    """A file that is opened otherwise, under its name."""
+    return cast("BinaryIO", open(path, mode, buffering, opener=opener))
 
 
 def _regular(handle: int, path: Path) -> int:

@@ -19,9 +19,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_text(
-    path: Path, text: str, durable: bool = True, mode: int | None = None, place: Path | None = None
-) -> None:
+def write_text(path: Path, text: str, durable: bool = True, mode: int | None = None, place: Path | None = None) -> None:
     """Replace a file in one step; a reader sees the old text or the new, never half.
 
     durable: whether it has to survive a power cut. mode: rights of the file; without it those that the umask leaves.

@@ -4,9 +4,9 @@
     calibrate.py DESCRIPTION [--again]
 
 DESCRIPTION is a JSON document of the module calibration_plan. The tool writes into TARGET.partial/measured, and into
-nothing else of the node. When it has ended, its files are read as anybody's: links and pipes are refused, what is asked
-for is moved out, the rest is removed. Then an earlier TARGET is kept under a dated name and the new one takes its place.
-Earlier measurements are never deleted and stay where they are until then, whatever happens.
+nothing else of the node. When it has ended, its files are read as anybody's: links and pipes are refused, what is
+asked for is moved out, the rest is removed. Then an earlier TARGET is kept under a dated name and the new one takes its
+place. Earlier measurements are never deleted and stay where they are until then, whatever happens.
 
 A file beside it, with .peer.json instead of .json, names a node that has measured. The measurements are then received
 from there by rsync and published in the same way. That file and the token it names are removed afterwards.

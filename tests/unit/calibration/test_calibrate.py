@@ -115,7 +115,9 @@ class Node:
                 "read_only": True,
                 "tmpfs": [{"path": "/scratch", "size_mib": 64, "mode": "1777"}],
                 "working_directory": "/scratch",
-                "mounts": [{"source": f"{self.target}.partial/measured", "target": "/in/container", "read_only": False}],
+                "mounts": [
+                    {"source": f"{self.target}.partial/measured", "target": "/in/container", "read_only": False}
+                ],
             },
             "command": ["python3", "/opt/x.py"],
         }

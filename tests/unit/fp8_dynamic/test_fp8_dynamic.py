@@ -576,7 +576,7 @@ def test_killed_before_its_result_is_in_place_it_continues(tmp_path: Path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", killed)
+        patch.setattr("gaudi_fp8.finished.beneath.rename", killed)
         with pytest.raises(KeyboardInterrupt):
             convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert run(source, tmp_path / "out").returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -161,16 +162,17 @@ def test_a_description_is_at_no_moment_for_others_to_read(tmp_path: Path, monkey
     monkeypatch.setattr(node_job, "JOBS", tmp_path)
     (tmp_path / "k/job.json").mkdir(parents=True)
     modes = []
-    replace = Path.replace
+    rename = os.rename
 
-    def watched(path: Path, target: Path) -> Path:
-        modes.append(path.stat().st_mode & 0o777)
-        return replace(path, target)
+    def watched(path: str, target: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+        if src_dir_fd is not None:
+            modes.append(os.stat(path, dir_fd=src_dir_fd).st_mode & 0o777)
+        rename(path, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     def no_chmod(path: Path, mode: int) -> None:
         raise AssertionError(f"{path} could be read until it got the mode {mode:o}")
 
-    monkeypatch.setattr(Path, "replace", watched)
+    monkeypatch.setattr("os.rename", watched)
     monkeypatch.setattr(Path, "chmod", no_chmod)
     params = {"key": "k", "command": ["/bin/true"], "environment": {}, "inputs": {}}
     node_job.describe(SimpleNamespace(params=params), "d")

@@ -38,10 +38,10 @@ ACTS: dict[str, Callable[[Path, Path], Any]] = {
     "continue": lambda path, place: beneath.open_file(path, place, "a+b").close(),
     "change": lambda path, place: beneath.open_file(path, place, "r+b").close(),
     "make": lambda path, place: beneath.open_file(path, place, "xb").close(),
-    "make a folder": lambda path, place: beneath.make_folders(path, place),
+    "make a folder": beneath.make_folders,
     "replace": lambda path, place: files.write_text(path, "ours", place=place),
-    "remove": lambda path, place: beneath.remove(path, place),
-    "remove a tree": lambda path, place: beneath.remove_tree(path, place),
+    "remove": beneath.remove,
+    "remove a tree": beneath.remove_tree,
     "rename": lambda path, place: beneath.rename(path, place, place / "renamed"),
     "rename to": lambda path, place: beneath.rename(place / "inner", place, path),
 }
@@ -219,7 +219,7 @@ def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
 
 # --- nothing else is used there ----------------------------------------------------------------------------
 
-# What runs as root in the weights root, in staging folders, among measurements, on locks, records and converted folders.
+# What runs as root in the weights root: in staging folders, among measurements, on locks and records.
 # Not here: /var/lib/gaudi-serving, /etc/gaudi-serving and /run, where only root writes.
 THERE = (
     *sorted((ROOT / "roles/model_weights/files/gaudi_weights").glob("*.py")),

@@ -397,6 +397,8 @@ def test_the_module_fails_or_reports(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_module_reads_the_node(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    # What a test has to itself lies below /tmp.
+    monkeypatch.setattr("ansible.module_utils.gaudi.base.places.EVERYBODYS", ())
     monkeypatch.setattr(serving_plan, "read_topology", lambda _module: vendor.topology("oam8"))
     held = {"schema": 1, "reservations": {"other": {"cards": [{"module_id": 0, "serial": None}], "since": "x"}}}
     (tmp_path / "cards.lock").write_text(json.dumps(held), encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
@@ -15,7 +15,7 @@ PROVENANCE = "fp8.json"
 COPIED_AT_ONCE = 1024 * 1024  # bytes
 
 
-def open_in(folder: Path, name: str, buffering: int = -1) -> IO[bytes]:
+def open_in(folder: Path, name: str, buffering: int = -1) -> BinaryIO:
     """Open a file of a checkpoint. It may be a link to a file of the same folder.
 
     A hub's cache keeps the files of all revisions in "blobs", and a revision's folder in "snapshots" has links to them.
@@ -57,6 +57,7 @@ def refuse_special(folder: Path, names: list[str]) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove half-written shards of a run that ended."""
-    for left_over in folder.glob(f"*{beneath.WRITING}"):
-        beneath.remove(left_over, folder)
+    """Remove half-written shards and records of a run that ended."""
+    for place in (folder, folder / STATE_FOLDER):
+        for left_over in place.glob(f"*{beneath.WRITING}"):
+            beneath.remove(left_over, folder)

@@ -97,7 +97,7 @@ def sha256_of(path: Path, place: Path, advance: Callable[[int], None]) -> str:
     buffer = bytearray(BLOCK)
     view = memoryview(buffer)
     with beneath.open_file(path, place, buffering=0) as stream:
-        while count := stream.readinto(buffer):
+        while count := stream.readinto(buffer):  # type: ignore[attr-defined]
             digest.update(view[:count])
             advance(count)
     return digest.hexdigest()

@@ -152,8 +152,10 @@ def publish(wish: Request, made: Manifest) -> None:
     inside = list(beneath.all_in(staging))
     for path, is_folder in inside:
         name = path.relative_to(staging).as_posix()
-        if not is_folder and name not in wanted and not name.startswith(record.FOLDER + "/"):
-            beneath.remove(path, staging)  # of an earlier listing, such as a branch that has moved
+        ours = name.startswith(record.FOLDER + "/") and not name.endswith(beneath.WRITING)
+        if not is_folder and name not in wanted and not ours:
+            # Of an earlier listing, such as a branch that has moved, or of a run that was killed.
+            beneath.remove(path, staging)
     manifest.write(staging / record.MANIFEST, made.render(), staging)
     beneath.remove(staging / record.ARRIVED, staging)
     for folder in [staging, *(path for path, is_folder in inside if is_folder)]:
