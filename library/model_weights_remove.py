@@ -53,6 +53,11 @@ bytes:
   returned: always
   type: int
   sample: 16392960421
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when others than root may write to the weights root, or a link lies where a folder is to be
+  type: str
+  sample: others_may_write
 """
 
 import fcntl
