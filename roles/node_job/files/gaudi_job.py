@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged
+from gaudi.node.beneath import WRITING
 from gaudi.node.documents import make_room, read_json
 from gaudi.node.files import write_json
 
@@ -108,6 +109,8 @@ class Job:
         for name in ("progress.json", "result.json", "cancelled"):
             make_room(self.folder / name)
             (self.folder / name).unlink(missing_ok=True)
+        for left_over in self.folder.glob(f"*{WRITING}"):
+            left_over.unlink()
         make_room(self.folder / "state.json")
         log = Log(self.folder / "log")
         self.state("running", log)

@@ -40,6 +40,7 @@ SHARED = {
     "not_a_number": "the type of a value",
     "not_a_pair": "a value of two parts",
     "not_a_whole_number": "the type of a value",
+    "not_a_regular_file": "a pipe, a device or a folder in the place of a file",
     "not_as_recorded": "files of a peer that differ from its record",
     "not_in_catalogue": "a model or release without a file in the catalogue",
     "not_offered": "a part of the vendor's manuals that this project has not",

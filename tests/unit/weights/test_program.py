@@ -203,7 +203,7 @@ def test_a_secret_is_nowhere_but_in_its_file(hub: Hub, tmp_path: Path) -> None:
 # The program on a file system of its own, in a mount namespace that ends with the shell: fill it, free it, continue.
 SMALL_DISK = """
 set -eu
-mount -t tmpfs -o size={size} tmpfs {folder}
+mount -t tmpfs -o size={size},mode=0755 tmpfs {folder}
 python=$1; request=$2; staging={folder}/Small-Model.partial; target={folder}/Small-Model
 if [ {fill_from} -gt 0 ]; then
   $python -m gaudi_weights fetch $request 2>{said} & work=$!
