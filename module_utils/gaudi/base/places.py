@@ -31,7 +31,9 @@ SYSTEM = (
     "/var/run",
 )
 # A directory of one's own below these is fine; these themselves hold what is not meant, or hide what the image needs.
-SHARED = ("/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
+SHARED = ("/home", "/root")
+# Everybody may make a directory here, before we do and under any name, and puts in it what root or a server reads.
+EVERYBODYS = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
 ADVICE = "Use a directory of its own, such as one below /data."
 # Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy
 # Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last is for our profiles.
@@ -78,8 +80,13 @@ def check_place(path: str, what: str, fork_directory: str | None = None) -> None
                 "directory_hides_system",
                 f"{what} is {shown(path)}, which would hide {place} in the container. {ADVICE}",
             )
-    if path in SHARED:
+    if path in (*SHARED, *EVERYBODYS):
         raise Refusal("directory_of_others", f"{what} is {path}, which others use as well. {ADVICE}")
+    for place in EVERYBODYS:
+        if is_below(path, place):
+            raise Refusal(
+                "directory_of_others", f"{what} is {shown(path)}, inside {place}, where everybody may write. {ADVICE}"
+            )
 
 
 def check_writable(path: str, what: str, weights_root: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..base.units import human_bytes
+from . import beneath
 
 
 def revalidate_directory(*folders: Path) -> None:
@@ -22,16 +23,13 @@ def revalidate_directory(*folders: Path) -> None:
             os.scandir(folder).close()
 
 
-def size_of(path: Path) -> int | None:
-    """Bytes of a regular file; None for anything else, or nothing.
+def size_of(path: Path, place: Path) -> int | None:
+    """Bytes of a regular file beneath a place (see beneath); None for anything else, or nothing.
 
-    One system call, because a fetch may move the file meanwhile.
+    Looked at once, because a fetch may move the file meanwhile.
     """
-    try:
-        seen = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return seen.st_size if stat.S_ISREG(seen.st_mode) else None
+    seen = beneath.look(path, place)
+    return seen.st_size if seen is not None and stat.S_ISREG(seen.st_mode) else None
 
 
 def no_room(path: Path, wanted: int) -> str:
@@ -54,4 +52,4 @@ def no_room(path: Path, wanted: int) -> str:
 def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:
     """Bytes by name of the files in a folder, None for what is not a regular file."""
     revalidate_directory(*{(folder / name).parent for name in names})
-    return {name: size_of(folder / name) for name in names}
+    return {name: size_of(folder / name, folder) for name in names}

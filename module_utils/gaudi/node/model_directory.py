@@ -16,7 +16,7 @@ def changed_weights(directory: Path) -> str | None:
     wrong = wrong_files(directory)
     if not wrong:
         return None
-    size = size_of(directory / wrong[0])
+    size = size_of(directory / wrong[0], directory)
     seen = "is not there" if size is None else f"has {size} bytes"
     others = f", like {len(wrong) - 1} more," if len(wrong) > 1 else ""
     return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from ..base.documents import Damaged
 from ..model.headers import CONVERTED
 from ..pages import written
 from ..weights import record as weights
-from . import folders
-from .documents import read, read_json
+from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
 
@@ -26,7 +24,7 @@ def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
     for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
         file = folder / "plan.json"
         try:
-            plan = read(file, written.parse) if folder.is_dir() else None
+            plan = documents.read(file, written.parse) if folder.is_dir() else None
         except Damaged:
             damaged.append(file)
             continue
@@ -52,14 +50,14 @@ def damaged_plans(plans: Path) -> list[Path]:
 
 def bytes_below(folder: Path) -> int:
     """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
-    return sum(folders.size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
+    return sum(folders.size_of(path, folder) or 0 for path, _ in beneath.all_in(folder))
 
 
 def _verified(folder: Path) -> dict[str, Any]:
     """When every byte was last read and what was found; nothing where that is not on record, or cannot be read."""
     note = None
     with contextlib.suppress(Damaged):
-        note = read_json(folder / weights.VERIFIED, {"verified": str, "wrong": [str]})
+        note = documents.read_json(folder / weights.VERIFIED, weights.VERIFICATION, place=folder)
     return note or {"verified": "", "wrong": []}
 
 
@@ -69,11 +67,11 @@ def wrong_files(folder: Path) -> list[str]:
     None for a folder without a record, or whose record cannot be read: then nothing is known of its files.
     """
     with contextlib.suppress(Damaged):
-        fetched = read(folder / weights.MANIFEST, weights.parse)
+        fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
         if fetched is not None:
             wrong = weights.wrong_sizes(fetched.sizes, folders.sizes_in(folder, fetched.names))
             return sorted({*wrong, *_verified(folder)["wrong"]})
-        made = read(folder / CONVERTED, weights.parse_converted)
+        made = documents.read(folder / CONVERTED, weights.parse_converted, place=folder)
         if made is not None:
             wrong = weights.wrong_sizes(made.sizes, folders.sizes_in(folder, [*made.sizes]))
             return sorted({*wrong, *made.wrong})
@@ -83,10 +81,10 @@ def wrong_files(folder: Path) -> list[str]:
 def mend(folder: Path) -> str:
     """The command that makes a folder with a record whole again; empty for one without."""
     with contextlib.suppress(Damaged):
-        fetched = read(folder / weights.MANIFEST, weights.parse)
+        fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
         if fetched is not None:
             return weights.mend_fetched(fetched, str(folder))
-        made = read(folder / CONVERTED, weights.parse_converted)
+        made = documents.read(folder / CONVERTED, weights.parse_converted, place=folder)
         if made is not None:
             return weights.mend_converted(made, str(folder))
     return ""
@@ -109,15 +107,15 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
     # Another node that shares it may have published, mended or verified it just now.
     folders.revalidate_directory(folder / weights.FOLDER)
     try:
-        record = read(folder / weights.MANIFEST, weights.parse)
+        record = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
     except Damaged:
         described.update(status="damaged", bytes=bytes_below(folder))
         return described
     if record is None:
         wrong = wrong_files(folder)
-        staging = folder.name.endswith(weights.STAGING_SUFFIX) and (folder / weights.FOLDER).is_dir()
+        staging = folder.name.endswith(weights.STAGING_SUFFIX) and beneath.is_folder(folder / weights.FOLDER, folder)
         made = "incomplete" if wrong else "converted"
-        status = "unfinished" if staging else made if (folder / CONVERTED).is_file() else "unknown"
+        status = "unfinished" if staging else made if beneath.is_file(folder / CONVERTED, folder) else "unknown"
         described.update(status=status, bytes=bytes_below(folder), wrong=wrong)
         return described
     sizes = folders.sizes_in(folder, record.names)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.measured import MEASURED, measured_files
 from ..base.places import check_place, check_writable, is_below
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
@@ -65,6 +66,12 @@ class Setting:
         model = re.sub(r".*/quantization/", "", directory)
         target = f"{self.working_directory}/{directory[2:]}" if directory.startswith("./") else directory
         return f"{self.weights_root}/quantization/{model}", target, name
+
+    @property
+    def measured_in(self) -> str | None:
+        """Directory in the container where the server looks for measurements, and keeps its scales."""
+        measurements = self.release.constants.get("measurements")
+        return f"{self.release.fork_directory}/{measurements}" if self.measurements is not None else None
 
     @property
     def measurements(self) -> str | None:
@@ -148,9 +155,10 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     if setting.calibration is not None:
         mount(*setting.calibration[:2])
     if setting.measurements is not None:
-        # Writable: the server keeps the scales it computes beside the measurements.
-        target = f"{release.fork_directory}/{release.constants['measurements']}"
-        mount(setting.measurements, target, writable="weights_root (where measurements are kept)")
+        # The server keeps the scales it computes beside the measurements: in memory, anew for each start. The
+        # measurements themselves, which root of the node reads as well, it cannot change.
+        for name in measured_files(MEASURED, setting.cards):
+            mount(f"{setting.measurements}/{name}", f"{setting.measured_in}/{name}")
     check_leading(said, request.extra_args, setting.working_directory, places(list(mounts.values())))
     return {
         "name": f"vllm-{request.instance}" if request.instance else None,
@@ -163,7 +171,7 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         "pids": PROCESSES,
         "network": release.container.network,
         "read_only": True,
-        "tmpfs": tmpfs(),
+        "tmpfs": tmpfs(setting.measured_in),
         "working_directory": setting.working_directory,
         "mounts": list(mounts.values()),
         "environment": {name: value for name, value in environment.items() if name not in said},

@@ -42,6 +42,10 @@ TMPFS = (
     Tmpfs(LOGS, 1024, "0700"),
 )
 
+# MiB for the scales that a server computes from measurements. Ours: a measurement is three files a card of some ten
+# megabytes for the largest models, and scales are of the same form.
+SCALES_MIB = 2048
+
 # Set for every server, so that neither an image nor a library chooses. vLLM's own places (VLLM_CACHE_ROOT,
 # VLLM_CONFIG_ROOT) follow the two of XDG; numba, torch and triton look for theirs beside their own files or in /tmp.
 VARIABLES = {
@@ -85,9 +89,12 @@ RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - refused
 
 
-def tmpfs() -> list[dict[str, object]]:
-    """The places in memory, as the ``container`` part of a plan has them."""
-    return [asdict(place) for place in TMPFS]
+def tmpfs(scales: str | None) -> list[dict[str, object]]:
+    """The places in memory, as the ``container`` part of a plan has them.
+
+    ``scales``: where a server keeps those that it computes from measurements; None for one that computes none.
+    """
+    return [asdict(place) for place in (*TMPFS, *([Tmpfs(scales, SCALES_MIB, "0700")] if scales else []))]
 
 
 def places(mounts: Sequence[Mapping[str, object]]) -> list[str]:

@@ -12,6 +12,8 @@ from ..base.documents import parse as parse_json
 FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
+# The form of VERIFIED: when every byte was read, and the files that were not as recorded then.
+VERIFICATION = {"verified": str, "wrong": [str]}
 LOCK = FOLDER + "/lock"
 # One line for each file that was received and checked. The record replaces it.
 ARRIVED = FOLDER + "/arrived"

@@ -190,12 +190,10 @@ SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, 
     ("changed", "found", "reboot", "checking", "unsettled"),
     [
         ("", {}, "if_needed", False, False),
-        # Whoever wrote something, and whenever: what runs is asked.
-        ("settings", {}, "never", False, False),
-        ("arguments", {}, "never", False, False),
-        ("settings", {}, "never", True, True),
-        ("arguments", {}, "never", True, True),
-        ("foreseen", {}, "never", True, True),
+        # Something was written: the host is read again.
+        ("settings", {}, "never", False, True),
+        ("arguments", {}, "never", False, True),
+        ("written", {}, "never", False, True),
         ("", {"reload_needed": True}, "never", False, True),
         ("", {"unit_settled": False}, "never", False, True),
         ("", {"document_kept": False}, "never", False, True),
@@ -209,13 +207,19 @@ def test_a_host_is_left_alone_where_it_runs_as_it_is_to(
 ) -> None:
     said = variable(
         "__host_tuning_unsettled",
-        **{f"__host_tuning_{name}": {"changed": name == changed} for name in ("settings", "arguments")},
-        __host_tuning_foreseen=changed == "foreseen",
+        **{f"__host_tuning_{name}": {"changed": name == changed} for name in ("settings", "arguments", "written")},
         host_tuning_found={**SETTLED, **found},
         host_tuning_reboot=reboot,
         ansible_check_mode=checking,
     )
     assert said is unsettled
+
+
+def test_what_runs_is_read_before_anything_is_decided_by_it() -> None:
+    first, *_ = yaml.safe_load((TASKS / "settle.yml").read_text())
+    assert first["register"] == "host_tuning_found"
+    assert "host_tuning_info" in first
+    assert "when" not in first
 
 
 @pytest.mark.parametrize("file", ["reboot_in_turn.yml", "untune.yml"])

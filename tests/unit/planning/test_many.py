@@ -160,7 +160,11 @@ def test_the_container_has_no_more_than_it_needs() -> None:
     assert deepseek["container"]["capabilities"] == ["SYS_NICE", "SYS_PTRACE", "IPC_LOCK"]
     assert deepseek["container"]["ulimits"]["memlock"] == -1
     target = "/opt/vllm-fork/scripts/nc_workspace_measure_kvcache"
-    assert target in [mount["target"] for mount in deepseek["container"]["mounts"]]
+    # The server computes scales beside the measurements: in memory, and the measurements are not its own to change.
+    assert {"path": target, "size_mib": 2048, "mode": "0700"} in deepseek["container"]["tmpfs"]
+    measured = [m for m in deepseek["container"]["mounts"] if m["target"].startswith(f"{target}/")]
+    assert len(measured) == 24
+    assert all(mount["read_only"] for mount in measured)
     assert deepseek["requires"]["measurements"] == {
         "path": "/data/models/ds-r1-0528-default-pile-g2-0529",
         "files": 24,
@@ -408,6 +412,8 @@ def test_the_module_fails_or_reports(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_module_reads_the_node(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    # What a test has to itself lies below /tmp.
+    monkeypatch.setattr("ansible.module_utils.gaudi.base.places.EVERYBODYS", ())
     monkeypatch.setattr(serving_plan, "read_topology", lambda _module: vendor.topology("oam8"))
     held = {"schema": 1, "reservations": {"other": {"cards": [{"module_id": 0, "serial": None}], "since": "x"}}}
     (tmp_path / "cards.lock").write_text(json.dumps(held), encoding="utf-8")

@@ -21,10 +21,12 @@ WRONG = [
     *("/proc", "/proc/1/root", "/sys", "/dev", "/dev/mapper", "/run", "/var/run/docker.sock", "/var", "/var/lib"),
     *("/var/lib/docker", "/var/lib/docker/volumes/x", "/var/lib/containerd", "/var/lib/gaudi-serving", "/boot"),
     *("/bin", "/sbin", "/lib", "/lib64", "/opt", "/opt/habanalabs", "/home", "/root", TMP, FORK, f"{FORK}/scripts"),
+    # Everybody may make it before we do.
+    *(f"{TMP}/x", f"/var{TMP}/models/x"),
 ]
 RIGHT = [
     *("/data/models/x", "/srv/x", "/mnt/nfs/models/x", "/home/me/models/x", "/opt/models/x", "/etcetera", "/usr2/x"),
-    *("/var/lib/models/x", "/var/cache/recipes", "/opt/vllm-fork-2", f"{TMP}/x", "/models/..hidden", "/root/models"),
+    *("/var/lib/models/x", "/var/cache/recipes", "/opt/vllm-fork-2", "/models/..hidden", "/root/models"),
 ]
 
 

@@ -19,6 +19,7 @@ from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import PS, Answer, Ran, Run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -269,6 +270,17 @@ def test_an_absent_image_is_pulled_looked_into_and_recorded(run: Run, record: Pa
     for wall in ("--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit"):
         assert f" {wall} " in looked
     assert " --runtime runc " in looked
+
+
+@pytest.mark.parametrize("kind", sorted(set(DAMAGES) - {"empty"}))
+def test_a_damaged_record_is_named_with_what_to_do(run: Run, record: Path, kind: str) -> None:
+    """To read a pipe waited for ever."""
+    record.parent.mkdir()
+    damage(record, kind)
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
+    assert ran["refused_id"] == "image_record_damaged"
+    assert str(record) in ran["msg"]
+    assert ran["msg"].endswith("Move it away: it is written anew.")
 
 
 def test_a_known_image_is_only_inspected(run: Run, record: Path) -> None:

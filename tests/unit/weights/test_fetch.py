@@ -144,7 +144,7 @@ class TestWithoutChecksums:
     def fetch(self, hub: Hub, tmp_path: Path, stop: Stop, size: int) -> None:
         place = transfer.Place(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
         bringing = transfer.Transfer(urllib3.PoolManager(), transfer.RateLimit(0), stop, patience=30)
-        bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path / SECOND, lambda count: None)
+        bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path, lambda count: None)
 
     def test_more_than_the_file_is_fetched_anew(self, hub: Hub, tmp_path: Path, stop: Stop) -> None:
         original = (tmp_path / "hub" / SECOND).read_bytes()

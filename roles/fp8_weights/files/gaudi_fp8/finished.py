@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi.node.files import sync_folder, write_json
 from gaudi.node.folders import size_of
 
@@ -79,7 +80,7 @@ def wrong_sizes(conversion: Conversion, made: dict[str, Any]) -> dict[str, Refus
     return {
         name: Refusal("target_changed", f"{conversion.target / name} is not as it was written")
         for name, seen in written(made).items()
-        if size_of(conversion.target / name) != seen["bytes"]
+        if size_of(conversion.target / name, conversion.target) != seen["bytes"]
     }
 
 
@@ -91,7 +92,7 @@ def now() -> str:
 def note_wrong(conversion: Conversion, made: dict[str, Any], wrong: dict[str, Refusal], others: str) -> str:
     """Note in the record what was found wrong, and return it as the beginning of a sentence."""
     note = {"files": sorted(wrong), "seen": now(), "others": others}
-    write_json(conversion.record, {**made, "verified": FOUND_WRONG, "wrong": note})
+    rewrite(conversion, {**made, "verified": FOUND_WRONG, "wrong": note})
     also = f" ({len(wrong)} of {len(written(made))} files are wrong, see {conversion.record})" if len(wrong) > 1 else ""
     return f"{wrong[min(wrong)]}{also}"
 
@@ -113,7 +114,7 @@ def reread(conversion: Conversion) -> str:
         )
     if "wrong" in made:
         good = {key: value for key, value in made.items() if key != "wrong"}
-        write_json(conversion.record, {**good, "verified": others})
+        rewrite(conversion, {**good, "verified": others})
     return f"{target}: {len(files)} files are to the byte what was written (held against the checksums in its record)."
 
 
@@ -200,31 +201,38 @@ def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
             f"{target}: {len(tasks)} files are to the byte what was written (held against the checksums in its record; "
             f"{conversion.source}, which it was made from, was given up)."
         )
-    write_json(conversion.record, {**made, "verified": EVERY_BYTE, "source_times": source.times})
+    rewrite(conversion, {**made, "verified": EVERY_BYTE, "source_times": source.times})
     return f"{target} is the conversion of {conversion.source}, every byte of it."
 
 
 def mend(conversion: Conversion, made: dict[str, Any]) -> dict[str, Any]:
     """Convert anew, in place, what a verification found wrong; returns the provenance, good again."""
     note = made["wrong"]
-    with only_one(conversion, conversion.target):
+    # An administrator may have put the result elsewhere, and a link in its place.
+    target = conversion.target.resolve()
+    with only_one(conversion, target):
         source = conversion.examine()
-        remove_unfinished(conversion.target)
+        remove_unfinished(target)
         done: dict[str, Any] = {}
         names = [name for name in source.shards if name in note["files"]]
         check_room(conversion, source, names, replaced=True)
         total = sum(source.shards[name].size for name in names)
         whole = replace(conversion, verify=True)
-        convert_shards(whole, source, names, conversion.target, total, done.__setitem__)
+        convert_shards(whole, source, names, target, total, done.__setitem__)
         shards = {name: {key: result[key] for key in SUM} for name, result in done.items()}
-        carried = conversion.carry(source, conversion.target)
+        carried = conversion.carry(source, target)
         made = {key: value for key, value in made.items() if key != "wrong"}
         times = {**made.get("source_times", {}), **{name: source.times[name] for name in names}}
         made.update(verified=note["others"], source_times=times, shards={**made["shards"], **shards}, carried=carried)
-        write_json(conversion.record, made)
+        rewrite(conversion, made)
         for name in LOCKS:
-            (conversion.target / STATE_FOLDER / name).unlink()
+            beneath.remove(conversion.record.with_name(name), conversion.record.parent)
     return made
+
+
+def rewrite(conversion: Conversion, made: dict[str, Any]) -> None:
+    """Replace the provenance of a finished conversion."""
+    write_json(conversion.record, made, place=conversion.record.parent)
 
 
 def recheck(conversion: Conversion, source: Source, done: dict[str, dict[str, Any]]) -> None:
@@ -269,6 +277,7 @@ def publish(conversion: Conversion, made: dict[str, Any]) -> None:
 
     The journal stays until after the rename: killed before it, the next run continues; killed after it, all is done.
     """
-    write_json(conversion.staging / STATE_FOLDER / PROVENANCE, made)
-    conversion.staging.rename(conversion.target)
+    staging = conversion.staging
+    write_json(staging / STATE_FOLDER / PROVENANCE, made, place=staging)
+    beneath.rename(staging, staging, conversion.target, conversion.target)
     sync_folder(conversion.target.parent)

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi.weights import record
 from gaudi.weights.record import Entry, Manifest
 
@@ -115,25 +116,26 @@ class Fetch:
 
     def one(self, file: RemoteFile) -> Entry:
         """Bring one file into the staging folder, checked."""
-        target = self.wish.staging / file.name
+        staging = self.wish.staging
         if file.sha256 is not None and self.arrived.has(file.name, file.sha256):
             return Entry(file.name, file.size, file.sha256)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        beneath.make_folders((staging / file.name).parent, staging)
         content = self.hub.content(file)
         if content is not None:
-            self.progress.advance(len(content) - size(target))
-            target.write_bytes(content)
-        sha256 = self.transfer.fetch(file, self.hub.place, target, self.progress.advance)
+            self.progress.advance(len(content) - size(staging, file.name))
+            with beneath.replacing(staging / file.name, staging) as out:
+                out.write(content)
+        sha256 = self.transfer.fetch(file, self.hub.place, staging, self.progress.advance)
         if file.name.endswith(".safetensors"):
-            contents.check_safetensors(target, file.name)
+            contents.check_safetensors(staging, file.name)
         if self.wish.measured_cards and file.name.endswith(".npz"):
-            measured.check_npz(target, file.name)
+            measured.check_npz(staging, file.name)
         self.arrived.add(file.name, sha256)
         return Entry(file.name, file.size, sha256)
 
     def all(self, files: list[RemoteFile]) -> Manifest:
         """Bring all files: indexes first, since they tell whether the model is whole, then the largest."""
-        here = sum(min(size(self.wish.staging / file.name), file.size) for file in files)
+        here = sum(min(size(self.wish.staging, file.name), file.size) for file in files)
         total = sum(file.size for file in files)
         check_room(self.wish, total - here)
         self.progress.begin("fetch", total, here)
@@ -141,7 +143,7 @@ class Fetch:
         indexes = [file for file in files if file.name.endswith(contents.INDEX)]
         for index in indexes:
             entries.append(self.one(index))
-            contents.check_index(self.wish.staging / index.name, index.name, (file.name for file in files))
+            contents.check_index(self.wish.staging, index.name, (file.name for file in files))
         rest = sorted((file for file in files if file not in indexes), key=lambda file: -file.size)
         entries += in_parallel(self.wish.jobs, self.one, rest, self.stop)
         self.progress.end()
@@ -161,11 +163,12 @@ def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> li
         progress.advance(count)
 
     def right(file: Entry) -> bool:
-        return manifest.sha256_of(wish.target / file.name, advance) == file.sha256
+        return manifest.sha256_of(wish.target / file.name, wish.target, advance) == file.sha256
 
     wrong |= {file.name for file, fine in zip(whole, in_parallel(wish.jobs, right, whole, stop)) if not fine}
     progress.end()
-    manifest.write(wish.target / record.VERIFIED, json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n")
+    note = json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n"
+    manifest.write(wish.target / record.VERIFIED, note, wish.target)
     return sorted(wrong)
 
 
@@ -179,7 +182,7 @@ def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
     files = [RemoteFile(file.name, recorded[file.name].size, recorded[file.name].sha256) for file in files]
     missing = sum(file.size for file in files)
     check_room(replace(fetch.wish, extra_room=0), missing)
-    fetch.progress.begin("repair", missing, sum(min(size(fetch.wish.staging / f.name), f.size) for f in files))
+    fetch.progress.begin("repair", missing, sum(min(size(fetch.wish.staging, f.name), f.size) for f in files))
     in_parallel(fetch.wish.jobs, fetch.one, files, fetch.stop)
     fetch.progress.end()
     put_right(fetch.wish, wrong)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 
 # Bounds on what is looked at: bytes of one array, arrays of one file, steps of one pickle. Measurements of the largest
 # models have some ten megabytes a card.
@@ -54,10 +55,10 @@ PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 GETS = {"GET", "BINGET", "LONG_BINGET"}
 
 
-def check_npz(path: Path, name: str) -> None:
-    """Refuse a file of arrays that does anything else when it is read; ``name`` is what it is called."""
+def check_npz(folder: Path, name: str) -> None:
+    """Refuse a file of arrays in a folder that does anything else when it is read."""
     try:
-        for array in _arrays(path):
+        for array in _arrays(folder, name):
             _check_array(array)
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise Refusal(
@@ -67,20 +68,20 @@ def check_npz(path: Path, name: str) -> None:
         ) from error
 
 
-def _arrays(path: Path) -> Iterator[bytes]:
+def _arrays(folder: Path, name: str) -> Iterator[bytes]:
     """The content of each member, within the bounds."""
-    with path.open("rb") as stream:
+    with beneath.open_file(folder / name, folder) as stream:
         if stream.read(len(ZIP)) != ZIP:
             raise ValueError("it does not begin as an archive")
         with zipfile.ZipFile(stream) as archive:
             names = archive.namelist()
             if len(names) > MOST_ARRAYS or len(set(names)) < len(names):
                 raise ValueError(f"it holds {len(names)} arrays, or two of one name")
-            for name in names:
-                with archive.open(name) as member:
+            for array in names:
+                with archive.open(array) as member:
                     content = member.read(MOST_BYTES + 1)
                 if len(content) > MOST_BYTES:
-                    raise ValueError(f"{name!r} is larger than {MOST_BYTES} bytes")
+                    raise ValueError(f"{array!r} is larger than {MOST_BYTES} bytes")
                 yield content
 
 
