@@ -92,8 +92,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
+from ansible.module_utils.gaudi.node.documents import read_text
 from ansible.module_utils.gaudi.preflight import pins
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -155,6 +157,14 @@ def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str
     return packages
 
 
+def read_record(path: Path) -> str:
+    """Return the text of the record, empty where there is none. Raises Refusal for what is no file of text."""
+    try:
+        return read_text(path) or ""
+    except Damaged as damage:
+        raise Refusal("image_record_damaged", f"{damage}. Move it away: it is written anew.") from damage
+
+
 def write_record(module: AnsibleModule, path: str, text: str) -> None:
     """Replace the record in one step."""
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -176,8 +186,8 @@ def main() -> None:
     if docker is None:
         module.exit_json(**absent, foreseen=False)
     path = params["record"]
-    before = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
     try:
+        before = read_record(Path(path))
         images = image_record.parse_record(before, path)
         inspected, pulled = inspect(module, docker, image), False
         if not inspected:

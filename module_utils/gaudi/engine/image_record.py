@@ -28,6 +28,10 @@ def parse_record(text: str, path: str) -> dict[str, dict[str, Any]]:
             "image_record_damaged",
             f"{path}, line {error.lineno}, is not valid JSON ({error.msg}). Move it away: it is written anew.",
         ) from error
+    except RecursionError as error:
+        raise Refusal(
+            "image_record_damaged", f"{path} is nested too deeply. Move it away: it is written anew."
+        ) from error
     if (
         not isinstance(document, dict)
         or document.get("schema") != SCHEMA

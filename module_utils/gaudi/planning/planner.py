@@ -41,7 +41,7 @@ from .refusals import (
     fabric_warning,
     scale_once,
 )
-from .server import execution_mode, extra_environment, listen, model_options, network_variables, served_names
+from .server import execution_mode, extra_environment, listen, model_options, network_variables, served_names, shutdown
 from .weights import data_type, served_name, weights_path
 
 SCHEMA = 1
@@ -162,6 +162,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
         draft.option("--served-model-name", served_names(name=subject.name, weights=resolved.weights))
     lengths = family.fill(draft, resolved)
     model_options(draft, resolved, subject.entry, surface)
+    shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
     network_variables(draft, request, release, host, node)
     scale_once(draft, subject.weights, subject.card_type, surface)

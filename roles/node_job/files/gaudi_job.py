@@ -56,6 +56,9 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Whatever lies there, a pipe that nobody reads for example, gives way.
+        make_room(path)
+        path.unlink(missing_ok=True)
         self.stream = path.open("w", encoding="utf-8", buffering=1)
         self.size = 0
         self.tail: list[str] = []
@@ -66,6 +69,7 @@ class Log:
         self.tail = [*self.tail[-(TAIL - 1) :], line]
         if self.size > LOG_LIMIT:
             self.stream.close()
+            make_room(self.path.with_name("log.1"))
             self.path.replace(self.path.with_name("log.1"))
             self.stream, self.size = self.path.open("w", encoding="utf-8", buffering=1), 0
         self.size += len(line) + 1

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from action_plugins import node_job as following
 from library import node_job
 from tests.unit.host.modules import run_main
+from tests.unit.node.damages import DAMAGES, damage
 
 PROGRAM = Path(__file__).parents[3] / "roles" / "node_job" / "files" / "gaudi_job.py"
 # On a node it lies beside the program.
@@ -202,7 +203,7 @@ def run(folder: Path) -> int:
         f"import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
         f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
     )
-    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True).returncode
+    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=60).returncode
 
 
 def test_success_brings_back_the_result(folder: Path) -> None:
@@ -298,6 +299,16 @@ def test_only_the_end_of_a_long_log_is_kept(folder: Path) -> None:
     assert state(folder)["log"][-1].startswith("line 59999 ")
     assert len(state(folder)["log"]) == 20
     assert (folder / "log").stat().st_size + (folder / "log.1").stat().st_size < 2.2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("name", ["log", "log.1"])
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_whatever_lies_where_the_log_is_to_be_gives_way(folder: Path, name: str, kind: str) -> None:
+    describe(folder, f"print(('x' * 999 + '\\n') * {2 * _load().LOG_LIMIT // 1000}, 'the end')")
+    damage(folder / name, kind)
+    assert run(folder) == 0
+    assert state(folder)["log"][-1] == " the end"
+    assert (folder / "log.1").is_file()
 
 
 @pytest.mark.parametrize(("cancelled", "expected"), [(True, "cancelled"), (False, "interrupted")])

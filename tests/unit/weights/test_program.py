@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi.base.refusal import Refusal
+from gaudi_weights import request, take
 
 from simulator.hub.server import Fault, Hub, running
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.weights.models import MODEL, SERVED, source, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -285,3 +288,15 @@ def test_a_broken_request_is_a_sentence(tmp_path: Path, content: str, says: str)
     (tmp_path / "request.json").write_text(content)
     status, said = run(tmp_path, tmp_path / "request.json")
     assert (status, says in said, "Traceback" in said) == (1, True, False), said
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_request_is_a_sentence(tmp_path: Path, kind: str) -> None:
+    """To read a pipe waited for ever."""
+    damage(tmp_path / "request.json", kind)
+    with pytest.raises(Refusal) as refused:
+        request.load(tmp_path / "request.json")
+    assert refused.value.id == "request_unreadable"
+    assert str(refused.value).startswith(f"the request {tmp_path / 'request.json'} cannot be read (")
+    with pytest.raises(Refusal, match="cannot be read"):
+        take.load(tmp_path / "request.json")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
+from gaudi.node.documents import read_json
 from gaudi.weights.hub_kinds import hub_kind
 from gaudi.weights.record import STAGING_SUFFIX
 
@@ -80,10 +81,21 @@ class Request:
         return self.target.with_name(self.target.name + STAGING_SUFFIX)
 
 
+def read_whole(path: Path) -> dict[str, Any]:
+    """Read the document of a request; raises Refusal where there is none."""
+    try:
+        content: dict[str, Any] | None = read_json(path)
+    except Damaged as damage:
+        raise Refusal("request_unreadable", f"the request {path} cannot be read ({damage.what})") from damage
+    if content is None:
+        raise Refusal("request_unreadable", f"the request {path} cannot be read (there is no such file)")
+    return content
+
+
 def load(path: Path) -> Request:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = read_whole(path)
         return Request(
             target=Path(content["target"]),
             sources=tuple(
@@ -112,7 +124,7 @@ def load(path: Path) -> Request:
         )
     except Refusal:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Refusal(
             "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
         ) from error

@@ -29,7 +29,7 @@ from gaudi.weights.record import Entry, Manifest
 from . import manifest, rsync
 from .model import listed
 from .progress import Progress
-from .request import Request, Source
+from .request import Request, Source, read_whole
 from .rsync import Peer
 from .run import Work, run
 from .staging import check_room, clear, only_one, publish, put_right, standing
@@ -50,7 +50,7 @@ class Offer:
 def load(path: Path) -> tuple[Request, Offer]:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = read_whole(path)
         peer = Peer(content["peer"], content["address"], Path(content["password_file"]))
         made = record.parse(json.dumps(content["manifest"]))
         # What is there already counts if it is of the revision that is given.
@@ -63,7 +63,9 @@ def load(path: Path) -> tuple[Request, Offer]:
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
         return wish, Offer(peer, made, bool(content["relays"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Refusal:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
         raise Refusal(
             "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
         ) from error
