@@ -49,6 +49,7 @@ def test_every_job_names_the_paths_it_is_about() -> None:
         "fp8_calibration/measure.yml",
         "fp8_calibration/take.yml",
         "fp8_weights/convert.yml",
+        "fp8_weights/reread.yml",
         "model_weights/fetch.yml",
         "model_weights/verify.yml",
         "weights_supply/take.yml",

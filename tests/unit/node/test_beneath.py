@@ -251,7 +251,7 @@ ELSEWHERE = {
     ("calibrate.py", "named.unlink"),
     ("calibrate.py", "documents.read_json"),
     # The plans of instances, in /etc/gaudi-serving.
-    ("weight_folders.py", "file.read_bytes"),
+    ("weight_folders.py", "documents.read"),
     # Above the place, which refuse_writers has looked at.
     ("calibrate.py", "target.parent.mkdir"),
     # /dev/null.
