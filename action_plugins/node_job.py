@@ -10,6 +10,12 @@ from typing import Any
 from ansible.utils.display import Display
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+
 from plugin_utils.following import Following
 
 # Seconds the module on the node waits in one call for the end, or for another phase, while a bar moves. A line every
@@ -33,7 +39,7 @@ def failure(host: str, job: dict[str, Any]) -> str:
         return f"{job['key']} was never started on {host}; playbooks/jobs.yml lists what was."
     said = job["state"].get("message", "cut off by a kill or a restart of the node; run it again to continue")
     unit = f"gaudi-job@{job['key']}.service"
-    return f"{job['key']} on {host}: {job['status']}: {said}. More: journalctl -u {unit}"
+    return printable(f"{job['key']} on {host}: {job['status']}: {said}. More: journalctl -u {unit}")
 
 
 class Voice:
@@ -56,10 +62,11 @@ class Voice:
 
     def show(self, job: dict[str, Any]) -> None:
         """Show how far it is, if that is news."""
-        text = f"{self.label} {job['text']}"
+        said = printable(job["text"])
+        text = f"{self.label} {said}"
         now = time.monotonic()
         if self.moving:
-            print(f"\r\033[K{self.label} {bar(job)}{job['text']}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{self.label} {bar(job)}{said}", end="", file=sys.stderr, flush=True)
             self.open = True
         elif text != self.said and now - self.said_at >= self.interval:
             Display().display(text)

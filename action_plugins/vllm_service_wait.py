@@ -10,6 +10,12 @@ from typing import Any
 from ansible.utils.display import Display
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+
 from plugin_utils.following import Following
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -32,7 +38,7 @@ def line(host: str, found: dict[str, Any]) -> str:
         text = f"a try failed, systemd starts it again: {state.get('status', 'no reason was left')}"
     else:
         text = state.get("status", "waiting for systemd to start it")
-    return f"[{host}: {found['instance']}] {text}"
+    return printable(f"[{host}: {found['instance']}] {text}")
 
 
 def failure(host: str, found: dict[str, Any]) -> str:
@@ -40,7 +46,7 @@ def failure(host: str, found: dict[str, Any]) -> str:
     unit = f"vllm-{found['instance']}.service"
     said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
     text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
-    return f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}"
+    return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 
 
 class ActionModule(Following):

@@ -13,6 +13,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 
 LOOPBACK = re.compile(r"http://(127\.|localhost|\[::1\])")
@@ -40,11 +41,6 @@ def reached(endpoint: str) -> str:
     return f"{endpoint} (on the node itself)" if LOOPBACK.match(endpoint) else endpoint
 
 
-def printable(answer: str) -> str:
-    """Give an answer as one line that does nothing to a terminal: control characters become dots."""
-    return "".join(letter if letter.isprintable() else "·" for letter in " ".join(answer.split()))
-
-
 def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, str]]) -> list[str]:
     """What an instance is doing, where it is reached, and what it answered."""
     state = found["state"]
@@ -56,7 +52,7 @@ def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, 
     ]
     answer = answers.get(found["instance"])
     if answer:
-        lines += [f"  asked:    {answer['question']}", f"  answered: {printable(str(answer['answer']))}"]
+        lines += [f"  asked:    {answer['question']}", f"  answered: {' '.join(str(answer['answer']).split())}"]
     return lines
 
 
@@ -79,7 +75,7 @@ def summary_lines(
     for found in instances:
         lines += instance_lines(found, answers)
     lines += not_in_inventory(host, [str(found["instance"]) for found in instances], wished)
-    return lines if instances else [*lines, "No instances are installed."]
+    return [*map(printable, lines), *([] if instances else ["No instances are installed."])]
 
 
 class FilterModule:

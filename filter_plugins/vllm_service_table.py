@@ -12,6 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 
 HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
@@ -32,7 +33,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     says = str(found["damaged"] or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"
-    return (
+    cells = (
         node,
         str(found["instance"]),
         str(state.get("phase", found["active"]))
@@ -44,6 +45,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
         warm_up(state),
         says,
     )
+    return tuple(map(printable, cells))
 
 
 def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:

@@ -200,6 +200,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
@@ -326,7 +327,7 @@ def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
         return user
     unit, container = topology_users.owner_of(read_text(f"/proc/{pid}/cgroup"), read_text("/proc/1/cgroup"))
     name = engine.names.get(container) if container else None
-    comm = topology_users.printable(read_text(f"/proc/{pid}/comm").strip())
+    comm = printable(read_text(f"/proc/{pid}/comm").strip())
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
 
 
@@ -476,15 +477,19 @@ def check_missing(
 
 def unpinned(
     params: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """Say what would be taken by a name that can move. A folder that is there is mended by its record."""
+) -> tuple[list[str], list[str]]:
+    """Say what would be taken by a name that can move, and of it what is never taken so.
+
+    A folder that is there is mended by its record.
+    """
     root = Path(params["weights_root"])
     fetches = [
         source["fetch"] for source in missing if source["fetch"] and not (root / source["fetch"]["directory"]).exists()
     ]
     sentences: list[str] = pins.image_sentences((plan["image"] for plan in plans), params["image_digest"])
-    sentences += pins.repository_sentences(fetches, params["weights_kinds"])
-    return sentences
+    kinds = params["weights_kinds"]
+    sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
+    return sentences, pins.measurement_refusals(fetches, kinds)
 
 
 def occupied(folder: Path) -> bool:
@@ -581,7 +586,8 @@ def main() -> None:
         problems, handed = problems + taken, handed + given
     problems += weights_problems
     problems += check_space(module, engine, plans, params["image_bytes"], rooms, coming)
-    moving = unpinned(params, plans, missing)
+    moving, never = unpinned(params, plans, missing)
+    problems += [preflight.Problem("pins", said) for said in never]
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = list(found.get("findings", []))
     findings += preflight.system_warnings(os_release, params["release"], params["software"])

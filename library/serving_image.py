@@ -93,6 +93,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.node.documents import read_text
@@ -108,6 +109,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
 }
 
+# Walls of a container that is only looked into. Whatever the image's own Python does, it does there.
+LOOKED_AT = [
+    *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
+    *("--tmpfs", "/tmp", "--pids-limit", "256"),  # noqa: S108 - of the container
+]
 # timeout(1) ends with this status when it ended the program.
 _TIMED_OUT = 124
 
@@ -116,7 +122,9 @@ def inspect(module: AnsibleModule, docker: str, image: str) -> dict[str, Any]:
     """Return what the engine knows of an image: nothing when it has no such image."""
     code, out, err = module.run_command([docker, "image", "inspect", image])
     if code != 0 and "no such image" not in err.lower():
-        module.fail_json(msg=f"The Docker engine does not answer ({err.strip()}). Run systemctl status docker.")
+        module.fail_json(
+            msg=f"The Docker engine does not answer ({printable(err.strip())}). Run systemctl status docker."
+        )
     known: list[dict[str, Any]] = json.loads(out)
     return known[0] if known else {}
 
@@ -134,23 +142,24 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
         )
     if code != 0:
         module.fail_json(
-            msg=f"{image} could not be pulled: {(err or out).strip()}. Check that the node reaches the registry "
-            "(gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the credentials "
-            "if it asks for any.",
+            msg=f"{image} could not be pulled: {printable((err or out).strip())}. Check that the node reaches the "
+            "registry (gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the "
+            "credentials if it asks for any.",
             stdout=out,
             stderr=err,
         )
 
 
 def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str]:
-    """List the Python packages in an image: without network, and without any card whatever the default runtime."""
-    command = [docker, "run", "--rm", "--runtime", "runc", "--network", "none", "--entrypoint", "python3", image]
+    """List the Python packages in an image, which nobody has looked at yet: no card, no network, no right for it."""
+    command = [docker, "run", "--rm", "--runtime", "runc", *LOOKED_AT, "--entrypoint", "python3", image]
     code, out, err = module.run_command(
         [*command, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
     )
     if code != 0:
         module.fail_json(
-            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: {(err or out).strip()}",
+            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: "
+            f"{printable((err or out).strip())}",
             stderr=err,
         )
     packages: dict[str, str] = image_record.parse_packages(out)
@@ -198,6 +207,9 @@ def main() -> None:
         known = images.get(image, {})
         found = {"id": inspected["Id"], "digest": image_record.digest_of(inspected, image)}
         image_record.check_digest(image, found["digest"], params["digest"])
+        moved = image_record.moved(image, known.get("digest"), found["digest"])
+        if moved and not module.check_mode:
+            module.warn(moved)
         if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):
             found["packages"] = known["packages"]
         else:

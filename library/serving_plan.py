@@ -192,6 +192,13 @@ options:
       port:
         description: Port the server listens on, 1 to 65535.
         type: int
+      ipc:
+        description:
+          - Whose shared memory the container has. V(private) is 16 GiB of its own; V(host) is the node's, which all
+            instances and programs of the node share, and which every manual asks for.
+          - Where it is not given, V(host) for cards that talk over host NICs and V(private) for all others.
+        type: str
+        choices: [private, host]
       node_address:
         description: Address of the node that its processes talk over.
         type: str

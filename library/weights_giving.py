@@ -100,6 +100,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.node import beneath
 from ansible.module_utils.gaudi.node.documents import read_json
 
@@ -121,7 +122,9 @@ TOKEN_BYTES = 30
 def _systemctl(module: AnsibleModule, *arguments: str) -> str:
     rc, out, err = module.run_command(["systemctl", *arguments])
     if rc:
-        module.fail_json(msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {(err or out).strip()}")
+        module.fail_json(
+            msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {printable((err or out).strip())}"
+        )
     return str(out)
 
 

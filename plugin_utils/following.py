@@ -7,6 +7,12 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+
 
 class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
     """The action of work that belongs to the node, and goes on whoever watches."""
@@ -32,4 +38,5 @@ class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no ty
 def cut(host: str, what: str, said: str, again: str) -> str:
     """Say that a node gave no answer; of what was ``said`` instead the last line."""
     seen = (said.strip().splitlines() or ["nothing was said"])[-1].strip().rstrip(".")
+    seen = printable(seen)
     return f"{host} gave no answer while {what} was followed ({seen}). The work is the node's own and goes on. {again}"

@@ -129,6 +129,8 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
             "capabilities": box["capabilities"],
             "ulimits": box["ulimits"],
             "ipc": box["ipc"],
+            "shm_mib": box["shm_mib"],
+            "pids": box["pids"],
             "network": box["network"],
             "read_only": run["read_only"],
             "tmpfs": box["tmpfs"],

@@ -83,6 +83,16 @@ def check_digest(reference: str, seen: str | None, pinned: str) -> None:
         )
 
 
+def moved(reference: str, before: str | None, now: str | None) -> str | None:
+    """Say that another image has the name that is on record; None where it is the same, or was never seen."""
+    if before is None or before == now:
+        return None
+    return (
+        f"{reference} is another image now: its digest is {now or 'of no registry'}, and was {before}. Its tag was "
+        f"moved, or somebody loaded another image. Pin it with serving_image_digest where that is not wanted."
+    )
+
+
 def parse_packages(text: str) -> dict[str, str]:
     """Read ``pip list --format json``: versions by normalised name (PEP 503).
 

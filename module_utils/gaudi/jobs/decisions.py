@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.places import is_below
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..base.units import human_bytes, human_seconds
 
@@ -132,6 +133,6 @@ def table(found: Sequence[Mapping[str, str]]) -> list[str]:
         return ["No long work has been started on this node."]
     width = max(len(job["key"]) for job in found)
     return [
-        f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}"
+        printable(f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}")
         for job in found
     ]

@@ -18,6 +18,13 @@ from .writable import SCRATCH, VARIABLES, check_leading, places, tmpfs
 
 # A trace of the profiler outlives the container here, a directory for each instance.
 PROFILE_ROOT = "/var/lib/gaudi-serving/profiles"
+# The server's processes share memory here: messages between workers, batches of pictures. vLLM's own pages give a
+# container 2 GiB (NVIDIA) or 8 GiB (AMD, docs/deployment/k8s.md at 031a0c049) and 16 GiB (TPU, quoted in the manual of
+# 1.18); the largest of them, since nobody publishes one for these cards. Memory is taken as it is written.
+SHARED_MEMORY_MIB = 16384
+# Processes and threads. A number of ours: eight workers with a pool of threads for each of 192 CPUs, twice over. A fork
+# bomb ends here, before the node's own limit does.
+PROCESSES = 32768
 # Soft and hard limit of open files; what Intel's own cloud sets for every account of a Gaudi node.
 OPEN_FILES = 1048576
 
@@ -34,6 +41,8 @@ class Setting:
     quantization: str | None
     cards: int
     weights_root: str
+    # Whether the cards talk over host NICs.
+    host_nics: bool = False
 
     @property
     def working_directory(self) -> str:
@@ -100,6 +109,22 @@ def check_places(setting: Setting) -> None:
         )
 
 
+def ipc_of(setting: Setting) -> str:
+    """``private``, or ``host`` where it is wished or the cards talk over host NICs, which was never seen otherwise.
+
+    The release's manual is the upper bound. Raises :class:`Refusal` for a wish above it.
+    """
+    most = setting.release.container.ipc
+    wished = setting.request.ipc or ("host" if setting.host_nics and most == "host" else "private")
+    if wished == "host" and most != "host":
+        raise Refusal(
+            "more_than_the_manual",
+            f"ipc is host, but the manual of release {setting.release.name} does not ask for the node's shared memory. "
+            f"Leave ipc out.",
+        )
+    return wished
+
+
 def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     """The ``container`` part of a plan. No ``--privileged``, no ``/dev``, a read-only root.
 
@@ -138,10 +163,13 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     return {
         "name": f"vllm-{request.instance}" if request.instance else None,
         "runtime": "habana",
-        "capabilities": list(release.constants.get("capabilities", ["SYS_NICE"])),
-        "ulimits": {"nofile": OPEN_FILES, **({"memlock": -1} if release.constants.get("memlock") else {})},
-        "ipc": "host",
-        "network": "host",
+        "capabilities": list(release.container.capabilities),
+        "ulimits": {"nofile": OPEN_FILES, **({"memlock": -1} if release.container.memlock else {})},
+        "ipc": (ipc := ipc_of(setting)),
+        # With the node's own shared memory there is nothing to size.
+        "shm_mib": SHARED_MEMORY_MIB if ipc == "private" else None,
+        "pids": PROCESSES,
+        "network": release.container.network,
         "read_only": True,
         "tmpfs": tmpfs(setting.measured_in),
         "working_directory": setting.working_directory,

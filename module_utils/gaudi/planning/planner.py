@@ -164,7 +164,8 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     model_options(draft, resolved, subject.entry, surface)
     shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
-    network_variables(draft, request, release, host, node)
+    host_nics = fabric_warning(resolved, subject.card_type) is not None
+    network_variables(draft, request, release, host, node, host_nics)
     scale_once(draft, subject.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)
@@ -180,6 +181,7 @@ def _document(
 ) -> dict[str, Any]:
     """The plan document without its explanation and warnings."""
     resolved, request, release, entry = subject.resolved, subject.request, subject.release, subject.entry
+    fabric = fabric_warning(resolved, subject.card_type)
     setting = Setting(
         request=request,
         release=release,
@@ -189,12 +191,12 @@ def _document(
         quantization=resolved.quantization_config,
         cards=len(subject.cards),
         weights_root=node.root,
+        host_nics=fabric is not None,
     )
     check_places(setting)
     memory = memory_part(
         draft, resolved, subject.cards, subject.card_type, entry, subject.weights, lengths, subject.label
     )
-    fabric = fabric_warning(resolved, subject.card_type)
     document = {
         "schema": SCHEMA,
         "instance": request.instance,

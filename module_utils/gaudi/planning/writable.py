@@ -85,7 +85,7 @@ LEADING = (
 )
 # Its first field is a directory, which an option of a request stands for.
 RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
-# The node's own, not the container's: what is left there nobody removes, and it has no size of an instance's.
+# For what the server's processes share. With ipc host it is the node's own, and what is left there nobody removes.
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - refused
 
 
@@ -137,7 +137,8 @@ def _check(said: str, value: str, left_out: str, working_directory: str, below: 
     if is_below(path, SHARED_MEMORY):
         raise Refusal(
             "outlives_container",
-            f"{seen}. That is the node's own, so that what is left there outlives the container. {advice}",
+            f"{seen}. That is for what processes share; with ipc host it is the node's own, so that what is left there "
+            f"outlives the container. {advice}",
         )
     if not any(is_below(path, place) for place in below):
         raise Refusal("not_writable", f"{seen}, where the server cannot write: its root is read only. {advice}")

@@ -122,6 +122,12 @@ def tmpfs(entry: str | dict[str, Any]) -> str:
     return f"{entry['path']}:rw,exec,nosuid,nodev,size={entry['size_mib']}m,mode={entry['mode']}"
 
 
+def walls(box: Mapping[str, Any]) -> list[str]:
+    """How much memory a container's processes share, and how many there may be; plans of 0.1 name neither."""
+    words = ["--shm-size", f"{box['shm_mib']}m"] if box.get("shm_mib") else []
+    return [*words, "--pids-limit", str(box["pids"])] if box.get("pids") else words
+
+
 def container_command(
     plan: Plan,
     digest: str,
@@ -139,6 +145,7 @@ def container_command(
     # The journal keeps the output; the engine keeps a little of it for docker logs, not without end.
     command += ["--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"]
     command += ["--runtime", str(box["runtime"]), "--network", str(box["network"]), "--ipc", str(box["ipc"])]
+    command += walls(box)
     command += ["--cap-drop", "ALL"]
     for capability in box.get("capabilities", []):
         command += ["--cap-add", str(capability)]

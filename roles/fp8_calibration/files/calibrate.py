@@ -38,11 +38,12 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged
+from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.model_directory import missing_weights
-from gaudi.serving.plan import Card, card_indexes, mount, tmpfs
+from gaudi.serving.plan import Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
 
 OWN = ".gaudi-serving"
@@ -226,7 +227,8 @@ def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
         "--label",
         f"{LABEL}={document['model']}",
     ]
-    words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"], "--cap-drop", "ALL"]
+    words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"]]
+    words += [*walls(box), "--cap-drop", "ALL"]
     for capability in box["capabilities"]:
         words += ["--cap-add", capability]
     words += ["--security-opt", "no-new-privileges"]
@@ -297,7 +299,7 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
         command(document, indexes), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        for line in lines_of(work.stdout):
+        for line in map(printable, lines_of(work.stdout)):
             print(line, flush=True)
             tail.append(line)
             progress.read(line)

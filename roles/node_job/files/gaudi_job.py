@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged
+from gaudi.base.printable import journal_line, printable
 from gaudi.node.beneath import WRITING
 from gaudi.node.documents import make_room, read_json
 from gaudi.node.files import write_json
@@ -65,7 +66,8 @@ class Log:
 
     def add(self, line: str) -> None:
         """Take one line."""
-        print(line, flush=True)
+        line = printable(line)
+        print(journal_line(line), flush=True)
         self.tail = [*self.tail[-(TAIL - 1) :], line]
         if self.size > LOG_LIMIT:
             self.stream.close()

@@ -134,6 +134,7 @@ def test_the_container_is_confined_as_the_plans_is() -> None:
     assert box["read_only"]
     assert box["capabilities"] == ["SYS_NICE", "SYS_PTRACE", "IPC_LOCK"]
     assert box["runtime"] == "habana"
+    assert (box["ipc"], box["shm_mib"], box["pids"]) == ("private", 16384, 32768)
 
 
 # --- calibrate_model.sh ------------------------------------------------------------------------------------

@@ -154,6 +154,7 @@ def test_the_container_has_no_more_than_it_needs() -> None:
     assert container["capabilities"] == ["SYS_NICE"]
     assert container["read_only"] is True
     assert "privileged" not in container
+    assert (container["ipc"], container["shm_mib"], container["pids"]) == ("private", 16384, 32768)
     assert "/dev" not in [mount["target"] for mount in container["mounts"]]
     (deepseek,) = plans([{"instance": "a", "model": "deepseek-r1-0528"}], "deepseek-r1")
     assert deepseek["container"]["capabilities"] == ["SYS_NICE", "SYS_PTRACE", "IPC_LOCK"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
 
@@ -266,7 +267,8 @@ def test_an_absent_image_is_pulled_looked_into_and_recorded(run: Run, record: Pa
         },
     }
     looked = next(command for command in ran.commands if command.startswith("docker run"))
-    assert " --network none " in looked
+    for wall in ("--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit"):
+        assert f" {wall} " in looked
     assert " --runtime runc " in looked
 
 
@@ -310,6 +312,23 @@ def test_another_image_under_the_same_name_is_looked_into_again(run: Run, record
     ran = run(serving_image, arguments, engine(present=True))
     assert any(command.startswith("docker run") for command in ran.commands)
     assert json.loads(record.read_text())["images"][IMAGE]["id"] == "sha256:id"
+
+
+def test_an_image_that_was_exchanged_below_its_name_is_said(
+    run: Run, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: said.append(text))
+    arguments = {"image": IMAGE, "record": str(record)}
+    run(serving_image, arguments, engine(present=False))
+    assert said == []
+    written = json.loads(record.read_text())
+    written["images"][IMAGE].update(id="sha256:former", digest="sha256:" + "0" * 64)
+    record.write_text(json.dumps(written))
+    run(serving_image, arguments, engine(present=True))
+    run(serving_image, arguments, engine(present=True))
+    (once,) = said
+    assert f"{IMAGE} is another image now: its digest is {DIGEST}" in once
 
 
 def test_check_mode_says_it_would_pull(run: Run, record: Path) -> None:

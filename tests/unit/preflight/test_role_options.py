@@ -263,7 +263,7 @@ all:
   hosts:
     nothing: {}
     template: {host_tuning_hugepages: "{{ pages * 2 }}", pages: 32, model_weights_sources: [{name: "{{ where }}",
-      endpoint: "https://u:%(secret)s@hub.example", token: %(secret)s, proxy: "http://%(secret)s@proxy"}], where: site,
+      endpoint: "https://hub.example", token: %(secret)s, proxy: "http://%(secret)s@proxy"}], where: site,
       model_weights_python_index: "https://u:%(secret)s@index.example"}
     undefined: {host_tuning_hugepages: "{{ nowhere }}", serving_image_password: "{{ vault_password }}"}
     failing: {host_tuning_hugepages: "{{ '%(secret)s' | nofilter }}", model_weights_root: "{{ 1 / 0 }}",

@@ -56,7 +56,7 @@ def test_an_endpoint_of_the_network_is_said_as_it_is() -> None:
 
 def test_an_answer_does_nothing_to_the_terminal() -> None:
     answers = {"one": {"question": "?", "answer": "a\x1b[2Jb\x07\u202e\tc é \ufffd"}}
-    assert summary_lines(TOPOLOGY, "h", "1.22", [SERVING], answers, WISHED)[-1] == "  answered: a·[2Jb·· c é \ufffd"
+    assert summary_lines(TOPOLOGY, "h", "1.22", [SERVING], answers, WISHED)[-1] == "  answered: ab?? c é \ufffd"
 
 
 def test_a_node_with_nothing_on_it_is_said_too() -> None:

@@ -66,6 +66,18 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     assert "STOPPING=1" in node.listen()
 
 
+def test_a_line_of_a_container_is_no_emergency_of_the_node(node: Node) -> None:
+    """journald reads a priority at the beginning of a line; each line passed on has ours."""
+    node.scenario(lines=["<0>the node is on fire\x1b[2J\x1b]0;owned\x07", "\u202etxet"])
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "<6><0>the node is on fire\n" in output
+    assert "<6>?txet\n" in output
+    assert [line for line in output.splitlines() if not line.isprintable() or not re.match("<[2-7]>", line)] == []
+
+
 def test_another_model_behind_the_port_is_not_ready(node: Node) -> None:
     node.scenario(model="somebody-else")
     process = node.start()
@@ -87,7 +99,8 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
     weights = node.weights
     for words in (
         "run --sig-proxy=false --pull never --name vllm-tiny",
-        "--runtime habana --network host --ipc host --cap-drop ALL --cap-add SYS_NICE",
+        "--runtime habana --network host --ipc private --shm-size 2048m --pids-limit 512",
+        "--pids-limit 512 --cap-drop ALL --cap-add SYS_NICE",
         "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev,size=64m,mode=1777",
         "--ulimit nofile=1048576:1048576",
         f"--mount type=bind,source={weights},target={weights},readonly",

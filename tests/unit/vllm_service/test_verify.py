@@ -41,6 +41,11 @@ def inspected(**changes: Any) -> dict[str, Any]:
         "ReadonlyRootfs": planned["read_only"],
         "SecurityOpt": ["no-new-privileges"],
         "Runtime": planned["runtime"],
+        "NetworkMode": "host",
+        "IpcMode": "private",
+        "PidMode": "",
+        "ShmSize": planned["shm_mib"] << 20,
+        "PidsLimit": planned["pids"],
         "Devices": [],
         "Ulimits": [{"Name": name, "Hard": value} for name, value in planned["ulimits"].items()],
     }
@@ -50,14 +55,36 @@ def inspected(**changes: Any) -> dict[str, Any]:
         {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "RW": True},
     ]
     config = {"Image": PLAN["image"], "Labels": {LABEL_PLAN: "wished"}}
-    whole = {"HostConfig": box, "Mounts": mounts, "Config": config, "State": {"Running": True}}
+    whole = {"HostConfig": box, "Mounts": mounts, "Config": config, "State": {"Running": True, "Pid": 4242}}
     return {**whole, **{key: value for key, value in changes.items() if key in whole}} | {
         "HostConfig": {**box, **{key: value for key, value in changes.items() if key in box}}
     }
 
 
+# /proc/PID/status of a process below the engine's filter.
+PROCESS = "Name:\tpython3\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+
+
 def test_a_container_as_planned_has_no_differences() -> None:
-    assert confinement.differences(inspected(), PLAN) == []
+    assert confinement.differences(inspected(), PLAN, PROCESS) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [
+        (PROCESS.replace("Seccomp:\t2", "Seccomp:\t0"), "seccomp mode 0 of its process"),
+        (PROCESS.replace("Seccomp:\t2\n", ""), "seccomp mode None of its process"),
+        (PROCESS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "its process may gain privileges"),
+    ],
+)
+def test_the_kernel_is_asked_as_well(process: str, said: str) -> None:
+    assert confinement.differences(inspected(), PLAN, process) == [said]
+
+
+def test_the_nodes_shared_memory_has_no_size_of_the_container() -> None:
+    plan = copy.deepcopy(PLAN)
+    plan["container"].update(ipc="host", shm_mib=None)
+    assert confinement.differences(inspected(IpcMode="host", ShmSize=0), plan, PROCESS) == []
 
 
 @pytest.mark.parametrize(
@@ -71,12 +98,19 @@ def test_a_container_as_planned_has_no_differences() -> None:
         ({"Runtime": "runc"}, "runtime runc"),
         ({"Devices": [{"PathOnHost": "/dev/kvm"}]}, "devices"),
         ({"Ulimits": [{"Name": "nofile", "Hard": 1}]}, "limits {'nofile': 1}"),
+        ({"SecurityOpt": ["no-new-privileges", "seccomp=unconfined"]}, "security options ['seccomp=unconfined']"),
+        ({"SecurityOpt": ["no-new-privileges", "label=disable"]}, "security options ['label=disable']"),
+        ({"NetworkMode": "bridge"}, "network bridge"),
+        ({"IpcMode": "host"}, "ipc host"),
+        ({"PidMode": "host"}, "pid namespace host"),
+        ({"ShmSize": 64 << 20}, "shared memory 64 MiB"),
+        ({"PidsLimit": None}, "at most None processes"),
         ({"Mounts": [{"Type": "bind", "Source": "/etc", "RW": True}]}, "writable directories ['/etc']"),
         ({"Config": {"Image": "other"}}, "image other"),
     ],
 )
 def test_whatever_differs_is_named(changes: dict[str, Any], said: str) -> None:
-    (found,) = confinement.differences(inspected(**changes), PLAN)
+    (found,) = confinement.differences(inspected(**changes), PLAN, PROCESS)
     assert found.startswith(said)
 
 
@@ -157,8 +191,11 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An engine whose container is as planned, and a proxy that nobody may use."""
+    (tmp_path / "proc/4242").mkdir(parents=True)
+    (tmp_path / "proc/4242/status").write_text(PROCESS)
+    monkeypatch.setattr(vllm_service_verify, "PROC", tmp_path / "proc")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda *_arguments, **_options: "docker")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, json.dumps([inspected()]), ""))

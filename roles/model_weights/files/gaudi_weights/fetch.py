@@ -14,7 +14,7 @@ from gaudi.node import beneath
 from gaudi.weights import record
 from gaudi.weights.record import Entry, Manifest
 
-from . import contents, manifest
+from . import contents, manifest, measured
 from .hubs import connect, pool_for
 from .model import RemoteFile, SourceFailure, Stop, Stopped, choose, listed
 from .progress import Progress
@@ -22,6 +22,8 @@ from .request import Request, Source
 from .staging import check_room, clear, only_one, publish, put_right, standing
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
 
+# What a server reads of measurements; whatever else lies beside them is not taken.
+MEASURED_ENDINGS = (".json", ".npz")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -34,6 +36,43 @@ def now() -> str:
 def revision_of(source: Source, done: Manifest) -> str:
     """The revision to repair from: the recorded one where it means something, the source's own elsewhere."""
     return done.revision if source.repository == done.repository and not source.pinned else source.revision
+
+
+def check_commit(source: Source, answered: str) -> None:
+    """Raise SourceFailure where a source, such as a mirror, answers for another commit than is pinned."""
+    if source.pinned and answered != source.revision:
+        raise SourceFailure(
+            f"{source.name} answers with the commit {answered!r} of {source.repository}, but {source.revision} is "
+            "pinned: it is a mirror that lies or is broken. Use another source"
+        )
+
+
+def check_measurements_pinned(wish: Request, source: Source) -> None:
+    """Refuse measurements that whoever owns the repository could exchange: a server runs with them, and by them."""
+    if wish.measured_cards and not source.pinned:
+        raise Refusal(
+            "measurements_not_pinned",
+            f"{source.repository} holds measurements and is not pinned: whoever owns it decides what the server reads. "
+            f"Look at what is there and pin it (playbooks/pin.yml -e model=NAME -e write=true), then run this again",
+        )
+
+
+def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Source) -> list[RemoteFile]:
+    """The files with the checksums that the catalogue has; those count, whatever the source states.
+
+    Raises SourceFailure where the source lacks one of them, or states another checksum.
+    """
+    stated = {file.name: file.sha256 for file in there}
+    wrong = {name for name, sha256 in source.files.items() if name not in stated or stated[name] not in (None, sha256)}
+    if wrong:
+        raise SourceFailure(
+            f"{source.name} lacks files of {source.repository} that the catalogue pins, or has others: "
+            f"{listed(wrong)}. Use another source"
+        )
+    return [
+        RemoteFile(file.name, file.size, sha256=source.files[file.name]) if file.name in source.files else file
+        for file in chosen
+    ]
 
 
 def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: Stop) -> list[Result]:
@@ -67,8 +106,11 @@ class Fetch:
 
     def files(self) -> list[RemoteFile]:
         """What is wanted of what the source has."""
-        found = choose(self.hub.files(), self.wish.include, self.wish.exclude)
+        listed_files = self.hub.files()
+        check_commit(self.source, self.hub.revision)
+        found = pinned_files(choose(listed_files, self.wish.include, self.wish.exclude), listed_files, self.source)
         if self.wish.measured_cards:
+            found = [file for file in found if file.name.endswith(MEASURED_ENDINGS)]
             contents.check_measurements((file.name for file in found), self.wish.measured_cards)
         return found
 
@@ -86,6 +128,8 @@ class Fetch:
         sha256 = self.transfer.fetch(file, self.hub.place, staging, self.progress.advance)
         if file.name.endswith(".safetensors"):
             contents.check_safetensors(staging, file.name)
+        if self.wish.measured_cards and file.name.endswith(".npz"):
+            measured.check_npz(staging, file.name)
         self.arrived.add(file.name, sha256)
         return Entry(file.name, file.size, sha256)
 
@@ -179,6 +223,7 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
             if done is not None:
                 repair(Fetch(wish, replace(source, revision=revision_of(source, done)), progress, stop), done, wrong)
                 return summary(wish, done, progress, repaired=wrong)
+            check_measurements_pinned(wish, source)
             fetching = Fetch(wish, source, progress, stop)
             made = fetching.all(fetching.files())
             publish(wish, made)

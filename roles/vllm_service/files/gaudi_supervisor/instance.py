@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged, parse
+from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.node.documents import make_room, read_json, read_text
 from gaudi.node.files import write_text
@@ -84,6 +85,7 @@ class Supervisor:
 
     def publish(self, phase: str, text: str, **extra: Any) -> None:
         """Tell systemd and state.json what is going on."""
+        text = printable(text)
         changed = phase != self.state.get("phase")
         if changed:
             self.state["since"] = now_text()

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from gaudi.base.printable import journal_line, printable
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.signs import ENGINE_LOST, EngineGone, Failure, Reason, diagnose, printable, quote, transient
+from gaudi.serving.signs import ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
 
 from . import clock
 from .clock import now_text
@@ -147,10 +148,10 @@ class Run:
 
     def take(self, raw: str) -> None:
         """Pass one line on to the journal and learn from it."""
-        line = printable(raw)
+        line = printable(raw).rstrip()
         if not line:
             return
-        print(line, flush=True)
+        print(journal_line(line), flush=True)
         boss = self.boss
         boss.tail.append(line)
         alive = boss.progress.hear(line)
