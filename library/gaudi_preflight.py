@@ -175,7 +175,6 @@ node:
 
 import os
 import platform
-import re
 import shutil
 import socket
 import time
@@ -184,16 +183,21 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
-from ansible.module_utils.gaudi.node import folders
+from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.preflight import site as inventory
+from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.gaudi.weights.hub_kinds import kind_sentences
@@ -228,8 +232,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 # What a measurement set consists of: a JSON file, an npz file and a JSON list of modules for each rank.
 MEASUREMENTS = (".json", ".npz")
 
-_SOCKET = re.compile(r"socket:\[(\d+)\]")
-
 
 def read_text(path: str) -> str:
     """Return a file's text, or nothing when there is no such file."""
@@ -261,20 +263,6 @@ def room(what: str, path: str, wanted: int) -> preflight.Room:
     return preflight.Room(what, path, mount_point(parent), wanted, shutil.disk_usage(parent).free)
 
 
-def holder_of(inode: int) -> int | None:
-    """Return the process that holds a socket, or None when it cannot be seen."""
-    for descriptors in Path("/proc").glob("[0-9]*/fd"):
-        try:
-            for descriptor in descriptors.iterdir():
-                match = _SOCKET.fullmatch(str(descriptor.readlink()))
-                if match and int(match.group(1)) == inode:
-                    return int(descriptors.parent.name)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            # The process ended while it was looked at, or not even root may look into it.
-            continue
-    return None
-
-
 def container_names(module: AnsibleModule) -> dict[str, str]:
     """Return the names of the running containers by short id; none when there is no engine, or it does not answer."""
     docker = module.get_bin_path("docker")
@@ -296,9 +284,7 @@ def user_of(module: AnsibleModule, pid: int | None) -> dict[str, Any]:
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
 
 
-def port_user(
-    module: AnsibleModule, plan: Mapping[str, Any], listeners: Sequence[preflight.Listener]
-) -> dict[str, Any] | None:
+def port_user(module: AnsibleModule, plan: Mapping[str, Any], listeners: Sequence[Listener]) -> dict[str, Any] | None:
     """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
 
     Raises socket.gaierror when the node does not know the host the instance is to listen on.
@@ -307,7 +293,7 @@ def port_user(
     addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     for address in addresses:
         for listener in preflight.blocking_listeners(listeners, address, port):
-            user = user_of(module, holder_of(listener.inode))
+            user = user_of(module, next(listening.holders_of(listener.inode), None))
             if not topology_users.is_own(user, plan["instance"]):
                 return user
     return None
@@ -324,8 +310,8 @@ def image_present(module: AnsibleModule, image: str) -> bool:
 
 def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
     """Refuse a port that is taken, and a host name that is none of this node's."""
-    listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
-    listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
+    listeners = parse_listeners(read_text("/proc/net/tcp"))
+    listeners += parse_listeners(read_text("/proc/net/tcp6"))
     try:
         free = preflight.free_port(listeners, int(plan["listen"]["port"]))
         found: list[preflight.Problem] = preflight.check_port(plan, port_user(module, plan, listeners), free)
@@ -346,6 +332,7 @@ def check_plan(
             if one["requires"]["weights_path"] not in coming:
                 problems += preflight.check_weights(one, weights_present(one), said)
         problems += check_start(module, plan, coming)
+        problems += preflight.check_keys(plan, keys_made(plan["instance"]))
         problems += check_listen(module, plan)
     return problems
 
@@ -364,6 +351,16 @@ def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collecti
         types = CardType.table(params["card_types"])
         problems.append(preflight.host_nics(plan, preflight.bandwidth_advice(types, names[0], len(plan["modules"]))))
     return problems
+
+
+def keys_made(instance: str) -> list[str]:
+    """The names of an instance's keys that playbooks/keys.yml made; of a damaged file that it is."""
+    file = Path(paths.INSTANCES) / instance / paths.KEYS_FILE
+    try:
+        held = read(file, keys.read) or []
+    except Damaged as damage:
+        return [str(damage)]
+    return [key.name for key in held if key.origin == keys.PLAYBOOK]
 
 
 def measurement_files(folder: Path) -> int:

@@ -17,17 +17,17 @@ from typing import Any
 import gaudi
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.refusal import Refusal
-from gaudi.node.documents import make_room, read_json, read_text
+from gaudi.node.documents import make_room, read, read_json, read_text
 from gaudi.node.files import write_text
 from gaudi.node.model_directory import missing_weights
 from gaudi.node.programs import library_digest, runs_as, supervisor_digest, unit_digest
 from gaudi.node.reservations import read_reservations
+from gaudi.serving.keys import read as parse_keys
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
     LABEL_INSTANCE,
     LABEL_PLAN,
     SCHEMA,
-    Guard,
     Plan,
     card_indexes,
     check_reservation,
@@ -63,7 +63,7 @@ class Supervisor:
         self.docker = Docker()
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self.directory = paths.instance_state(instance)
-        self.door = Door(self.directory / "door")
+        self.door = Door(self.directory)
         self.earlier: dict[str, Any] = {}
         self.state: dict[str, Any] = {
             "schema": SCHEMA,
@@ -285,26 +285,34 @@ class Supervisor:
                 f"{environment_path} is not the environment of {path}: it was changed by hand, or "
                 "two runs wrote it at once. Run the playbook again.",
             )
-        return plan, MadeOf(text.encode(), environment.encode(), self.read_guard())
+        return plan, MadeOf(text.encode(), environment.encode(), self.read_guard(plan))
 
-    def read_guard(self) -> bytes | None:
-        """The guard as it is on the disk; None where the instance has no keys. Raises Failure."""
-        guard = self.guard()
-        if guard is None:
+    def read_guard(self, plan: Plan) -> bytes | None:
+        """The guard as it is on the disk; None where the instance asks for no keys. Raises Failure."""
+        # A plan of 0.1 leaves it to whether there are keys.
+        if not (self.paths.former_keys(self.instance).exists() if plan.guarded is None else plan.guarded):
             return None
+        module = self.paths.programs / "guard" / "gaudi_guard.py"
         try:
-            return Path(guard.module).read_bytes()
+            return module.read_bytes()
         except OSError as failed:
             raise configuration(
-                "guard-missing", f"{guard.module} cannot be read ({failed.strerror}). Run the playbook again."
+                "guard-missing", f"{module} cannot be read ({failed.strerror}). Run the playbook again."
             ) from failed
 
-    def guard(self) -> Guard | None:
-        """The API key guard, if this instance has keys."""
-        keys = self.paths.keys(self.instance)
-        if not keys.exists():
-            return None
-        return Guard(str(self.paths.programs / "guard" / "gaudi_guard.py"), str(keys), str(self.door.directory))
+    def check_keys(self, plan: Plan) -> None:
+        """Refuse to start a server that asks for keys without what it knows them by; raises Failure."""
+        path, advice = self.paths.keys(self.instance), "Run the playbook, which writes it."
+        if plan.guarded is None and self.paths.former_keys(self.instance).exists():
+            raise configuration("keys", f"The plan is one of an earlier release, which kept keys elsewhere. {advice}")
+        if not plan.guarded:
+            return
+        try:
+            found = read(path, parse_keys)
+        except Damaged as damage:
+            raise configuration("keys", f"{damage}, so nobody could ask with a key. {advice}") from damage
+        if found is None:
+            raise configuration("keys", f"{path} is not there, but {self.instance} asks for keys. {advice}")
 
     def await_engine(self, text: str) -> None:
         """Wait for the engine to answer, as long as settings allow; raises Failure."""
@@ -345,6 +353,7 @@ class Supervisor:
 
     def check_node(self, plan: Plan) -> None:
         """Everything that can be known before a container starts; raises Failure."""
+        self.check_keys(plan)
         lock = self.paths.state / "cards.lock"
         if not os.path.lexists(lock):
             raise configuration("reservation", f"{lock} is not there. Run the playbook, which reserves cards.")
