@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils.following import Following
 
 # Seconds the module on the node waits in one call for the end, or for another phase, while a bar moves. A line every
 # interval needs no look in between.
@@ -68,7 +71,7 @@ class Voice:
             print(file=sys.stderr)
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+class ActionModule(Following):
     """The action."""
 
     _supports_check_mode = True
@@ -90,17 +93,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             voice.opening(host, str(options["key"]))
         while looked["job"]["status"] == "running":
             voice.show(looked["job"])
-            looked = self._execute_module(
-                module_name="node_job",
-                module_args={
+            looked = self.look(
+                "node_job",
+                {
                     "key": options["key"],
                     "state": "read",
                     "seen": looked["digest"],
                     "wait": QUICK_LOOK if voice.moving else voice.interval,
                 },
-                task_vars=variables,
+                variables,
+                what=str(options["key"]),
+                again=f"Run this again to follow further, or ansible-playbook playbooks/jobs.yml --limit {host} "
+                f"-e job_key={options['key']}.",
             )
             if looked.get("failed"):
+                voice.close()
                 return {**result, **looked}
         voice.show(looked["job"])
         voice.close()

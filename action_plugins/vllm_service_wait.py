@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils.following import Following
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str", "required": True},
@@ -39,7 +43,7 @@ def failure(host: str, found: dict[str, Any]) -> str:
     return f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}"
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+class ActionModule(Following):
     """The action."""
 
     _supports_check_mode = True
@@ -55,10 +59,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         deadline = time.monotonic() + options["timeout"]
         digest, wait = "", 0
         while True:
-            looked = self._execute_module(
-                module_name="vllm_service_info",
-                module_args={"instances": options["instances"], "seen": digest, "wait": wait},
-                task_vars=variables,
+            looked = self.look(
+                "vllm_service_info",
+                {"instances": options["instances"], "seen": digest, "wait": wait},
+                variables,
+                what=f"the start of {', '.join(options['instances'])}",
+                again="Run the playbook again to follow further, or look with playbooks/status.yml.",
             )
             if looked.get("failed"):
                 return {**result, **looked}

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 
 LOOPBACK = re.compile(r"http://(127\.|localhost|\[::1\])")
 
@@ -57,8 +66,9 @@ def summary_lines(
     release: str,
     instances: Sequence[Mapping[str, Any]],
     answers: Mapping[str, Mapping[str, str]],
+    wished: Sequence[str],
 ) -> list[str]:
-    """Return the lines of a node's summary: cards, instances, answers."""
+    """Return the lines of a node's summary: cards, instances, answers, and what the inventory does not name."""
     cards = topology["cards"]
     names = ", ".join(sorted({str(card["name"]) for card in cards})) or "no cards"
     driver = topology["driver_version"] or "none"
@@ -68,6 +78,7 @@ def summary_lines(
     ]
     for found in instances:
         lines += instance_lines(found, answers)
+    lines += not_in_inventory(host, [str(found["instance"]) for found in instances], wished)
     return lines if instances else [*lines, "No instances are installed."]
 
 

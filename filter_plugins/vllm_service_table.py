@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-HEADINGS = ("NODE", "INSTANCE", "STATE", "SLOTS", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.preflight.site import not_in_inventory
+
+HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
 
 
 def warm_up(state: dict[str, Any]) -> str:
@@ -46,9 +55,16 @@ def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[st
     return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
 
 
+def instances_not_in_inventory(
+    instances: Sequence[Mapping[str, Any]], host: str, wished: Sequence[str] | None
+) -> list[str]:
+    """Return a line for each instance of a node that its inventory does not name, with the command that ends it."""
+    return list(not_in_inventory(host, [str(found["instance"]) for found in instances], wished))
+
+
 class FilterModule:
     """What Ansible looks for."""
 
     def filters(self) -> dict[str, Callable[..., list[str]]]:
         """Name the filters."""
-        return {"vllm_service_table": vllm_service_table}
+        return {"vllm_service_table": vllm_service_table, "instances_not_in_inventory": instances_not_in_inventory}

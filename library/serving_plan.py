@@ -468,6 +468,7 @@ from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BY
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.node.reader import read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations
+from ansible.module_utils.gaudi.node.weight_folders import wrong_files
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 PLANS = Path(paths.INSTANCES)
@@ -495,17 +496,19 @@ def read_weights(path: str) -> Weights | None:
     directory = Path(path)
     if not directory.is_dir():
         return None
-    headers = {}
+    headers, wrong = {}, wrong_files(directory)
     for shard in sorted(directory.glob("*.safetensors")):
+        if shard.name in wrong:
+            continue
         with shard.open("rb") as stream:
             prefix = stream.read(PREFIX_BYTES)
-            length = header_bytes(shard.name, prefix, shard.stat().st_size)
+            length = header_bytes(str(shard), prefix, shard.stat().st_size)
             headers[shard.name] = (stream.read(length), shard.stat().st_size)
     index = directory / INDEX
     text = index.read_text(encoding="utf-8") if index.is_file() else None
     record = directory / CONVERTED
     said = record.read_text(encoding="utf-8") if record.is_file() else None
-    return weights_from(headers, text, said, read_config(directory / "config.json"))
+    return weights_from(headers, text, said, read_config(directory / "config.json"), wrong)
 
 
 def read_config(file: Path) -> bytes | None:

@@ -236,11 +236,17 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.C
 def await_supervisor(module: AnsibleModule, instance: str) -> None:
     """End the module unless the supervisor takes up what is on the disk."""
     deadline = time.monotonic() + HAND_OVER_SECONDS
-    while not instances.read(module, [instance])[0]["current"]:
+    while not (here := instances.read(module, [instance])[0])["current"]:
+        if here["unwritten"]:
+            module.fail_json(
+                msg=f"What the supervisor of {instance} runs with cannot be told, because {here['unwritten']}. Its "
+                "server goes on. Make room there, then run the playbook again."
+            )
         if time.monotonic() > deadline:
+            damage = f" ({here['damaged']})" if here["damaged"] else ""
             module.fail_json(
                 msg=f"The supervisor of {instance} does not run with the program, the library and the unit on the "
-                f"disk. Its server goes on. Look at journalctl -u vllm-{instance}, then: "
+                f"disk{damage}. Its server goes on. Look at journalctl -u vllm-{instance}, then: "
                 f"systemctl reload vllm-{instance}"
             )
         time.sleep(LOOK_AGAIN)

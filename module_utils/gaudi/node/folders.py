@@ -8,6 +8,8 @@ import stat
 from collections.abc import Collection
 from pathlib import Path
 
+from ..base.units import human_bytes
+
 
 def revalidate_directory(*folders: Path) -> None:
     """Make a network file system read folders from its server again; a folder that does not exist is skipped.
@@ -30,6 +32,23 @@ def size_of(path: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return seen.st_size if stat.S_ISREG(seen.st_mode) else None
+
+
+def no_room(path: Path, wanted: int) -> str:
+    """Why root cannot write so many bytes to a file that may not be there yet; empty where it can."""
+    here = next(folder for folder in path.parents if folder.exists())
+    seen = os.statvfs(here)
+    free = seen.f_bfree * seen.f_frsize
+    # Some file systems have no fixed number of files, and say 0.
+    if seen.f_flag & os.ST_RDONLY:
+        what = "is read-only"
+    elif free < wanted:
+        what = f"has {human_bytes(free)} free, and {human_bytes(wanted)} are needed"
+    elif seen.f_files and not seen.f_ffree:
+        what = "has no room for one more file (df -i)"
+    else:
+        return ""
+    return f"{path} cannot be written: the file system of {here} {what}"
 
 
 def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:

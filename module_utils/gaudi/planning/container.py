@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base import paths
-from ..base.places import check_place, is_below
+from ..base.places import check_place, check_writable, is_below
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..model.headers import Weights
@@ -107,8 +107,11 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     environment = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", **VARIABLES}
     mounts: dict[str, dict[str, object]] = {}
 
-    def mount(source: str, target: str | None = None, *, writable: bool = False) -> None:
+    def mount(source: str, target: str | None = None, *, writable: str = "") -> None:
+        """Mount a directory; ``writable`` is what a refusal calls one that the server writes to."""
         place = target or source
+        if writable:
+            check_writable(source, writable, setting.weights_root)
         mounts.setdefault(place, {"source": source, "target": place, "read_only": not writable})
 
     if setting.weights_path.startswith("/"):
@@ -116,17 +119,17 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     else:
         # A hub id is fetched by the server itself, which needs a place that outlives it.
         environment["HF_HOME"] = f"{setting.weights_root}/.hub"
-        mount(environment["HF_HOME"], writable=True)
+        mount(environment["HF_HOME"], writable="weights_root (where a hub's weights are kept)")
     if isinstance(request.recipe_cache, RecipeCache):
-        mount(request.recipe_cache.directory, writable=True)
+        mount(request.recipe_cache.directory, writable="recipe_cache")
     if request.profile:
-        mount(setting.working_directory, writable=True)
+        mount(setting.working_directory, writable="profile (its directory)")
     if setting.calibration is not None:
         mount(*setting.calibration[:2])
     if setting.measurements is not None:
         # Writable: the server keeps the scales it computes beside the measurements.
         target = f"{release.fork_directory}/{release.constants['measurements']}"
-        mount(setting.measurements, target, writable=True)
+        mount(setting.measurements, target, writable="weights_root (where measurements are kept)")
     if setting.guarded:
         # The directories: a file that is replaced in one is seen in the container.
         instance = request.instance or "unnamed"

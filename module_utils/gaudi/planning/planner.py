@@ -50,6 +50,7 @@ from .server import (
     model_options,
     network_variables,
     served_names,
+    shutdown,
 )
 from .weights import data_type, served_name, weights_path
 
@@ -171,6 +172,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
         draft.option("--served-model-name", served_names(name=subject.name, weights=resolved.weights))
     lengths = family.fill(draft, resolved)
     model_options(draft, resolved, subject.entry, surface)
+    shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
     network_variables(draft, request, release, host, node)
     scale_once(draft, subject.weights, subject.card_type, surface)

@@ -88,6 +88,13 @@ def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | N
             draft.option(option, from_catalogue(value=json.dumps(value, sort_keys=True, separators=(",", ":"))))
 
 
+def shutdown(draft: Draft, release: ReleaseEntry, surface: Surface) -> None:
+    """How long a server that is told to stop goes on with its requests, where it knows that; most abort them."""
+    seconds = release.constants.get("shutdown_timeout")
+    if seconds is not None and surface.knows("--shutdown-timeout"):
+        draft.option("--shutdown-timeout", given("shutdown", f"catalog/releases/{release.name}.yml")(value=seconds))
+
+
 def network_variables(draft: Draft, request: Request, release: ReleaseEntry, host: str, node: Node) -> None:
     """The address the server announces, and the interface it talks over."""
     family = str(release.constants.get("network", ""))

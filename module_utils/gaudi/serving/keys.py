@@ -114,29 +114,32 @@ def with_guard(request: object, given: object) -> object:
 def wished(given: object, instance: str) -> list[Key]:
     """The inventory's keys of an instance, each once. Raises Refusal, without any value, for an entry that is none."""
     found: dict[str, Key] = {}
-    for number, entry in enumerate(of_instance(given, instance), 1):
-        key = _entry(entry, number)
+    for number, said in enumerate(of_instance(given, instance), 1):
+        key = entry(said, number)
         found.setdefault(key.digest, key)
     return list(found.values())
 
 
-def _entry(entry: object, number: int) -> Key:
-    """One entry of the inventory: a key, or its digest with what is known of it."""
-    where = f"vllm_service_api_keys, entry {number}"
+def entry(said: object, number: int) -> Key:
+    """One entry of the inventory: a key, or its digest with what is known of it. Raises Refusal, without the entry."""
     default = f"inventory-{number}"
-    if isinstance(entry, str) and entry.startswith(_PREFIX):
-        read = _WRITTEN.match(entry)
+    if isinstance(said, str) and said.startswith(_PREFIX):
+        read = _WRITTEN.match(said)
         if read is None:
             raise Refusal(
                 "not_a_key_digest",
-                f"{where}: a digest is sha256: and 64 hexadecimal digits in lower case, then perhaps a name, then "
+                "A digest of a key is sha256: and 64 hexadecimal digits in lower case, then perhaps a name, then "
                 'perhaps "until" and a date. playbooks/keys.yml -e export=true prints such entries.',
             )
         name = name_of_key(read["name"]) if read["name"] else default
         return Key(name, INVENTORY, read["digest"], moment(read["ends"]) if read["ends"] else None)
-    if not isinstance(entry, str) or not KEY.match(entry):
-        raise Refusal("not_a_key", f"{where}: a key has at least 16 printable ASCII characters and no blanks.")
-    return Key(default, INVENTORY, digest_of(entry))
+    if not isinstance(said, str) or not KEY.match(said):
+        raise Refusal(
+            "not_a_key",
+            f"Entry {number} of vllm_service_api_keys is no key, which has 16 to 512 printable ASCII characters and no "
+            "blanks.",
+        )
+    return Key(default, INVENTORY, digest_of(said))
 
 
 def read(text: str) -> list[Key]:

@@ -49,7 +49,7 @@ class Plan:
     command: tuple[str, ...]
     host: str
     port: int
-    weights: str
+    weight_folders: tuple[str, ...]
     environment: dict[str, str]
     # Whether every request must bring an API key; None in a plan of 0.1, which does not say it.
     guarded: bool | None = None
@@ -71,7 +71,10 @@ class Plan:
                 command=(*map(str, document["cpu_binding"]), *map(str, document["arguments"])),
                 host=str(document["listen"]["host"]),
                 port=int(document["listen"]["port"]),
-                weights=str(document["requires"]["weights_path"]),
+                weight_folders=(
+                    str(document["requires"]["weights_path"]),
+                    *map(str, document["requires"].get("weights_beside", [])),
+                ),
                 environment={str(k): str(v) for k, v in document["environment"].items()},
                 guarded=document.get("guarded"),
                 open_because=document["listen"].get("open_without_keys"),
@@ -111,6 +114,12 @@ class Plan:
         """What docker reads as the container's environment: NAME=value by lines, verbatim, sorted by name."""
         own = {str(name): str(value) for name, value in self.container.get("environment", {}).items()}
         return "".join(f"{name}={value}\n" for name, value in sorted({**self.environment, **own}.items()))
+
+    @property
+    def shutdown_timeout(self) -> float:
+        """Seconds in which the server itself finishes requests once it is told to stop; 0 where it aborts them."""
+        after = dict(zip(self.command, self.command[1:])).get("--shutdown-timeout", "")
+        return float(after) if after.isdecimal() else 0.0
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, TPU, TWO_NOD
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.pages.page import page
+from ansible.module_utils.gaudi.planning.arguments import FIXED, OPTIONS, OWNED, SECRETS
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+
+from plugin_utils import releases
 
 from . import vendor
 
@@ -880,3 +884,26 @@ def test_a_graph_reserve_that_is_no_share_is_refused_under_its_name(share: str) 
 
 def test_graphs_cannot_have_all_the_memory() -> None:
     sentence("graph_reserved_mem", "below 1", model="qwen3-8b", graph_reserved_mem=1.0)
+
+
+@pytest.mark.parametrize("argument", sorted(FIXED))
+def test_an_argument_that_nobody_may_choose_is_refused_with_its_reason(argument: str) -> None:
+    said = plan("1.22", extra_args=[argument, "x"])
+    assert said["refused_id"] == "argument_fixed"
+    assert f"extra_args has {argument}, but {FIXED[argument]}. Leave it out." in said["refused"]
+
+
+@pytest.mark.parametrize("argument", ["--ssl-keyfile=/x", "--ssl_certfile", "--middleware=a.b", "--config=/x"])
+def test_however_it_is_written(argument: str) -> None:
+    assert plan("1.22", extra_args=[argument])["refused_id"] == "argument_fixed"
+
+
+def test_every_argument_of_a_release_that_moves_the_server_or_opens_it_is_refused() -> None:
+    """Where it listens, with what, as which model, behind which code: each is decided by one option, or by nobody."""
+    moving = re.compile(
+        r"--(host|port|uds|fd|api-key|served-model-name|models?|config|middleware|ssl-.*|enable-ssl-.*)"
+    )
+    known = {name for release in releases.names() for name in vendor.catalogue(release).release.arguments}
+    found = {name for name in known if moving.fullmatch(name)}
+    assert {"--host", "--port", "--api-key", "--config", "--middleware", "--ssl-keyfile"} < found
+    assert found - {*FIXED, *OWNED, *OPTIONS, *SECRETS} == set()

@@ -318,10 +318,6 @@ def test_weights_are_measured_not_guessed(tmp_path: Path) -> None:
             '{"tool": "me", "shards": {"m.safetensors": {}}}',
             "is not the record of the weights beside it (made by 'me')",
         ),
-        (
-            '{"tool": "fp8_convert", "shards": {"m.safetensors": {}}, "wrong": ["m"]}',
-            "found the converted weights wrong",
-        ),
     ],
 )
 def test_a_record_that_proves_nothing_is_no_proof(record: str, says: str) -> None:
@@ -330,10 +326,28 @@ def test_a_record_that_proves_nothing_is_no_proof(record: str, says: str) -> Non
         weights_from({"m.safetensors": (header, 80)}, None, record)
 
 
+def test_a_file_that_is_not_as_recorded_is_missing(tmp_path: Path) -> None:
+    """The preflight says what to do about it, or has it mended; a refused plan would stand in the way of both."""
+    sizes = {}
+    for name in ("one.safetensors", "two.safetensors"):
+        shard(tmp_path / name, {"a": ("F8_E4M3", 7)})
+        sizes[name] = {"bytes": (tmp_path / name).stat().st_size}
+    (tmp_path / ".gaudi-serving").mkdir()
+    record = {"tool": "fp8_convert", "shards": sizes}
+    (tmp_path / ".gaudi-serving" / "fp8.json").write_text(json.dumps(record), encoding="utf-8")
+    whole = serving_plan.read_weights(str(tmp_path))
+    assert whole is not None
+    assert (whole.missing, whole.bytes) == ((), 14)
+    (tmp_path / "two.safetensors").write_bytes(b"12345")
+    cut = serving_plan.read_weights(str(tmp_path))
+    assert cut is not None
+    assert (cut.missing, cut.bytes, cut.converted) == (("two.safetensors",), None, True)
+
+
 @pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\xff" * 8, struct.pack("<Q", 5), struct.pack("<Q", 2) + b"{"])
 def test_a_file_cut_short_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(Refusal, match=r"model\.safetensors"):
+    with pytest.raises(Refusal, match=re.escape(str(tmp_path / "model.safetensors"))):
         serving_plan.read_weights(str(tmp_path))
 
 

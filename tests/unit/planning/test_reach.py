@@ -1,4 +1,4 @@
-"""Who may ask a server: on the node whoever is there, from outside whoever has a key, unless a reason is written down."""
+"""Who may ask a server: on the node whoever is there, from outside who has a key, unless a reason is written down."""
 
 from __future__ import annotations
 

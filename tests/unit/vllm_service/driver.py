@@ -27,7 +27,7 @@ def cgroup_of(pid: int) -> str:
     """What /proc/PID/cgroup would have."""
     container = NODE / "container.json"
     own = container.exists() and json.loads(container.read_text())["pid"] == pid
-    return f"0::/system.slice/docker-{'c' * 64}.scope\n" if own else "0::/user.slice/session-1.scope\n"
+    return f"0::/system.slice/docker-{'c0' * 32}.scope\n" if own else "0::/user.slice/session-1.scope\n"
 
 
 listening.cgroup_of = cgroup_of

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.node import instances, listening
+from ansible.module_utils.gaudi.node import folders, instances, listening
 from ansible.module_utils.gaudi.serving import answers, confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
@@ -179,6 +180,14 @@ def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True}])
 
 
+READ = instances.read
+
+
+def full(**changes: int) -> SimpleNamespace:
+    """What the kernel says of a file system without room, or with, and without a fixed number of files."""
+    return SimpleNamespace(**{"f_frsize": 4096, "f_bfree": 1, "f_files": 0, "f_ffree": 0, "f_flag": 0, **changes})
+
+
 def verify(server: Server, **given: Any) -> dict[str, Any]:
     url = f"http://127.0.0.1:{server.server_port}"
     arguments = {
@@ -305,8 +314,44 @@ def test_a_container_that_ended_meanwhile_is_told(server: Server, monkeypatch: p
 def test_a_supervisor_that_does_not_take_up_the_disk_ends_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_service_verify, "LOOK_AGAIN", 0.0)
     answers_of = iter([False, False, True])
-    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": next(answers_of)}])
+    late = {"unwritten": "", "damaged": ""}
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{**late, "current": next(answers_of)}])
     assert verify(server)["answer"] == "Paris."
     monkeypatch.setattr(vllm_service_verify, "HAND_OVER_SECONDS", 0.0)
-    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": False}])
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{**late, "current": False}])
     assert "systemctl reload vllm-tiny" in verify(server)["msg"]
+    late["damaged"] = "state.json is damaged: it is empty"
+    assert "on the disk (state.json is damaged: it is empty)." in verify(server)["msg"]
+
+
+def test_a_full_disk_is_not_the_supervisors_fault(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(instances, "read", READ)
+    monkeypatch.setattr(instances, "PROGRAMS", tmp_path)
+    monkeypatch.setattr(instances, "STATES", tmp_path)
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
+    monkeypatch.setattr(os, "statvfs", lambda _path: full())
+    monkeypatch.setattr(vllm_service_verify, "HAND_OVER_SECONDS", 0.0)
+    said = verify(server)["msg"]
+    assert said.startswith("What the supervisor of tiny runs with cannot be told, because ")
+    assert f"{tmp_path}/tiny/state.json cannot be written: the file system of {tmp_path} has 4.1 kB free" in said
+    assert "systemctl reload" not in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({}, "has 4.1 kB free, and 1.0 MB are needed"),
+        ({"f_bfree": 10**6, "f_files": 9}, "has no room for one more file (df -i)"),
+        ({"f_flag": os.ST_RDONLY}, "is read-only"),
+        ({"f_bfree": 10**6}, ""),
+    ],
+)
+def test_what_keeps_a_file_from_being_written_is_said(
+    changes: dict[str, int], what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _path: full(**changes))
+    path = tmp_path / "not there/state.json"
+    said = f"{path} cannot be written: the file system of {tmp_path} {what}" if what else ""
+    assert folders.no_room(path, instances.ROOM) == said

@@ -38,7 +38,7 @@ def write(path: Path, text: str) -> None:
 
 def wrong_sizes(folder: Path, manifest: record.Manifest) -> list[str]:
     """Names of files that are missing or have another size: the look that takes under a second."""
-    return record.wrong_sizes(manifest, folders.sizes_in(folder, manifest.names))
+    return record.wrong_sizes(manifest.sizes, folders.sizes_in(folder, manifest.names))
 
 
 def known_wrong(folder: Path, manifest: record.Manifest) -> list[str]:

@@ -51,11 +51,15 @@ class Door:
             write_text(path, f"{text}\n", mode=0o600)
         return token
 
+    def kept(self) -> str | None:
+        """The token of the server that was started last; None where there is none. Raises Damaged."""
+        token, digest = ((read_text(path) or "").strip() for path in (self._token, self._digest))
+        return token if token and digest_of(token) == digest else None
+
     def drawn(self) -> str:
         """The token of the server that runs; another one where it is lost. Raises OSError as ``draw`` does."""
         try:
-            token, digest = ((read_text(path) or "").strip() for path in (self._token, self._digest))
+            return self.kept() or self.draw()
         except Damaged as damage:
             say(f"{damage}. It is written anew.", 4)
             return self.draw()
-        return token if token and digest_of(token) == digest else self.draw()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import selectors
@@ -21,6 +20,7 @@ from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Reason
 
 from . import clock
 from .clock import now_text
+from .emptying import Emptying
 from .endpoint import Endpoint
 from .listening import Listening
 from .stopping import EXIT_RETRY, SIGNALS, Stopped
@@ -52,10 +52,8 @@ class Run:
         self.next_poll = 0.0
         self.next_watchdog = 0.0
         self.unwell_since: float | None = None
-        # Whether the last look found no request in flight.
-        self.idle = False
-        # Until when requests in flight may finish, on the monotonic clock; None while nobody asked for the end.
-        self.empty_by: float | None = None
+        # What waits for requests in flight; None while nobody asked for the end.
+        self.emptying: Emptying | None = None
         self.draining: subprocess.Popen[bytes] | None = None
         self.end: Reason | None = None
         self.buffer = b""
@@ -193,7 +191,7 @@ class Run:
         boss, now = self.boss, time.monotonic()
         boss.write_state_in_time()
         if boss.watchdog and now >= self.next_watchdog:
-            boss.notifier.send(WATCHDOG=1)
+            boss.ping()
             self.next_watchdog = now + boss.watchdog
         if now < self.next_poll:
             return
@@ -202,8 +200,8 @@ class Run:
             if self.draining.poll():  # too early: docker run had not created the container yet, or the engine is busy
                 self.draining = self.stop()
             return
-        if self.empty_by is not None:
-            self.poll_emptying(self.empty_by - now)
+        if self.emptying is not None:
+            self.poll_emptying(self.emptying)
         elif boss.ready_at is None:
             self.poll_starting(now)
         else:
@@ -217,7 +215,7 @@ class Run:
         boss = self.boss
         if self.endpoint.problem(models=True) is None:
             boss.ready_at = now
-            boss.publish("serving", self.plan.serving, ready=now_text())
+            boss.publish("serving", self.plan.serving, ready=now_text(), container_id=self.container_id())
             boss.notifier.send(READY=1)
             say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
         elif self.endpoint.stranger is not None:
@@ -226,6 +224,14 @@ class Run:
         elif now - self.last_progress > boss.settings.stall:
             text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
             self.drain(text, Reason("stalled", text + " The journal has the last lines.", retry=True))
+
+    def container_id(self) -> str:
+        """What the engine calls the container, for those who find its processes while the engine is away."""
+        try:
+            found = self.boss.docker.container(self.plan.name)
+        except EngineGone:
+            found = None
+        return found.id if found is not None else ""
 
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
@@ -250,13 +256,10 @@ class Run:
     @property
     def ending(self) -> bool:
         """Whether the end has begun: by waiting for requests, or by stopping the container."""
-        return self.draining is not None or self.empty_by is not None
+        return self.draining is not None or self.emptying is not None
 
     def empty(self) -> None:
-        """Have requests in flight finish before the container is stopped; new ones are refused where there is a guard.
-
-        Most releases abort what runs when they are told to stop.
-        """
+        """Have requests in flight finish before the container is stopped; a guard refuses new ones."""
         boss = self.boss
         grace = boss.settings.stop_grace
         never_served = boss.ready_at is None and not boss.state.get("attached")
@@ -264,35 +267,20 @@ class Run:
             self.drain("Asked to stop a server that serves nobody.", None)
             return
         boss.door.close()
-        self.empty_by = time.monotonic() + grace
+        self.emptying = Emptying(self.endpoint, grace, self.plan.shutdown_timeout)
         self.next_poll = 0.0
         text = f"draining: requests in flight have up to {grace:g} s"
         boss.notifier.send(STOPPING=1)
         boss.publish("draining", text)
         say(text)
 
-    def poll_emptying(self, left: float) -> None:
-        """Stop the container as soon as no request runs, or when the seconds left are over.
-
-        A request counts once it has a slot, so that only the second look at none is believed.
-        """
-        boss = self.boss
-        try:
-            running = self.endpoint.requests()
-        except (OSError, http.client.HTTPException) as failed:
-            # A busy server may be slow to answer; only the end of the time is the end of patience.
-            if left <= 0:
-                self.drain(f"The server does not answer ({failed}): what still runs is cut.", None)
-            return
-        idle, self.idle = self.idle, running == 0
-        if running is None:
-            self.drain("The server does not say how many requests run, so streams in flight are cut.", None)
-        elif running == 0 and idle:
-            self.drain("No request runs any more: stopping the server.", None)
-        elif left <= 0:
-            self.drain(f"After {boss.settings.stop_grace:g} s requests are cut that still run: {running}.", None)
-        else:
-            boss.publish("draining", f"draining: {running} in flight, for {left:.0f} s at most")
+    def poll_emptying(self, emptying: Emptying) -> None:
+        """Stop the container as soon as no request runs, or when the time is over."""
+        why = emptying.look()
+        if why is not None:
+            self.drain(why, None)
+        elif emptying.running is not None:
+            self.boss.publish("draining", f"draining: {emptying.running} in flight, for {emptying.left:.0f} s at most")
 
     def drain(self, text: str, reason: Reason | None) -> None:
         """Stop the container; `reason` is why, where nobody asked for it."""
@@ -306,6 +294,8 @@ class Run:
     def stop(self) -> subprocess.Popen[bytes]:
         """Tell the server to end; it has nothing left to do, or does not hear."""
         grace = min(self.boss.settings.stop_grace, clock.HURRY)
+        if self.emptying is not None:
+            grace += self.emptying.told
         return self.spawn(self.boss.docker.stop_command(self.plan.name, grace))
 
     def survived(self) -> bool:
@@ -359,16 +349,11 @@ class Run:
                 boss.publish("serving", f"{text}, while the server answers without it")
             else:
                 boss.publish("waiting", text)
-            if boss.watchdog:
-                boss.notifier.send(WATCHDOG=1)
+            boss.ping()
             try:
                 boss.wait(min(2.0, boss.watchdog or 2.0))
             except Stopped:
-                raise transient(
-                    "engine-gone",
-                    f"Asked to stop while the container engine is gone: {self.plan.name} may still be running."
-                    " The next start takes it over, or playbooks/stop.yml removes it.",
-                ) from None
+                raise boss.stopped_without_engine(self.plan.name) from None
 
     def finish(self) -> int:
         """The container has ended: leave nothing behind, and say why."""
