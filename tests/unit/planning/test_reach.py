@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
-from ansible.module_utils.gaudi.planning.many import plan_all
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.serving.plan import (
     AT_START,
     DOOR_DIRECTORY,
@@ -112,7 +112,7 @@ def test_a_plan_holds_its_guard() -> None:
 
 def test_several_models_on_a_card_have_the_guard_as_well() -> None:
     request = {"instance": "chat", "model": "bge-m3", "share_card_with": ["bge-reranker-large"], "guarded": True}
-    found = vendor.Catalogue.from_mappings(
+    found = Catalogue.from_mappings(
         vendor.content("releases", "1.22"),
         {name: vendor.content("models", name) for name in ("bge-m3", "bge-reranker-large")},
         vendor.content("", "cards"),
