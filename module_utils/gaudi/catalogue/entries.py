@@ -344,6 +344,7 @@ class ReleaseEntry:
     ``rules`` names the family of rules (``families/registry.py`` lists them and refuses others);
     ``constants`` are the numbers those rules use; ``unsupported`` are features with the sentence to refuse them with;
     ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
+    ``paths`` is where its server answers, listed like the arguments;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
     ``model_types`` are what the server has classes of its own for, listed like the arguments.
     """
@@ -365,6 +366,8 @@ class ReleaseEntry:
     sources: tuple[str, ...]
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
+    # Where the server answers, sorted.
+    paths: tuple[str, ...] = ()
 
     KEYS = (
         "name",
@@ -384,6 +387,7 @@ class ReleaseEntry:
         "sources",
         "architectures",
         "model_types",
+        "paths",
     )
 
     @classmethod
@@ -423,6 +427,7 @@ class ReleaseEntry:
             sources=reader.texts("sources", required=True),
             architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
             model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
+            paths=tuple(sorted(_flat(reader.mapping("paths"), f"{where}: paths"))),
         )
 
 

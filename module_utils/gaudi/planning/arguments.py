@@ -91,6 +91,9 @@ OPTIONS = {
 }
 FLAGS = ("--trust-remote-code", "--enforce-eager")
 
+# A server with TLS would never be ready: its supervisor, and whatever reads its metrics, ask it in plain HTTP.
+TLS = re.compile(r"--ssl-.*")
+
 # A key on a command line can be read by every process of the node.
 SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
 
@@ -172,6 +175,12 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
                 "secret_in_arguments",
                 f"extra_args has {name}: every process of the node can read it there. "
                 f"Give the key to the service role.",
+            )
+        if TLS.fullmatch(name):
+            raise Refusal(
+                "tls_not_offered",
+                f"extra_args has {name}: the server speaks plain HTTP here. Leave it out, keep the server on "
+                f"127.0.0.1, and put a gateway before it that ends TLS with your certificate (docs/keys.md shows one).",
             )
         sentence = absent(name, values[0] if values else None)
         if sentence is not None and name not in TENSOR_PARALLEL_INSTEAD:
