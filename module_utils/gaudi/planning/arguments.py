@@ -41,7 +41,10 @@ TENSOR_PARALLEL_INSTEAD = ("--pipeline-parallel-size", "--data-parallel-size")
 # Nothing to choose, with the reason: another engine than these cards', a process that is no server, or one that does
 # not answer where, and as, everybody asks it. The supervisor, the checks after a start and the guard ask over HTTP on
 # the plan's port and paths.
-_TLS = "the server is asked over HTTP: end TLS in a proxy before it"
+_TLS = (
+    "the server speaks plain HTTP: keep it on 127.0.0.1, and put a gateway before it that ends TLS with your "
+    "certificate (docs/keys.md shows one)"
+)
 FIXED = {
     "--device": "hpu is the only device of these images",
     "--headless": "an instance is one server",
@@ -90,9 +93,6 @@ OPTIONS = {
     "--enforce-eager": "enforce_eager",
 }
 FLAGS = ("--trust-remote-code", "--enforce-eager")
-
-# A server with TLS would never be ready: its supervisor, and whatever reads its metrics, ask it in plain HTTP.
-TLS = re.compile(r"--ssl-.*")
 
 # A key on a command line can be read by every process of the node.
 SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
@@ -175,12 +175,6 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
                 "secret_in_arguments",
                 f"extra_args has {name}: every process of the node can read it there. "
                 f"Give the key to the service role.",
-            )
-        if TLS.fullmatch(name):
-            raise Refusal(
-                "tls_not_offered",
-                f"extra_args has {name}: the server speaks plain HTTP here. Leave it out, keep the server on "
-                f"127.0.0.1, and put a gateway before it that ends TLS with your certificate (docs/keys.md shows one).",
             )
         sentence = absent(name, values[0] if values else None)
         if sentence is not None and name not in TENSOR_PARALLEL_INSTEAD:

@@ -86,17 +86,16 @@ def test_a_reason_is_in_words(reason: object, id_: str) -> None:
 )
 def test_tls_is_the_gateways(arguments: list[str]) -> None:
     refused = plan(extra_args=arguments)
-    assert refused["refused_id"] in ("tls_not_offered", "secret_in_arguments")
+    assert refused["refused_id"] in ("argument_fixed", "secret_in_arguments")
     assert plan(extra_args=["--ssl-certfile", "/c"])["refused"].endswith(
         "put a gateway before it that ends TLS with your certificate (docs/keys.md shows one)."
     )
 
 
 def test_a_plan_holds_its_guard() -> None:
-    guarded = plan(guarded="yes", extra_args=["--middleware", "site.Own"])
+    guarded = plan(guarded="yes")
     assert guarded["guarded"] is True
-    # The guard is the last, so that it is asked first.
-    assert guarded["arguments"][-4:] == ["--middleware", "site.Own", *MIDDLEWARE]
+    assert guarded["arguments"][-2:] == [*MIDDLEWARE]
     mounts = {mount["target"]: mount for mount in guarded["container"]["mounts"]}
     assert {target: mounts[target]["source"] for target in (GUARD_DIRECTORY, KEYS_DIRECTORY, DOOR_DIRECTORY)} == {
         GUARD_DIRECTORY: "/usr/local/lib/gaudi-serving/guard",
