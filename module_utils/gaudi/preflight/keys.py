@@ -35,7 +35,7 @@ def _faults(where: str, entries: object) -> Iterator[str]:
             keys.entry(entry, place + 1)
         except Refusal as refusal:
             said = f"is {_kind(entry)}, but a key is {FORM}. It is not shown."
-            yield f"{where}[{place}]{f': {refusal}' if refusal.id != 'not_a_key' else f' {said}'}"
+            yield f"{where}[{place}]{f': {refusal}' if refusal.id != 'not_an_api_key' else f' {said}'}"
 
 
 def _kind(value: object) -> str:

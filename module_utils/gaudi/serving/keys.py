@@ -135,7 +135,7 @@ def entry(said: object, number: int) -> Key:
         return Key(name, INVENTORY, read["digest"], moment(read["ends"]) if read["ends"] else None)
     if not isinstance(said, str) or not KEY.match(said):
         raise Refusal(
-            "not_a_key",
+            "not_an_api_key",
             f"Entry {number} of vllm_service_api_keys is no key, which has 16 to 512 printable ASCII characters and no "
             "blanks.",
         )

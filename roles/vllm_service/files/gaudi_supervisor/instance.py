@@ -20,9 +20,9 @@ from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.node.documents import make_room, read, read_json, read_text
 from gaudi.node.files import write_text
-from gaudi.node.model_directory import changed_weights, missing_weights
 from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
+from gaudi.node.weight_folders import changed_weights, missing_weights
 from gaudi.serving.keys import read as parse_keys
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
