@@ -88,7 +88,7 @@ def test_tls_is_the_gateways(arguments: list[str]) -> None:
     refused = plan(extra_args=arguments)
     assert refused["refused_id"] in ("argument_fixed", "secret_in_arguments")
     assert plan(extra_args=["--ssl-certfile", "/c"])["refused"].endswith(
-        "put a gateway before it that ends TLS with your certificate (docs/keys.md shows one)."
+        "put a gateway before it that ends TLS with your certificate (docs/keys.md shows one). Leave it out."
     )
 
 
