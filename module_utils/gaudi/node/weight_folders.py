@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -181,11 +180,12 @@ def missing_weights(directory: Path) -> str | None:
         return f"{directory} holds no weights ({', '.join(WEIGHT_FILES)})"
     index = directory / "model.safetensors.index.json"
     shards = {"config.json"}
-    if index.is_file():
-        try:
-            shards |= {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-        except (ValueError, KeyError, AttributeError) as wrong:
-            return f"{index} cannot be read ({wrong!r})"
+    try:
+        listed = documents.read_json(index, {"weight_map": {str: str}})
+    except Damaged as damage:
+        return str(damage)
+    if listed is not None:
+        shards |= {*listed["weight_map"].values()}
     absent = sorted(s for s in shards if not (directory / s).is_file() or (directory / s).stat().st_size == 0)
     if absent:
         return (
