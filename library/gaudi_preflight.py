@@ -41,6 +41,10 @@ options:
     description: Room the serving image takes in the engine's storage, in bytes.
     type: int
     default: 0
+  image_built:
+    description: Whether the images are built on the node, from pins.
+    type: bool
+    default: false
   inventory:
     description:
       - The site's variables as they stand in the inventory, null for one that is not set. Each is checked, and a wrong
@@ -192,7 +196,7 @@ from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
-from ansible.module_utils.gaudi.preflight import pins
+from ansible.module_utils.gaudi.preflight import images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.gaudi.weights import source_plan
@@ -205,6 +209,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "software": {"type": "dict", "default": {}},
     "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
+    "image_built": {"type": "bool", "default": False},
     "inventory": {"type": "dict", "required": True},
     "topology": {"type": "dict"},
     "plans": {"type": "list", "elements": "dict", "default": []},
@@ -435,7 +440,9 @@ def unpinned(
     fetches = [
         source["fetch"] for source in missing if source["fetch"] and not (root / source["fetch"]["directory"]).exists()
     ]
-    sentences: list[str] = pins.image_sentences((plan["image"] for plan in plans), params["image_digest"])
+    # The tag of an image that is built here stands for all that went into it.
+    named = [] if params["image_built"] else [plan["image"] for plan in plans]
+    sentences: list[str] = pins.image_sentences(named, params["image_digest"])
     sentences += pins.repository_sentences(fetches, params["weights_kinds"])
     return sentences
 
@@ -472,7 +479,9 @@ def check_space(
     except Refusal as refusal:
         return [preflight.Problem("daemon_json", str(refusal))]
     missing = sorted({plan["image"] for plan in plans if not image_present(module, plan["image"])})
-    rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in missing]
+    # Images that are built here have most of their layers in common.
+    counted = missing[:1] if module.params["image_built"] else missing
+    rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in counted]
     rooms += [
         room(f"the weights of {plan['instance']}", plan["requires"]["weights_path"], plan["requires"]["weights_bytes"])
         for plan in plans
@@ -528,6 +537,8 @@ def main() -> None:
     for plan in plans:
         problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
     problems += weights_problems
+    if params["image_built"]:
+        problems += images.check_processor(plans, read_text("/proc/cpuinfo"))
     problems += check_space(module, plans, params["image_bytes"], rooms, coming)
     moving = unpinned(params, plans, missing)
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]

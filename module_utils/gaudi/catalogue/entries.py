@@ -13,6 +13,7 @@ from typing import Any
 from ..base.checks import Reader, integer, number
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
+from .build import Build
 
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
@@ -303,7 +304,8 @@ class ReleaseEntry:
     ``constants`` are the numbers those rules use; ``unsupported`` are features with the sentence to refuse them with;
     ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
-    ``model_types`` are what the server has classes of its own for, listed like the arguments.
+    ``model_types`` are what the server has classes of its own for, listed like the arguments; ``build`` is how its
+    image is built, None where the file says no way.
     """
 
     name: str
@@ -322,6 +324,7 @@ class ReleaseEntry:
     sources: tuple[str, ...]
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
+    build: Build | None = None
 
     KEYS = (
         "name",
@@ -340,6 +343,7 @@ class ReleaseEntry:
         "sources",
         "architectures",
         "model_types",
+        "build",
     )
 
     @classmethod
@@ -378,6 +382,7 @@ class ReleaseEntry:
             sources=reader.texts("sources", required=True),
             architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
             model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
+            build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
         )
 
 
