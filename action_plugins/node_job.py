@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+
+from plugin_utils.following import Following
 
 # Seconds the module on the node waits in one call for the end, or for another phase, while a bar moves. A line every
 # interval needs no look in between.
@@ -30,7 +39,7 @@ def failure(host: str, job: dict[str, Any]) -> str:
         return f"{job['key']} was never started on {host}; playbooks/jobs.yml lists what was."
     said = job["state"].get("message", "cut off by a kill or a restart of the node; run it again to continue")
     unit = f"gaudi-job@{job['key']}.service"
-    return f"{job['key']} on {host}: {job['status']}: {said}. More: journalctl -u {unit}"
+    return printable(f"{job['key']} on {host}: {job['status']}: {said}. More: journalctl -u {unit}")
 
 
 class Voice:
@@ -53,10 +62,11 @@ class Voice:
 
     def show(self, job: dict[str, Any]) -> None:
         """Show how far it is, if that is news."""
-        text = f"{self.label} {job['text']}"
+        said = printable(job["text"])
+        text = f"{self.label} {said}"
         now = time.monotonic()
         if self.moving:
-            print(f"\r\033[K{self.label} {bar(job)}{job['text']}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{self.label} {bar(job)}{said}", end="", file=sys.stderr, flush=True)
             self.open = True
         elif text != self.said and now - self.said_at >= self.interval:
             Display().display(text)
@@ -68,7 +78,7 @@ class Voice:
             print(file=sys.stderr)
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+class ActionModule(Following):
     """The action."""
 
     _supports_check_mode = True
@@ -90,17 +100,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             voice.opening(host, str(options["key"]))
         while looked["job"]["status"] == "running":
             voice.show(looked["job"])
-            looked = self._execute_module(
-                module_name="node_job",
-                module_args={
+            looked = self.look(
+                "node_job",
+                {
                     "key": options["key"],
                     "state": "read",
                     "seen": looked["digest"],
                     "wait": QUICK_LOOK if voice.moving else voice.interval,
                 },
-                task_vars=variables,
+                variables,
+                what=str(options["key"]),
+                again=f"Run this again to follow further, or ansible-playbook playbooks/jobs.yml --limit {host} "
+                f"-e job_key={options['key']}.",
             )
             if looked.get("failed"):
+                voice.close()
                 return {**result, **looked}
         voice.show(looked["job"])
         voice.close()

@@ -14,8 +14,10 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.preflight import keys
 from ansible.module_utils.gaudi.preflight import options as rules
 from ansible.module_utils.gaudi.preflight.checks import Problem
+from ansible.module_utils.gaudi.preflight.values import landing_faults
 
 from plugin_utils import role_options
 
@@ -35,7 +37,11 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
             findings.append(f"{name} cannot be read yet{why}. What uses it fails unless that changes.")
             wrong.add(name)
             continue
-        said = rules.faults(name, option, read.value)
+        said = (
+            rules.faults(name, option, read.value)
+            or keys.faults(name, read.value)
+            or list(landing_faults(name, read.value))
+        )
         problems += [Problem("option", sentence) for sentence in said]
         wrong |= {name} if said else set()
     strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles)

@@ -37,6 +37,7 @@ from ansible.module_utils.gaudi.pages.page import page as describe
 from ansible.module_utils.gaudi.request.options import name_of
 from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.gaudi.weights.hub_kinds import hub_kind
+from ansible.module_utils.gaudi.weights.pin_file import with_pins
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -278,6 +279,11 @@ def load_checked(kind: str, path: Path) -> dict[str, Any]:
     shown = str(path.relative_to(CATALOG.parent))
     document = load_yaml(path, shown)
     found = findings(kind, document)
+    pins = path.with_name(f"{path.stem}.pins.yaml")
+    if kind == "model" and not found and pins.exists():
+        shown = str(pins.relative_to(CATALOG.parent))
+        document = with_pins(document, load_yaml(pins, shown))
+        found = findings(kind, document)
     if not found and kind != "cards" and document["name"] != path.stem:
         found = [f"name is {document['name']}, but must be the file's own name, {path.stem}."]
     _refuse({shown: found} if found else {})

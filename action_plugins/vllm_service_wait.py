@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+
+from plugin_utils.following import Following
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str", "required": True},
@@ -28,7 +38,7 @@ def line(host: str, found: dict[str, Any]) -> str:
         text = f"a try failed, systemd starts it again: {state.get('status', 'no reason was left')}"
     else:
         text = state.get("status", "waiting for systemd to start it")
-    return f"[{host}: {found['instance']}] {text}"
+    return printable(f"[{host}: {found['instance']}] {text}")
 
 
 def failure(host: str, found: dict[str, Any]) -> str:
@@ -36,10 +46,10 @@ def failure(host: str, found: dict[str, Any]) -> str:
     unit = f"vllm-{found['instance']}.service"
     said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
     text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
-    return f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}"
+    return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+class ActionModule(Following):
     """The action."""
 
     _supports_check_mode = True
@@ -55,10 +65,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         deadline = time.monotonic() + options["timeout"]
         digest, wait = "", 0
         while True:
-            looked = self._execute_module(
-                module_name="vllm_service_info",
-                module_args={"instances": options["instances"], "seen": digest, "wait": wait},
-                task_vars=variables,
+            looked = self.look(
+                "vllm_service_info",
+                {"instances": options["instances"], "seen": digest, "wait": wait},
+                variables,
+                what=f"the start of {', '.join(options['instances'])}",
+                again="Run the playbook again to follow further, or look with playbooks/status.yml.",
             )
             if looked.get("failed"):
                 return {**result, **looked}

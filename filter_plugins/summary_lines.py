@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 
 LOOPBACK = re.compile(r"http://(127\.|localhost|\[::1\])")
 
@@ -31,11 +41,6 @@ def reached(endpoint: str) -> str:
     return f"{endpoint} (on the node itself)" if LOOPBACK.match(endpoint) else endpoint
 
 
-def printable(answer: str) -> str:
-    """Give an answer as one line that does nothing to a terminal: control characters become dots."""
-    return "".join(letter if letter.isprintable() else "·" for letter in " ".join(answer.split()))
-
-
 def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, str]]) -> list[str]:
     """What an instance is doing, where it is reached, and what it answered."""
     state = found["state"]
@@ -47,7 +52,7 @@ def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, 
     ]
     answer = answers.get(found["instance"])
     if answer:
-        lines += [f"  asked:    {answer['question']}", f"  answered: {printable(str(answer['answer']))}"]
+        lines += [f"  asked:    {answer['question']}", f"  answered: {' '.join(str(answer['answer']).split())}"]
     return lines
 
 
@@ -57,8 +62,9 @@ def summary_lines(
     release: str,
     instances: Sequence[Mapping[str, Any]],
     answers: Mapping[str, Mapping[str, str]],
+    wished: Sequence[str],
 ) -> list[str]:
-    """Return the lines of a node's summary: cards, instances, answers."""
+    """Return the lines of a node's summary: cards, instances, answers, and what the inventory does not name."""
     cards = topology["cards"]
     names = ", ".join(sorted({str(card["name"]) for card in cards})) or "no cards"
     driver = topology["driver_version"] or "none"
@@ -68,7 +74,8 @@ def summary_lines(
     ]
     for found in instances:
         lines += instance_lines(found, answers)
-    return lines if instances else [*lines, "No instances are installed."]
+    lines += not_in_inventory(host, [str(found["instance"]) for found in instances], wished)
+    return [*map(printable, lines), *([] if instances else ["No instances are installed."])]
 
 
 class FilterModule:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-HEADINGS = ("NODE", "INSTANCE", "STATE", "SLOTS", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.preflight.site import not_in_inventory
+
+HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
 
 
 def warm_up(state: dict[str, Any]) -> str:
@@ -23,7 +33,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     says = str(found["damaged"] or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"
-    return (
+    cells = (
         node,
         str(found["instance"]),
         str(state.get("phase", found["active"]))
@@ -35,6 +45,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
         warm_up(state),
         says,
     )
+    return tuple(map(printable, cells))
 
 
 def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
@@ -46,9 +57,16 @@ def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[st
     return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
 
 
+def instances_not_in_inventory(
+    instances: Sequence[Mapping[str, Any]], host: str, wished: Sequence[str] | None
+) -> list[str]:
+    """Return a line for each instance of a node that its inventory does not name, with the command that ends it."""
+    return list(not_in_inventory(host, [str(found["instance"]) for found in instances], wished))
+
+
 class FilterModule:
     """What Ansible looks for."""
 
     def filters(self) -> dict[str, Callable[..., list[str]]]:
         """Name the filters."""
-        return {"vllm_service_table": vllm_service_table}
+        return {"vllm_service_table": vllm_service_table, "instances_not_in_inventory": instances_not_in_inventory}

@@ -37,6 +37,13 @@ options:
         description: Serial number the card must have. Without it any card in that slot will do, and its number
           is written down.
         type: str
+  given_up_by:
+    description:
+      - Instances that give up those of the cards that they hold, and were stopped for it. They keep their other cards.
+      - In check mode, where nothing was stopped, they may still use them.
+    type: list
+    elements: str
+    default: []
   state:
     description: Whether the instance is to hold cards.
     type: str
@@ -127,6 +134,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "default": [],
         "options": {"module_id": {"type": "int", "required": True}, "serial": {"type": "str"}},
     },
+    "given_up_by": {"type": "list", "elements": "str", "default": []},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 
@@ -182,7 +190,8 @@ def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.R
         decisions.check_request(instance, cards, state)
         if state == "absent":
             return decisions.free(before, instance)
-        return decisions.reserve(before, instance, cards, read_topology(module, links=False), now())
+        topology, leaving = read_topology(module, links=False), module.params["given_up_by"]
+        return decisions.reserve(before, instance, cards, topology, now(), leaving, module.check_mode)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id, reservations=before)
         raise

@@ -98,6 +98,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
@@ -168,8 +169,9 @@ def stale_environment(module: AnsibleModule) -> list[str]:
         return []
     process = (PROC / unit["MainPID"] / "environ").read_bytes().decode(errors="replace")
     files = [Path(word) for word in unit.get("EnvironmentFiles", "").split() if word.startswith("/")]
-    others = "".join(file.read_text(errors="replace") for file in files if file.is_file())
-    return docker_daemon.stale_environment(unit.get("Environment", ""), process, others)
+    texts = {str(file): file.read_text(errors="replace") for file in files if file.is_file()}
+    own = texts.pop(docker_daemon.OWN_VARIABLES, "")
+    return docker_daemon.stale_environment(unit.get("Environment", ""), process, "".join(texts.values()), own)
 
 
 def waiting(module: AnsibleModule) -> list[str]:
@@ -206,7 +208,7 @@ def validate(module: AnsibleModule, file: str, target: str) -> bool:
     if code != 0:
         module.fail_json(
             msg=f"The installed engine refuses {target} with our settings in it, so it was left as it was: "
-            f"{(err or out).strip()}",
+            f"{printable((err or out).strip())}",
             stdout=out,
             stderr=err,
         )

@@ -62,6 +62,10 @@ options:
     type: list
     elements: dict
     default: []
+  reserved:
+    description: The C(reserved) that M(serving_plan) returned, instances by the module id that they hold.
+    type: dict
+    default: {}
   how_to_get:
     description: Where the weights of an instance come from, a sentence by instance name.
     type: dict
@@ -160,6 +164,14 @@ missing_weights:
   type: list
   elements: dict
   sample: []
+stop_first:
+  description:
+    - Instances that give a card or a port up to another one of the plans. They are to be stopped before the first
+      instance starts; what they give up to whom is among the findings.
+  returned: always
+  type: list
+  elements: str
+  sample: []
 report:
   description: The problems as one text for people; empty when there are none.
   returned: always
@@ -177,6 +189,7 @@ node:
   sample: {"system": "Debian GNU/Linux 12 (bookworm)", "kernel": "6.1.0-18-amd64", "cards": 8}
 """
 
+import contextlib
 import os
 import platform
 import re
@@ -184,19 +197,24 @@ import shutil
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
-from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
+from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
-from ansible.module_utils.gaudi.preflight import images, pins
+from ansible.module_utils.gaudi.preflight import handover, images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.gaudi.weights import source_plan
@@ -213,6 +231,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "inventory": {"type": "dict", "required": True},
     "topology": {"type": "dict"},
     "plans": {"type": "list", "elements": "dict", "default": []},
+    "reserved": {"type": "dict", "default": {}},
     "how_to_get": {"type": "dict", "default": {}},
     "source_plans": {"type": "dict", "default": {}},
     "weights_root": {"type": "path", "default": "/data/models"},
@@ -232,6 +251,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 # What a measurement set consists of: a JSON file, an npz file and a JSON list of modules for each rank.
 MEASUREMENTS = (".json", ".npz")
+
+# What the role serving_image records of the images of the node.
+IMAGES = Path(paths.STATE) / "images.json"
 
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
@@ -280,29 +302,42 @@ def holder_of(inode: int) -> int | None:
     return None
 
 
-def container_names(module: AnsibleModule) -> dict[str, str]:
-    """Return the names of the running containers by short id; none when there is no engine, or it does not answer."""
-    docker = module.get_bin_path("docker")
-    if docker is None:
-        return {}
-    code, out, _err = module.run_command([docker, "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"])
-    names: dict[str, str] = topology_users.parse_container_names(out) if code == 0 else {}
-    return names
+@dataclass(frozen=True)
+class Engine:
+    """What is known of containers and images, by the engine or without it."""
+
+    names: Mapping[str, str]
+    """Names of containers by short id."""
+    silent: str
+    """What a question to the engine came to, where it did not answer."""
+    recorded: Collection[str]
+    """The images that were there when last looked at; asked only where the engine does not answer."""
 
 
-def user_of(module: AnsibleModule, pid: int | None) -> dict[str, Any]:
+def look_at_engine(module: AnsibleModule) -> Engine:
+    """Ask the engine which containers run; where it does not answer, read what was written down."""
+    complaints: list[str] = []
+    names = read_container_names(module, complaints)
+    recorded: Collection[str] = ()
+    if complaints:
+        with contextlib.suppress(Damaged):
+            recorded = (read_json(IMAGES, {"images": {str: dict}}) or {"images": {}})["images"]
+    return Engine(names, "; ".join(complaints), recorded)
+
+
+def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
     """Return who a process is: its name, its unit, its container."""
     user: dict[str, Any] = topology_users.new_user()
     if pid is None:
         return user
     unit, container = topology_users.owner_of(read_text(f"/proc/{pid}/cgroup"), read_text("/proc/1/cgroup"))
-    name = container_names(module).get(container) if container else None
-    comm = topology_users.printable(read_text(f"/proc/{pid}/comm").strip())
+    name = engine.names.get(container) if container else None
+    comm = printable(read_text(f"/proc/{pid}/comm").strip())
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
 
 
 def port_user(
-    module: AnsibleModule, plan: Mapping[str, Any], listeners: Sequence[preflight.Listener]
+    engine: Engine, plan: Mapping[str, Any], listeners: Sequence[preflight.Listener]
 ) -> dict[str, Any] | None:
     """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
 
@@ -312,35 +347,39 @@ def port_user(
     addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     for address in addresses:
         for listener in preflight.blocking_listeners(listeners, address, port):
-            user = user_of(module, holder_of(listener.inode))
+            user = user_of(engine, holder_of(listener.inode))
             if not topology_users.is_own(user, plan["instance"]):
                 return user
     return None
 
 
-def image_present(module: AnsibleModule, image: str) -> bool:
+def image_present(module: AnsibleModule, engine: Engine, image: str) -> bool:
     """Tell whether the engine, if there is one, already has an image."""
     docker = module.get_bin_path("docker")
-    if docker is None:
-        return False
+    if docker is None or engine.silent:
+        return image in engine.recorded
     code, _out, _err = module.run_command([docker, "image", "inspect", "--format", "{{.Id}}", image])
     return bool(code == 0)
 
 
-def check_listen(module: AnsibleModule, plan: Mapping[str, Any]) -> list[preflight.Problem]:
-    """Refuse a port that is taken, and a host name that is none of this node's."""
+def check_listen(
+    engine: Engine, plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]
+) -> tuple[list[preflight.Problem], list[handover.Handover]]:
+    """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
     listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
     listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
     try:
-        free = preflight.free_port(listeners, int(plan["listen"]["port"]))
-        found: list[preflight.Problem] = preflight.check_port(plan, port_user(module, plan, listeners), free)
+        user = port_user(engine, plan, listeners)
     except socket.gaierror as error:
-        found = [preflight.unknown_host(plan, str(error.strerror))]
-    return found
+        return [preflight.unknown_host(plan, str(error.strerror))], []
+    given = handover.port(plan, user, plans)
+    if given is not None:
+        return [], [given]
+    return preflight.check_port(plan, user, preflight.free_port(listeners, int(plan["listen"]["port"]))), []
 
 
 def check_plan(
-    module: AnsibleModule, plan: Mapping[str, Any], advice: str, coming: Collection[str]
+    module: AnsibleModule, engine: Engine, plan: Mapping[str, Any], advice: str, coming: Collection[str]
 ) -> list[preflight.Problem]:
     """Check what one planned instance needs of this node; ``coming`` are paths that are there later."""
     problems: list[preflight.Problem] = preflight.check_name(plan)
@@ -348,10 +387,10 @@ def check_plan(
         # Models that share the instance's card lie beside its own.
         beside = [{**plan, "requires": {"weights_path": path}} for path in plan["requires"].get("weights_beside", [])]
         for one, said in ((plan, advice), *((each, "") for each in beside)):
-            if one["requires"]["weights_path"] not in coming:
-                problems += preflight.check_weights(one, weights_present(one), said)
+            path = one["requires"]["weights_path"]
+            if path not in coming:
+                problems += preflight.check_weights(one, weights_present(one), mend_advice(module, one) or said)
         problems += check_start(module, plan, coming)
-        problems += check_listen(module, plan)
     return problems
 
 
@@ -374,6 +413,14 @@ def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collecti
 def measurement_files(folder: Path) -> int:
     """Count the files of a measurement set; 0 where there is no such folder."""
     return sum(1 for path in folder.iterdir() if path.suffix in MEASUREMENTS) if folder.is_dir() else 0
+
+
+def mend_advice(module: AnsibleModule, plan: Mapping[str, Any]) -> str:
+    """Say what makes weights whole that are there and not as their record says; empty where that is not known."""
+    command = weights_folders.mend(Path(plan["requires"]["weights_path"])) if weights_present(plan) else ""
+    brought = "Set gaudi_weights_fetch: true to have that mended in the same run, or m"
+    known = module.params["source_plans"].get(plan["instance"])
+    return f"{brought if known else 'M'}ake them whole with: {command}" if command else ""
 
 
 def weights_present(plan: Mapping[str, Any]) -> bool:
@@ -416,7 +463,8 @@ def check_missing(
     for source in missing:
         name = source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"]
         begun = weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}")
-        rooms.append(room(f"the weights in {name}", str(root / name), source_plan.room(source, begun)))
+        made = weights_folders.bytes_below(root / source["convert"]["target"]) if source["convert"] else 0
+        rooms.append(room(f"the weights in {name}", str(root / name), source_plan.room(source, begun, made)))
         origin = source_plan.origin(source["fetch"]) if source["fetch"] else None
         target = str(root / source["convert"]["target"]) if source["convert"] else None
         size = source["fetch"]["bytes"] if source["fetch"] else 0
@@ -434,8 +482,11 @@ def check_missing(
 
 def unpinned(
     params: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """Say what would be taken by a name that can move. A folder that is there is mended by its record."""
+) -> tuple[list[str], list[str]]:
+    """Say what would be taken by a name that can move, and of it what is never taken so.
+
+    A folder that is there is mended by its record.
+    """
     root = Path(params["weights_root"])
     fetches = [
         source["fetch"] for source in missing if source["fetch"] and not (root / source["fetch"]["directory"]).exists()
@@ -443,8 +494,9 @@ def unpinned(
     # The tag of an image that is built here stands for all that went into it.
     named = [] if params["image_built"] else [plan["image"] for plan in plans]
     sentences: list[str] = pins.image_sentences(named, params["image_digest"])
-    sentences += pins.repository_sentences(fetches, params["weights_kinds"])
-    return sentences
+    kinds = params["weights_kinds"]
+    sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
+    return sentences, pins.measurement_refusals(fetches, kinds)
 
 
 def occupied(folder: Path) -> bool:
@@ -466,6 +518,7 @@ def python_version(module: AnsibleModule, path: str) -> str:
 
 def check_space(
     module: AnsibleModule,
+    engine: Engine,
     plans: Sequence[Mapping[str, Any]],
     size: int,
     weights_rooms: Sequence[preflight.Room],
@@ -478,7 +531,7 @@ def check_space(
         docker_daemon.parse(text, path)
     except Refusal as refusal:
         return [preflight.Problem("daemon_json", str(refusal))]
-    missing = sorted({plan["image"] for plan in plans if not image_present(module, plan["image"])})
+    missing = sorted({plan["image"] for plan in plans if not image_present(module, engine, plan["image"])})
     # Images that are built here have most of their layers in common.
     counted = missing[:1] if module.params["image_built"] else missing
     rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in counted]
@@ -534,24 +587,32 @@ def main() -> None:
     missing = missing_weights(params)
     coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
     weights_problems, rooms, weights_findings = check_missing(module, missing)
+    handed = handover.cards(plans, topology, params["reserved"])
+    engine = look_at_engine(module)
     for plan in plans:
-        problems += check_plan(module, plan, params["how_to_get"].get(plan["instance"], ""), coming)
+        problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)
+        taken, given = check_listen(engine, plan, plans) if plan.get("instance") else ([], [])
+        problems, handed = problems + taken, handed + given
     problems += weights_problems
     if params["image_built"]:
         problems += images.check_processor(plans, read_text("/proc/cpuinfo"))
-    problems += check_space(module, plans, params["image_bytes"], rooms, coming)
-    moving = unpinned(params, plans, missing)
+    problems += check_space(module, engine, plans, params["image_bytes"], rooms, coming)
+    moving, never = unpinned(params, plans, missing)
+    problems += [preflight.Problem("pins", said) for said in never]
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = list(found.get("findings", []))
     findings += preflight.system_warnings(os_release, params["release"], params["software"])
     findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
-    findings += weights_findings + ([] if site.require_pins else moving)
+    findings += preflight.silent_engine(engine.silent) + weights_findings + ([] if site.require_pins else moving)
     asked = {plan["instance"] for plan in params["plans"]}
     findings += [
         preflight.damaged_plan(str(file), file.parent.name, file.parent.name in asked)
         for file in weights_folders.damaged_plans(weights_folders.PLANS)
     ]
+    findings += handover.sentences(handed)
+    before = weights_folders.plans_on_node(weights_folders.PLANS)
     for plan in plans:
+        findings += handover.move(plan, before.get(plan["instance"]))
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
         findings += preflight.room_findings(recipe_rooms(plan))
     node = {"system": os_release.get("PRETTY_NAME"), "kernel": kernel, "cards": len(topology.get("cards", []))}
@@ -560,6 +621,7 @@ def main() -> None:
         problems=[problem.as_dict() for problem in problems],
         findings=findings,
         missing_weights=[] if problems else missing,
+        stop_first=handover.stopped_first(handed),
         report=preflight.report(params["host"], problems) if problems else "",
         node=node,
         topology=topology,

@@ -47,6 +47,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.printable import printable
 
 ARGUMENT_SPEC: dict[str, Any] = {"program": {"type": "path", "required": True}}
 
@@ -60,7 +61,7 @@ def main() -> None:
     # The interpreter of this module: the program needs the standard library only.
     code, out, err = module.run_command([sys.executable, program, "allow"])
     if code != 0:
-        module.fail_json(msg=(err or out).strip(), rc=code)
+        module.fail_json(msg=printable((err or out).strip()), rc=code)
     module.exit_json(changed=False, asked=True)
 
 

@@ -129,7 +129,8 @@ items:
   elements: dict
   returned: always
   sample:
-    - {"item": "vm.nr_hugepages", "wanted": "64", "configured": "64", "now": "64", "after_reboot": "64", "state": "ok"}
+    - {"item": "vm.nr_hugepages", "wanted": "64", "configured": "64", "now": "64", "after_reboot": "64", "state": "ok",
+       "lacking": false}
 table:
   description: The same as lines for people.
   type: list
@@ -205,6 +206,11 @@ document_kept:
   sample: true
 reload_needed:
   description: Whether systemd still has an older version of our unit, or of an instance's, than the files.
+  type: bool
+  returned: always
+  sample: false
+unit_outdated:
+  description: Whether our unit, or its program, was written after the unit started.
   type: bool
   returned: always
   sample: false

@@ -68,6 +68,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
@@ -111,7 +112,7 @@ def _run(module: AnsibleModule, command: list[str]) -> str | None:
     if rc == 0:
         return None
     end = f"was killed by signal {-rc}" if rc < 0 else f"ended with status {rc}"
-    said = (err or out).strip()[-2000:]
+    said = printable((err or out).strip()[-2000:])
     return f"{' '.join(command)} {end}{': ' + said if said else '.'}"
 
 
@@ -179,7 +180,7 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
         rc, out, err = module.run_command([grubby, "--info=ALL"], environ_update={"LC_ALL": "C"})
         if rc != 0:
             module.fail_json(
-                msg=f"grubby cannot say which kernels there are: {err.strip()}. Repair it, then run again."
+                msg=f"grubby cannot say which kernels there are: {printable(err.strip())}. Repair it, then run again."
             )
         found: list[grub.Entry] = grub.parse_grubby(out)
         return found

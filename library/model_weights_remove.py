@@ -53,15 +53,21 @@ bytes:
   returned: always
   type: int
   sample: 16392960421
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when others than root may write to the weights root, or a link lies where a folder is to be
+  type: str
+  sample: others_may_write
 """
 
 import fcntl
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import beneath
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.weights import record as weights
 
@@ -93,9 +99,11 @@ def refusal(folder: Path, described: dict[str, Any], damaged: Sequence[Path]) ->
 def being_fetched(staging: Path) -> bool:
     """Whether a fetch holds the lock of a staging folder."""
     lock = staging / weights.LOCK
-    if not lock.exists():
+    try:
+        handle = beneath.open_file(lock, staging, "r+b")
+    except FileNotFoundError:
         return False
-    with lock.open("a") as handle:
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -108,9 +116,11 @@ def remove(folder: Path) -> None:
     if not folder.name.endswith(weights.STAGING_SUFFIX):
         staging = folder.with_name(folder.name + weights.STAGING_SUFFIX)
         # Converted weights have the converter's record instead, which goes with the rest.
-        (folder / weights.MANIFEST).unlink(missing_ok=True)
-        folder = folder if staging.exists() else folder.rename(staging)
-    shutil.rmtree(folder)
+        beneath.remove(folder / weights.MANIFEST, folder)
+        if beneath.look(staging, staging) is None:
+            beneath.rename(folder, folder, staging, staging)
+            folder = staging
+    beneath.remove_tree(folder, folder)
 
 
 def main() -> None:
@@ -123,11 +133,15 @@ def main() -> None:
     if not found:
         module.exit_json(changed=False, bytes=0)
     folder = root / name
-    refused = refusal(folder, found[0], weights_folders.damaged_plans(weights_folders.PLANS))
-    if refused:
-        module.fail_json(msg=refused)
-    if not module.check_mode:
-        remove(folder)
+    try:
+        beneath.refuse_writers(root)
+        refused = refusal(folder, found[0], weights_folders.damaged_plans(weights_folders.PLANS))
+        if refused:
+            module.fail_json(msg=refused)
+        if not module.check_mode:
+            remove(folder)
+    except Refusal as hostile:
+        module.fail_json(msg=f"{hostile}.", refused_id=hostile.id)
     diff = {"before": f"{folder}\n", "after": "", "before_header": str(folder), "after_header": str(folder)}
     module.exit_json(changed=True, bytes=found[0]["bytes"], diff=diff)
 

@@ -86,6 +86,7 @@ written:
 """
 
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -151,7 +152,8 @@ def obstacle(path: str, file: dict[str, Any], found: Found) -> str | None:
         return f"{path} is to be a file, but has neither content nor secret."
     if file["state"] in ("absent", found.state) or found.state == "absent":
         return None
-    return f"{path} is a {found.state}, where a {file['state']} is to be. Move it away, then run again."
+    aside = shlex.join(["mv", path, f"{path}.moved-away"])
+    return f"{path} is a {found.state}, where a {file['state']} is to be. Move it away ({aside}), then run again."
 
 
 def difference(path: str, before: Found, after: Found, secret: bool) -> list[dict[str, str]]:

@@ -44,8 +44,10 @@ options:
     default: finished
   mounts_for:
     description:
-      - Paths whose file systems must be mounted while the work runs (C(RequiresMountsFor=) of the unit). One that is
-        known to systemd and not mounted is mounted first, or the work is not started.
+      - Paths the work is about. It may write to them (C(ReadWritePaths=) of the unit), and to no other folder of the
+        node but those that its unit names. One that is not there yet stands for the nearest folder above it.
+      - Their file systems must be mounted while the work runs (C(RequiresMountsFor=)). One that is known to systemd and
+        not mounted is mounted first, or the work is not started.
     type: list
     elements: path
     default: []
@@ -217,9 +219,10 @@ def describe(module: AnsibleModule, wanted: str) -> None:
 
 
 def require_mounts(module: AnsibleModule) -> None:
-    """Have the unit of this job depend on the file systems of the paths it was given."""
+    """Have the unit of this job depend on the file systems of the paths it was given, and write there."""
     dropin = UNITS / f"gaudi-job@{module.params['key']}.service.d" / "mounts.conf"
-    wanted = jobs.mounts_dropin(module.params["mounts_for"])
+    paths = module.params["mounts_for"]
+    wanted = jobs.paths_dropin(paths, [str(job_files.writable_folder(Path(path))) for path in paths])
     if (dropin.read_text(encoding="utf-8") if dropin.exists() else "") == wanted:
         return
     if wanted:

@@ -65,6 +65,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.cards.text import describe_node
 from ansible.module_utils.gaudi.node import instances
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
@@ -81,7 +82,7 @@ def waits(module: AnsibleModule, program: str) -> str:
     # The interpreter of this module: the program needs the standard library only.
     code, out, err = module.run_command([sys.executable, program, "waits"])
     if code != 0:
-        module.fail_json(msg=f"{program} waits failed with status {code}: {err.strip()}")
+        module.fail_json(msg=f"{program} waits failed with status {code}: {printable(err.strip())}")
     return str(out).strip()
 
 

@@ -9,11 +9,11 @@ short_description: Say what the options of all roles are for a host, and what is
 version_added: "0.1.0"
 author: gaudi-serving
 description:
-  - Reads C(meta/argument_specs.yml) and C(defaults/main.yml) of every role on the controller, and gives each option the
-    value that the host has for it, or else its default. So a role that needs another one's option need not know where
-    that has its defaults.
-  - Holds every option that the host has a value of against its type and choices, and every variable that begins with a
-    role's name or with C(gaudi_) against the names that there are.
+  - Reads C(meta/argument_specs.yml), C(meta/ranges.yml) and C(defaults/main.yml) of every role on the controller, and
+    gives each option the value that the host has for it, or else its default. So a role that needs another one's option
+    need not know where that has its defaults.
+  - Holds every option that the host has a value of against its type, choices and range, API keys against what a key is,
+    and every variable that begins with a role's name or with C(gaudi_), or nearly so, against the names that there are.
   - It asks no node, and never fails because of what it finds, so that all of it can be reported at once.
   - Values of options with C(no_log) are neither returned nor shown.
 options:

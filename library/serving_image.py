@@ -103,9 +103,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import inside
+from ansible.module_utils.gaudi.node.documents import read_text
 from ansible.module_utils.gaudi.preflight import pins
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -120,6 +123,17 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
 }
 
+# Walls of a container that is only looked into. Whatever the image's own Python does, it does there.
+LOOKED_AT = [
+    *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
+    *("--tmpfs", "/tmp", "--pids-limit", "256"),  # noqa: S108 - of the container
+]
+# Where libraries write that are imported, and one thread each: nothing is computed.
+_WRITES = [
+    word
+    for said in ("HOME=/tmp", "HABANA_LOGS=/tmp", "XDG_CACHE_HOME=/tmp", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+    for word in ("--env", said)
+]
 # timeout(1) ends with this status when it ended the program.
 _TIMED_OUT = 124
 
@@ -128,7 +142,9 @@ def inspect(module: AnsibleModule, docker: str, image: str) -> dict[str, Any]:
     """Return what the engine knows of an image: nothing when it has no such image."""
     code, out, err = module.run_command([docker, "image", "inspect", image])
     if code != 0 and "no such image" not in err.lower():
-        module.fail_json(msg=f"The Docker engine does not answer ({err.strip()}). Run systemctl status docker.")
+        module.fail_json(
+            msg=f"The Docker engine does not answer ({printable(err.strip())}). Run systemctl status docker."
+        )
     known: list[dict[str, Any]] = json.loads(out)
     return known[0] if known else {}
 
@@ -146,23 +162,24 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
         )
     if code != 0:
         module.fail_json(
-            msg=f"{image} could not be pulled: {(err or out).strip()}. Check that the node reaches the registry "
-            "(gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the credentials "
-            "if it asks for any.",
+            msg=f"{image} could not be pulled: {printable((err or out).strip())}. Check that the node reaches the "
+            "registry (gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the "
+            "credentials if it asks for any.",
             stdout=out,
             stderr=err,
         )
 
 
 def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str]:
-    """List the Python packages in an image: without network, and without any card whatever the default runtime."""
-    command = [docker, "run", "--rm", "--runtime", "runc", "--network", "none", "--entrypoint", "python3", image]
+    """List the Python packages in an image, which nobody has looked at yet: no card, no network, no right for it."""
+    command = [docker, "run", "--rm", "--runtime", "runc", *LOOKED_AT, "--entrypoint", "python3", image]
     code, out, err = module.run_command(
         [*command, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
     )
     if code != 0:
         module.fail_json(
-            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: {(err or out).strip()}",
+            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: "
+            f"{printable((err or out).strip())}",
             stderr=err,
         )
     packages: dict[str, str] = image_record.parse_packages(out)
@@ -179,7 +196,7 @@ def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside
     """Run the program that looks, without a network and without starting a server."""
     params = module.params
     vectors = {name: instance["arguments"] for name, instance in params["instances"].items()}
-    command = [docker, "run", "--rm", "--interactive", "--runtime", runtime(module, docker), "--network", "none"]
+    command = [docker, "run", "--rm", "--interactive", "--runtime", runtime(module, docker), *LOOKED_AT, *_WRITES]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
     _code, out, err = module.run_command(command, data=inside.question(vectors))
     found: inside.Inside = inside.answer(image, out or err)
@@ -205,6 +222,14 @@ def checked(module: AnsibleModule, docker: str, image: str, known: dict[str, Any
     return {"checked": asked, "parts": list(look_inside(module, docker, image).parts)}
 
 
+def read_record(path: Path) -> str:
+    """Return the text of the record, empty where there is none. Raises Refusal for what is no file of text."""
+    try:
+        return read_text(path) or ""
+    except Damaged as damage:
+        raise Refusal("image_record_damaged", f"{damage}. Move it away: it is written anew.") from damage
+
+
 def write_record(module: AnsibleModule, path: str, text: str) -> None:
     """Replace the record in one step."""
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -226,8 +251,8 @@ def main() -> None:
     if docker is None:
         module.exit_json(**absent, foreseen=False)
     path = params["record"]
-    before = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
     try:
+        before = read_record(Path(path))
         images = image_record.parse_record(before, path)
         inspected, pulled = inspect(module, docker, image), False
         if not inspected:
@@ -243,6 +268,9 @@ def main() -> None:
             **({"built": built} if built else {}),
         }
         image_record.check_digest(image, found["digest"], params["digest"])
+        moved = image_record.moved(image, known.get("digest"), found["digest"])
+        if moved and not module.check_mode:
+            module.warn(moved)
         if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):
             found["packages"] = known["packages"]
         else:

@@ -192,6 +192,13 @@ options:
       port:
         description: Port the server listens on, 1 to 65535.
         type: int
+      ipc:
+        description:
+          - Whose shared memory the container has. V(private) is 16 GiB of its own; V(host) is the node's, which all
+            instances and programs of the node share, and which every manual asks for.
+          - Where it is not given, V(host) for cards that talk over host NICs and V(private) for all others.
+        type: str
+        choices: [private, host]
       node_address:
         description: Address of the node that its processes talk over.
         type: str
@@ -456,6 +463,7 @@ from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BY
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.node.reader import read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations
+from ansible.module_utils.gaudi.node.weight_folders import wrong_files
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 PLANS = Path(paths.INSTANCES)
@@ -484,17 +492,19 @@ def read_weights(path: str) -> Weights | None:
     directory = Path(path)
     if not directory.is_dir():
         return None
-    headers = {}
+    headers, wrong = {}, wrong_files(directory)
     for shard in sorted(directory.glob("*.safetensors")):
+        if shard.name in wrong:
+            continue
         with shard.open("rb") as stream:
             prefix = stream.read(PREFIX_BYTES)
-            length = header_bytes(shard.name, prefix, shard.stat().st_size)
+            length = header_bytes(str(shard), prefix, shard.stat().st_size)
             headers[shard.name] = (stream.read(length), shard.stat().st_size)
     index = directory / INDEX
     text = index.read_text(encoding="utf-8") if index.is_file() else None
     record = directory / CONVERTED
     said = record.read_text(encoding="utf-8") if record.is_file() else None
-    return weights_from(headers, text, said, read_config(directory / "config.json"))
+    return weights_from(headers, text, said, read_config(directory / "config.json"), wrong)
 
 
 def read_config(file: Path) -> bytes | None:

@@ -11,7 +11,8 @@ author: The gaudi-serving authors
 description:
   - Compares the plan, the environment and the unit that are on the node with those that are to be written, and says in
     words what differs. Run it before they are written.
-  - Fails where the weights are not on the node, with what to do about it.
+  - Fails where the weights are not on the node, with what to do about it; and where an instance that has to be started
+    or restarted has no room for its plan and its state.
   - Says whether systemd has the instance as it is to be, so that a settled one is left alone.
   - The value of a variable or an option whose name looks like a secret's is never returned.
 options:
@@ -134,7 +135,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.documents import read
+from ansible.module_utils.gaudi.node.folders import no_room
 from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
@@ -163,20 +167,20 @@ SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReloa
 def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
     """What differs between the files of an instance and what they are to be; or which are missing, or damaged."""
     files = (folder / "plan.json", folder / "environment", unit)
-    missing = [f"{file} is missing" for file in files if not file.exists()]
-    if missing:
-        return missing
-    read: list[Any] = []
-    damaged = []
-    parsers: tuple[Callable[[bytes], Any], ...] = (written.parse, bytes.decode, bytes.decode)
+    found_wrong = []
+    contents: list[Any] = []
+    parsers: tuple[Callable[[str], Any], ...] = (written.parse, str, str)
     for file, parse in zip(files, parsers):
         try:
-            read.append(parse(file.read_bytes()))
-        except (OSError, ValueError):
-            damaged.append(f"{file} is damaged")
-    if damaged:
-        return damaged
-    plan, environment, text = read
+            contents.append(read(file, parse))
+        except Damaged:
+            found_wrong.append(f"{file} is damaged")
+        else:
+            if contents[-1] is None:
+                found_wrong.append(f"{file} is missing")
+    if found_wrong:
+        return found_wrong
+    plan, environment, text = contents
     found: list[str] = plan_diff.differences(plan, wanted["plan"], plan_diff.environment_of(environment))
     found += plan_diff.unit_differences(text, wanted["unit"])
     if (folder / "keys/api_keys").exists() != wanted["guarded"]:
@@ -193,6 +197,15 @@ def check_weights(module: AnsibleModule) -> None:
         msg=f"{module.params['instance']} needs weights in {folder} of this node, and there is no config.json. "
         "Put the model there, or set gaudi_weights_root to where it is; nothing was changed."
     )
+
+
+def check_room(module: AnsibleModule) -> None:
+    """End the module where what a start writes has no room: nobody would know why the instance does not come back."""
+    instance = module.params["instance"]
+    for path in (PLANS / instance / "plan.json", instances.STATES / instance / "state.json"):
+        lacking = no_room(path, instances.ROOM)
+        if lacking:
+            module.fail_json(msg=f"{instance} was left as it is, because {lacking}. Make room, then run this again.")
 
 
 def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:
@@ -220,10 +233,13 @@ def main() -> None:
     (here,) = instances.read(module, [instance])
     # Before there is a container, its supervisor has read a plan already.
     label = container.plan if container is not None and container.running else here["state"].get("plan")
+    outdated = running and not wanted.is_on(label)
+    if outdated or not running:
+        check_room(module)
     module.exit_json(
         changed=False,
         running=running,
-        outdated=running and not wanted.is_on(label),
+        outdated=outdated,
         labels=list(wanted.labels),
         current=not running or bool(here["current"]),
         settled=all(unit == SETTLED for unit in units),

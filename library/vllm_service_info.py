@@ -101,6 +101,12 @@ instances:
         takes them up when it is reloaded.
       type: bool
       sample: true
+    unwritten:
+      description: >-
+        Why its supervisor cannot write down what it runs with, such as a full file system; empty where it can, and
+        where RV(instances[].current) is true.
+      type: str
+      sample: ""
 digest:
   description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
   returned: always

@@ -9,8 +9,8 @@ short_description: Look at the container of a vLLM instance, and ask the instanc
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
-  - Fails unless the container was made of what this run has written, is confined as planned, the server serves the
-    planned model under its name, and the question is answered.
+  - Fails unless the container was made of what this run has written, is confined as planned by the engine
+    and by the kernel, the server serves the planned model under its name, and the question is answered.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - No proxy of the node is used, because the server is on the node itself.
 options:
@@ -91,6 +91,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.serving import answers, confinement
@@ -105,7 +106,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "timeout": {"type": "int", "default": 300},
 }
 
-
+PROC = Path("/proc")
 # How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
 HAND_OVER_SECONDS = 60.0
 LOOK_AGAIN = 0.5
@@ -122,10 +123,10 @@ def ask(module: AnsibleModule, path: str, body: dict[str, Any] | None = None) ->
         with opener.open(request, timeout=module.params["timeout"]) as reply:
             return dict(json.load(reply))
     except urllib.error.HTTPError as error:
-        said = error.read(2000).decode(errors="replace")
+        said = printable(error.read(2000).decode(errors="replace"))
         module.fail_json(msg=f"{url} answered with status {error.code}: {said}")
     except (OSError, ValueError) as error:
-        module.fail_json(msg=f"{url} gave no answer: {error}")
+        module.fail_json(msg=f"{url} gave no answer: {printable(str(error))}")
     raise AssertionError("fail_json ends the module")
 
 
@@ -152,7 +153,12 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> None:
             msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
             f"changed it meanwhile.{written_by(instance)} Run the playbook again when nobody else does."
         )
-    wrong = confinement.differences(container.inspected, plan)
+    try:
+        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
+    except OSError:
+        module.fail_json(msg=f"The container {name} has just ended. Look at journalctl -u {name}.")
+        return
+    wrong = confinement.differences(container.inspected, plan, process)
     if wrong:
         module.fail_json(msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}.")
 
@@ -160,11 +166,17 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> None:
 def await_supervisor(module: AnsibleModule, instance: str) -> None:
     """End the module unless the supervisor takes up what is on the disk."""
     deadline = time.monotonic() + HAND_OVER_SECONDS
-    while not instances.read(module, [instance])[0]["current"]:
+    while not (here := instances.read(module, [instance])[0])["current"]:
+        if here["unwritten"]:
+            module.fail_json(
+                msg=f"What the supervisor of {instance} runs with cannot be told, because {here['unwritten']}. Its "
+                "server goes on. Make room there, then run the playbook again."
+            )
         if time.monotonic() > deadline:
+            damage = f" ({here['damaged']})" if here["damaged"] else ""
             module.fail_json(
                 msg=f"The supervisor of {instance} does not run with the program, the library and the unit on the "
-                f"disk. Its server goes on. Look at journalctl -u vllm-{instance}, then: "
+                f"disk{damage}. Its server goes on. Look at journalctl -u vllm-{instance}, then: "
                 f"systemctl reload vllm-{instance}"
             )
         time.sleep(LOOK_AGAIN)
@@ -179,7 +191,7 @@ def main() -> None:
     await_supervisor(module, plan["instance"])
     models = [served["id"] for served in ask(module, "/v1/models")["data"]]
     if model not in models:
-        module.fail_json(msg=f"{params['url']} serves {', '.join(models)}, but not {model}.")
+        module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
     answer = ""
     if params["question"]:
         reply = ask(module, *answers.question_of(plan["task"], model, params["question"], params["tokens"]))

@@ -90,7 +90,6 @@ manifest:
 """
 
 import errno
-import json
 import os
 import secrets
 import shutil
@@ -100,6 +99,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.node import beneath
+from ansible.module_utils.gaudi.node.documents import read_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -119,7 +122,9 @@ TOKEN_BYTES = 30
 def _systemctl(module: AnsibleModule, *arguments: str) -> str:
     rc, out, err = module.run_command(["systemctl", *arguments])
     if rc:
-        module.fail_json(msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {(err or out).strip()}")
+        module.fail_json(
+            msg=f"systemctl {' '.join(arguments)} ended with status {rc}: {printable((err or out).strip())}"
+        )
     return str(out)
 
 
@@ -135,10 +140,13 @@ def _record(module: AnsibleModule) -> dict[str, Any]:
         return {}
     record = Path(module.params["folder"], module.params["record"])
     try:
-        manifest = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        manifest = read_json(record, place=record.parent)
+        wrong = "nothing is there" if manifest is None else ""
+    except Damaged as damage:
+        wrong = damage.what
+    if wrong:
         module.fail_json(
-            msg=f"{record} cannot be read ({error}); playbooks/verify_weights.yml says what is wrong with it."
+            msg=f"{record} cannot be read ({wrong}); playbooks/verify_weights.yml says what is wrong with it."
         )
     return {"manifest": manifest}
 
@@ -154,7 +162,8 @@ def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
     directory.mkdir(mode=0o700, exist_ok=True)
     unit.parent.mkdir(parents=True, exist_ok=True)
     if module.params["forget"] is not None:
-        Path(module.params["forget"]).unlink(missing_ok=True)
+        forget = Path(module.params["forget"])
+        beneath.remove(forget, forget.parents[1])
     _write(directory / "secrets", f"receiver:{token}\n", 0o600)
     _write(directory / "rsyncd.conf", module.params["configuration"], 0o600)
     _write(unit, module.params["unit"], 0o644)

@@ -1,4 +1,4 @@
-"""The options of every role, as its ``meta/argument_specs.yml`` and ``defaults/main.yml`` have them.
+"""The options of every role, as ``meta/argument_specs.yml``, ``meta/ranges.yml`` and ``defaults/main.yml`` have them.
 
 Who imports this calls ``brain.on_path()`` first.
 """
@@ -49,11 +49,13 @@ def declared() -> Declared:
     roles = sorted(path.name for path in ROLES.iterdir() if (path / "meta/argument_specs.yml").is_file())
     results: set[str] = set()
     defaults: dict[str, Any] = {}
+    ranges: dict[str, Any] = {}
     for role in roles:
+        ranges.update(_content(role, "meta/ranges.yml"))
         results.update(_content(role, "meta/results.yml"))
         defaults.update(_trusted(_content(role, "defaults/main.yml")))
     options = rules.merged(_content(role, "meta/argument_specs.yml") for role in roles)
-    return Declared(tuple(roles), options, defaults, frozenset(results))
+    return Declared(tuple(roles), rules.ranged(options, ranges), defaults, frozenset(results))
 
 
 def _content(role: str, name: str) -> dict[str, Any]:

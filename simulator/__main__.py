@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
 
 import docker
 
-from simulator import cleaning, demo, engine, nodes, world
+from simulator import cleaning, demo, engine, host, nodes, world
 from simulator.settings import Scope, SimulatorError
 from simulator.standins import description
 
@@ -17,8 +18,10 @@ from simulator.standins import description
 def main() -> int:
     """Run one command; a failure is one sentence and status 1."""
     arguments = _parser().parse_args()
+    command, uses = _COMMANDS[arguments.command]
     try:
-        _COMMANDS[arguments.command](arguments)
+        with host.in_use() if uses else contextlib.nullcontext():
+            command(arguments)
     except SimulatorError as error:
         print(error, file=sys.stderr)
         return 1
@@ -87,14 +90,15 @@ def _described(value: str) -> str | Path:
     return Path(value) if "/" in value or value.endswith((".yml", ".yaml")) else value
 
 
+# Each with whether it uses what another checkout's clean could remove.
 _COMMANDS = {
-    "engine": _engine,
-    "images": _images,
-    "up": _up,
-    "down": _down,
-    "status": _status,
-    "demo": _demo,
-    "clean": _clean,
+    "engine": (_engine, False),
+    "images": (_images, True),
+    "up": (_up, True),
+    "down": (_down, False),
+    "status": (_status, False),
+    "demo": (_demo, True),
+    "clean": (_clean, False),
 }
 
 

@@ -24,13 +24,17 @@ def clean(scopes: list[Scope] | None, say: Say) -> None:
     for machine in machines() if scopes is None else []:
         machine.down()
         say(f"Switched off and removed the virtual machine {machine.name}")
-    ours, others = _remove_scopes(client, scopes, say) if client is not None else ([], [])
-    ours = [*(machine.name for machine in machines() if machine.process), *ours]
-    if ours or others:
-        hint = " (clean --all: every scope of this checkout)" if ours else ""
-        say(f"Images, the engine and .cache stay for {', '.join([*ours, *others])}{hint}")
-        return
-    _remove_everything_shared(client, say)
+    # Whoever builds images has no scope that would show it, and needs them for the first one.
+    with host.alone() as alone:
+        ours, others = _remove_scopes(client, scopes, say) if client is not None else ([], [])
+        ours = [*(machine.name for machine in machines() if machine.process), *ours]
+        if ours or others:
+            hint = " (clean --all: every scope of this checkout)" if ours else ""
+            say(f"Images, the engine and .cache stay for {', '.join([*ours, *others])}{hint}")
+        elif not alone:
+            say("Images, the engine and .cache stay: somebody else uses the simulator now. Clean again later.")
+        else:
+            _remove_everything_shared(client, say)
 
 
 def _remove_scopes(client: DockerClient, scopes: list[Scope] | None, say: Say) -> tuple[list[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
 
 BOLD = "1"
+# Lines shown of a run that ended before any host: a reason of Ansible's is shorter.
+LAST_WORDS = 10
 INTERRUPTED = "\nInterrupted. make demo goes on from here; make demo-clean takes everything away."
 
 
@@ -53,6 +56,10 @@ def _show(scope: Scope, report: Report, started: float) -> None:
         for host, why in outcome.progress.failures.items():
             report.line()
             report.line(f"{host}: {why}")
+        if not outcome.progress.failures:
+            # Ansible did not come as far as a host, as with an environment that it refuses.
+            report.line()
+            report.line(_last_words(outcome.output))
         raise SimulatorError(f"\nsite.yml ended with status {outcome.status}. All it said: {_relative(outcome.output)}")
     report.total(time.monotonic() - started)
     for lines in outcome.progress.messages.values():
@@ -111,6 +118,13 @@ def _what_next(scope: Scope, report: Report) -> None:
     report.line("  .venv/bin/ansible-playbook -i inventories/simulated playbooks/plan.yml   # what, and why")
     report.line("  make demo-clean                                                          # all of it but .venv")
     report.line()
+
+
+def _last_words(output: Path) -> str:
+    """The last lines that ansible-playbook printed, without colours."""
+    text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+    lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
+    return "\n".join(lines[-LAST_WORDS:]) or "ansible-playbook said nothing."
 
 
 def _relative(path: Path) -> str:

@@ -96,6 +96,7 @@ def ensure(say: Callable[[str], None] = print) -> DockerClient:
         host.install_packages(packages(), say)
         say("Start the Docker engine")
         started = _start_service() if host.systemd_runs() else _start_process()
+        RECORD.parent.mkdir(parents=True, exist_ok=True)
         RECORD.write_text(json.dumps(asdict(started)) + "\n")
         if _refused_by_permissions():
             _again_with_the_group_of_the_socket()

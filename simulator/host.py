@@ -16,6 +16,8 @@ from simulator.settings import CACHE, SimulatorError
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 _INSTALLED = CACHE / "installed-packages.txt"
 _LOCK_SECONDS = 300
+# The machine's, not the checkout's: checkouts share the engine, its images and volumes, and the names of scopes.
+LOCKS = Path("/var/lock")
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -103,8 +105,43 @@ def installed_packages() -> list[str]:
 
 @contextmanager
 def lock(name: str) -> Iterator[None]:
-    """Let one process of this checkout at a time do this: build an image, start the engine."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as guard:
+    """Let one process of this machine at a time do this: build an image, start the engine."""
+    with _open(name) as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def in_use() -> Iterator[None]:
+    """Keep what all checkouts share: meanwhile no clean removes it. Many may use it at once."""
+    with _open("in-use") as guard:
+        fcntl.flock(guard, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def alone() -> Iterator[bool]:
+    """Tell whether nobody uses what all checkouts share; if so, nobody begins to until this ends."""
+    with _open("in-use") as guard:
+        try:
+            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+@contextmanager
+def _open(name: str) -> Iterator[int]:
+    """Open the file of a lock, which another user may have made."""
+    path = LOCKS / f"gaudi-serving-simulator-{name}.lock"
+    try:
+        # Where everybody may write, the kernel lets nobody "create" a file of another user (fs.protected_regular).
+        guard = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        guard = os.open(path, os.O_RDONLY | os.O_CREAT)
+        os.fchmod(guard, 0o644)
+    try:
+        yield guard
+    finally:
+        os.close(guard)

@@ -51,18 +51,22 @@ def up(
 
 
 def build(client: DockerClient, say: Say) -> None:
-    """Build all that a world with the inventory's release needs, and leave nothing running."""
+    """Build all that a world with the inventory's release needs, and leave nothing running.
+
+    One at a time: a scope is made for it, and ends with it.
+    """
     scope, release = Scope("images"), wanted_release()
     path, tag = image_name(release)
-    up(client, scope, [], description.DEFAULT, say, [release])
-    with host.lock("images"):
-        image = images.serving(client, release, tag, say)
-    if not layers.held(client, image):
-        say("Pull the serving image once for all nodes")
-        up(client, scope, ["layers"], description.DEFAULT, say, [release])
-        (node,) = nodes.containers(client, scope)
-        layers.keep(client, image, f"{vault.NAME}/{path}:{tag}", node, nodes.engine_volume(str(node.name)))
-    down(client, scope)
+    with host.lock("build"):
+        up(client, scope, [], description.DEFAULT, say, [release])
+        with host.lock("images"):
+            image = images.serving(client, release, tag, say)
+        if not layers.held(client, image):
+            say("Pull the serving image once for all nodes")
+            up(client, scope, ["layers"], description.DEFAULT, say, [release])
+            (node,) = nodes.containers(client, scope)
+            layers.keep(client, image, f"{vault.NAME}/{path}:{tag}", node, nodes.engine_volume(str(node.name)))
+        down(client, scope)
 
 
 def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:

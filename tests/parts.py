@@ -13,6 +13,7 @@ print all they have to say, they run one after the other.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+
+from simulator import host
 
 ROOT = Path(__file__).resolve().parent.parent
 # Two cores hold two parts: most of a part is one program that waits for another.
@@ -72,6 +75,7 @@ MORE = (
     scenario("fanout"),
     scenario("calibration"),
     scenario("nfs"),
+    scenario("interrupted", tunes=True),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),
     Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
 )
@@ -137,7 +141,9 @@ def main() -> int:
     named = [known[name] for name in options.parts]
     chosen = [*scenarios, *(part for part in named if part not in scenarios)] or list(everything)
     loud = os.environ.get("V") == "1"
-    failed = run(with_images(chosen), 1 if loud else AT_ONCE, shown if loud else start)
+    # Between the images and the first node, and between two scenarios, nothing else shows that they are needed.
+    with host.in_use() if any(part.nodes for part in chosen) else contextlib.nullcontext():
+        failed = run(with_images(chosen), 1 if loud else AT_ONCE, shown if loud else start)
     for said in failed:
         print(said, end="")
     return int(bool(failed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from simulator import engine
+from simulator import engine, host
 from simulator.settings import SimulatorError
 from simulator.vm import image
 from simulator.vm.machine import Machine, machines
@@ -25,7 +25,9 @@ def main() -> int:
         elif chosen.action == "down":
             Machine(chosen.name).down()
         else:
-            Machine(chosen.name).up(image.ensure(engine.ensure(_say), chosen.package, _say), _say)
+            with host.in_use():
+                disk = image.ensure(engine.ensure(_say), chosen.package, _say)
+            Machine(chosen.name).up(disk, _say)
     except SimulatorError as error:
         print(error, file=sys.stderr)
         return 1

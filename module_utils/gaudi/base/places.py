@@ -31,8 +31,15 @@ SYSTEM = (
     "/var/run",
 )
 # A directory of one's own below these is fine; these themselves hold what is not meant, or hide what the image needs.
-SHARED = ("/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
+SHARED = ("/home", "/root")
+# Everybody may make a directory here, before we do and under any name, and puts in it what root or a server reads.
+EVERYBODYS = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
 ADVICE = "Use a directory of its own, such as one below /data."
+# Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy
+# Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last is for our profiles.
+DATA = ("/data", "/mnt", "/srv", "/var/cache", "/vllm_cache", f"{paths.STATE}/profiles")
+# People's own directories hold keys and what a login runs; what lies there beside the weights is not for a server.
+PEOPLE = ("/home", "/root")
 
 
 def normal(path: str) -> str:
@@ -73,8 +80,45 @@ def check_place(path: str, what: str, fork_directory: str | None = None) -> None
                 "directory_hides_system",
                 f"{what} is {shown(path)}, which would hide {place} in the container. {ADVICE}",
             )
-    if path in SHARED:
+    if path in (*SHARED, *EVERYBODYS):
         raise Refusal("directory_of_others", f"{what} is {path}, which others use as well. {ADVICE}")
+    for place in EVERYBODYS:
+        if is_below(path, place):
+            raise Refusal(
+                "directory_of_others", f"{what} is {shown(path)}, inside {place}, where everybody may write. {ADVICE}"
+            )
+
+
+def check_writable(path: str, what: str, weights_root: str) -> None:
+    """Refuse a directory that a server must not write to; ``path`` and ``weights_root`` are normal.
+
+    A server runs as root, and whoever can write as root to cron's directories, to keys or to a database owns the node.
+    So it writes only below a directory for data: one of DATA, the weights' root, or the directory that this lies in.
+    """
+    allowed = [*DATA, *_of_site(weights_root)]
+    if any(is_below(path, place) and path.rstrip("/") != place for place in allowed):
+        return
+    own = [place for place in allowed if not is_below(place, paths.STATE)]
+    raise Refusal(
+        "not_for_data",
+        f"{what} is {shown(path)}, but a server writes only below a directory for data: {', '.join(own[:-1])} or "
+        f"{own[-1]}. Choose one there; beside gaudi_weights_root is another place for data.",
+    )
+
+
+def _of_site(weights_root: str) -> list[str]:
+    """The directory for data that a site names by naming the root of its weights, where DATA does not have it."""
+    beside = weights_root.rpartition("/")[0]
+    place = beside if _is_for_data(beside) else weights_root
+    return [] if not place or any(is_below(place, data) for data in DATA) else [place]
+
+
+def _is_for_data(place: str) -> bool:
+    try:
+        check_place(place, "")
+    except Refusal:
+        return False
+    return not any(is_below(place, home) for home in PEOPLE)
 
 
 def is_below(path: str, directory: str) -> bool:

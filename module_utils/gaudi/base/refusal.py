@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .printable import printable_lines
+
 
 class Refusal(ValueError):
     """A wish that cannot be granted.
@@ -13,7 +15,8 @@ class Refusal(ValueError):
     """
 
     def __init__(self, id: str, sentence: str) -> None:
-        super().__init__(id, sentence)
+        # It may quote names and words from outside.
+        super().__init__(id, printable_lines(sentence))
         self.id = id
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.measured import MEASURED, measured_files
 from ..base.refusal import Refusal
 from . import quant_config
 
@@ -20,6 +21,8 @@ DATASET = "NeelNanda/pile-10k"
 FIXED_PROMPTS = 512
 # Our own files in the folder of the measurements.
 OWN = ".gaudi-serving"
+# Where in the folder of an unfinished measurement the tool writes.
+WRITTEN = "measured"
 
 # Of a plan's environment: what warms up, caches or quantises belongs to serving.
 SERVING_ONLY = re.compile(
@@ -63,12 +66,6 @@ class Place:
     prefix: str
 
 
-def measured_files(prefix: str, cards: int) -> list[str]:
-    """Names of the files a run leaves, three for each rank: maxima as JSON and as npz, and the list of modules."""
-    ends = (".json", ".npz", "_mod_list.json")
-    return [f"{prefix}_hooks_maxabs_{rank}_{cards}{end}" for rank in range(cards) for end in ends]
-
-
 def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
     """The document of the job that measures for a plan.
 
@@ -102,7 +99,8 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
     cards = len(plan["modules"])
     mounts = [
         {"source": weights, "target": weights, "read_only": True},
-        {"source": f"{place.node}.partial", "target": place.container, "read_only": False},
+        # A place of the tool's own; what we read and write ourselves it cannot change.
+        {"source": f"{place.node}.partial/{WRITTEN}", "target": place.container, "read_only": False},
         *run["mounts"],
     ]
     box = plan["container"]
@@ -131,6 +129,8 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
             "capabilities": box["capabilities"],
             "ulimits": box["ulimits"],
             "ipc": box["ipc"],
+            "shm_mib": box["shm_mib"],
+            "pids": box["pids"],
             "network": box["network"],
             "read_only": run["read_only"],
             "tmpfs": box["tmpfs"],
@@ -153,12 +153,18 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
     return kept
 
 
+def _dataset(options: Options, target: str) -> list[dict[str, object]]:
+    """The mount of a data set of the node's, where one is given."""
+    return [{"source": options.dataset, "target": target, "read_only": True}] if options.dataset else []
+
+
 def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str, Any]:
     """What run_inc_calib.sh runs, without its shell, which removes earlier measurements and ends with tee's status."""
     node = str(plan["requires"]["measurements"]["path"])
-    (container,) = [m["target"] for m in plan["container"]["mounts"] if m["source"] == node]
+    first = f"{node}/{measured_files(MEASURED, len(plan['modules']))[0]}"
+    (container,) = [m["target"].rpartition("/")[0] for m in plan["container"]["mounts"] if m["source"] == first]
     fork = container.rpartition("/scripts/")[0]
-    place = Place(node, container, "inc_measure_output")
+    place = Place(node, container, MEASURED)
     cards = str(len(plan["modules"]))
     working = plan["container"]["working_directory"]
     if options.dataset.endswith(".pkl"):
@@ -179,9 +185,10 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
         "written": [],
         "read_only": True,
         "working_directory": working,
-        "mounts": [{"source": options.dataset, "target": f"{working}/{DATASET}", "read_only": True}]
-        if options.dataset
-        else [],
+        "mounts": [
+            {"source": f"{place.node}.partial/{OWN}", "target": own, "read_only": True},
+            *_dataset(options, f"{working}/{DATASET}"),
+        ],
         "environment": {**_environment(plan, options), **MEASURING, "QUANT_CONFIG": f"{own}/measure.json"},
         "command": [
             "python3", f"{fork}/scripts/run_example_tp.py", "--model", weights, "--tokenizer", weights, "--osl", "32",
@@ -227,9 +234,7 @@ def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str
         # It writes beside itself; what it leaves there goes with the container.
         "read_only": False,
         "working_directory": plan["container"]["working_directory"],
-        "mounts": [{"source": options.dataset, "target": options.dataset, "read_only": True}]
-        if options.dataset
-        else [],
+        "mounts": _dataset(options, options.dataset),
         "environment": _environment(plan, options),
         "command": command,
     }

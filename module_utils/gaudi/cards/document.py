@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..base.printable import printable
 from .findings import (
     PLAUSIBLE_C,
     access_findings,
@@ -28,7 +29,7 @@ from .findings import (
 from .hl_smi import Affinity
 from .query import Seen, SeenCard
 from .sources import AccelCard, PciCard, Sources
-from .users import new_user, owner_of, printable
+from .users import new_user, owner_of
 
 SCHEMA = 1
 

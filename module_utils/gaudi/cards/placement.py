@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..base.cpulist import format_ranges, parse_ranges
 from ..base.refusal import Refusal
-from .users import describe_user, may_stay, new_user
+from .users import describe_user, is_own, may_stay, new_user
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,33 @@ class Reservations:
 
 
 def read_cards(
-    topology: Mapping[str, object], reservations: Reservations, instance: str | None, planned: Mapping[int, str]
+    topology: Mapping[str, object],
+    reservations: Reservations,
+    instance: str | None,
+    planned: Mapping[int, str],
+    named: Mapping[str, Sequence[int]],
 ) -> list[Card]:
     """The topology's cards with the reason each cannot be given to ``instance``, if there is one.
 
-    ``planned`` are cards that earlier requests of the same call got. An instance's own reservation, its own unit and
-    its own container do not stand in its way.
+    ``planned`` are cards that earlier requests of the same call got, ``named`` those that its requests name, by
+    instance. An instance's own reservation, its own unit and its own container do not stand in its way; nor do those
+    of an instance that names other cards, which is stopped before this one starts. A request that names no cards
+    leaves those that others name, but for its own.
     """
+    own = reservations.modules.get(instance or "", ())
     holder = {
         module_id: name
         for name, modules in reservations.modules.items()
         if instance is None or name != instance
         for module_id in modules
+        if module_id in named.get(name, modules)
+    }
+    promised = {
+        module_id: name
+        for name, modules in named.items()
+        if name != instance and instance not in named
+        for module_id in modules
+        if module_id not in own
     }
     cards = []
     entries = topology.get("cards")
@@ -84,14 +99,17 @@ def read_cards(
         module_id = entry["module_id"]
         state = entry.get("state")
         taken = None
+        leaving = [name for name, modules in named.items() if name != instance and module_id not in modules]
         if module_id in planned:
             taken = f"planned for {planned[module_id]}"
+        elif module_id in promised:
+            taken = f"planned for {promised[module_id]}"
         elif module_id in holder:
             taken = f"reserved by {holder[module_id]}"
         elif state is not None and str(state).lower() != "operational":
             taken = f"in state {state!r}"
         else:
-            taken = _users(entry.get("users"), instance, module_id in reservations.modules.get(instance or "", ()))
+            taken = _users(entry.get("users"), instance, module_id in own, leaving)
         cards.append(
             Card(
                 module_id=module_id,
@@ -107,10 +125,12 @@ def read_cards(
     return sorted(cards, key=lambda card: card.module_id)
 
 
-def _users(users: object, instance: str | None, is_held: bool) -> str | None:
-    """Who uses a card beside the instance itself, in words; None for nobody."""
+def _users(users: object, instance: str | None, is_held: bool, leaving: Sequence[str]) -> str | None:
+    """Who uses a card beside the instance itself, and those that are ``leaving`` it, in words; None for nobody."""
     for user in users if isinstance(users, Sequence) else ():
         known = {**new_user(), **user} if isinstance(user, Mapping) else new_user()
+        if any(is_own(known, name) for name in leaving):
+            continue
         if instance is None or not may_stay(known, instance, is_held):
             return f"used by {describe_user(known)}"
     return None

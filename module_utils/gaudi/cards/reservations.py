@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..base.cpulist import shown
 from ..base.documents import parse
 from ..base.refusal import Refusal
 from .findings import label
-from .users import describe_user, may_stay
+from .users import describe_user, is_own, may_stay
 
 SCHEMA = 1
 
@@ -102,14 +102,20 @@ def reserve(
     cards: Sequence[Mapping[str, Any]],
     topology: Mapping[str, Any],
     now: str,
+    given_up_by: Collection[str] = (),
+    foreseen: bool = False,
 ) -> Reservations:
     """Return the reservations with exactly these cards held by the instance, since now (ISO 8601).
 
     What it held and does not ask for any more becomes free; asking again for the same changes nothing,
     not even since. All or nothing: raises Refusal when one card is not there, is another card than the
-    serial says, is held by another instance or is used by anything but this instance.
+    serial says, is held by another instance or is used by anything but this instance. Instances in given_up_by lose
+    the cards that are asked for; where that is only foreseen, they may still use them.
     """
-    granted = [_granted(reservations, instance, card, topology) for card in sorted(cards, key=_module)]
+    modules = {card["module_id"] for card in cards}
+    reservations = _without(reservations, {name for name in given_up_by if name != instance}, modules)
+    leaving = given_up_by if foreseen else ()
+    granted = [_granted(reservations, instance, card, topology, leaving) for card in sorted(cards, key=_module)]
     before = reservations.get(instance)
     if before is not None and before["cards"] == granted:
         return reservations
@@ -121,8 +127,24 @@ def _module(card: Mapping[str, Any]) -> int:
     return int(card["module_id"])
 
 
-def _granted(reservations: Reservations, instance: str, wanted: Mapping[str, Any], topology: Mapping[str, Any]) -> Card:
-    """Return the card as it is written down, or raise Refusal."""
+def _without(reservations: Reservations, names: Collection[str], modules: Collection[int]) -> Reservations:
+    """Return the reservations in which some instances hold no card of these modules; who holds none is not listed."""
+    kept: Reservations = {}
+    for name, held in reservations.items():
+        cards = [card for card in held["cards"] if name not in names or card["module_id"] not in modules]
+        if cards or not held["cards"]:
+            kept[name] = {**held, "cards": cards}
+    return kept
+
+
+def _granted(
+    reservations: Reservations,
+    instance: str,
+    wanted: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    leaving: Collection[str],
+) -> Card:
+    """Return the card as it is written down, or raise Refusal. Instances that are leaving do not count as users."""
     blind = [finding["message"] for finding in topology["findings"] if finding["id"] in _BLIND]
     if blind:
         raise Refusal(
@@ -153,7 +175,8 @@ def _granted(reservations: Reservations, instance: str, wanted: Mapping[str, Any
             f"Choose another card, or take {holder} off this node first.",
         )
     is_held = any(held["module_id"] == card["module_id"] for held in reservations.get(instance, {}).get("cards", []))
-    strangers = [user for user in card["users"] if not may_stay(user, instance, is_held)]
+    users = [user for user in card["users"] if not any(is_own(user, name) for name in leaving)]
+    strangers = [user for user in users if not may_stay(user, instance, is_held)]
     if strangers:
         raise Refusal(
             "card_in_use",

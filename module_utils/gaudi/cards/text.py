@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .users import describe_user, is_own, printable
+from ..base.printable import printable
+from .users import describe_user, is_own
 
 # A terminal of 100 columns, less the eight by which Ansible indents a text that it shows.
 WIDTH = 92

@@ -29,11 +29,6 @@ def new_user() -> dict[str, Any]:
     return {"pid": None, "name": None, "unit": None, "container": None, "container_name": None}
 
 
-def printable(text: str) -> str:
-    """Return a text with ``?`` for what would move a terminal's cursor; a process may call itself anything."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def device_index(path: str) -> int | None:
     """Return the index of the card a path is a device of, None for any other path.
 

@@ -6,11 +6,12 @@ name; :meth:`from_mapping` checks them again where the plan is made, because a p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.checks import Reader, integer, number
+from ..base.checks import Reader, integer, matching, number
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
 from .build import Build
@@ -87,20 +88,33 @@ class Architecture:
         )
 
 
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
 @dataclass(frozen=True)
 class Source:
     """Where weights come from. ``revision`` is a commit, so that the same file means the same bytes tomorrow."""
 
     repository: str
     revision: str | None = None
+    # SHA-256 by name of small files (configuration, tokenizer, code), compared after fetching: a mirror that lies about
+    # the commit cannot lie about these.
+    files: Mapping[str, str] = field(default_factory=dict)
 
-    KEYS = ("repository", "revision")
+    KEYS = ("repository", "revision", "files")
 
     @classmethod
     def from_mapping(cls, value: object, where: str) -> Source:
         """Read one entry of ``repositories`` (or of ``measurements.repositories``)."""
         reader = Reader(value, where, cls.KEYS)
-        return cls(repository=reader.text("repository", longest=256), revision=reader.optional_text("revision"))
+        return cls(
+            repository=reader.text("repository", longest=256),
+            revision=reader.optional_text("revision"),
+            files={
+                name: matching(sha256, f"{where}.files.{name}", SHA256, "64 hexadecimal digits")
+                for name, sha256 in reader.mapping("files").items()
+            },
+        )
 
 
 def _repositories(value: Mapping[str, object], where: str) -> dict[str, Source]:
@@ -297,6 +311,34 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class AskedOfEngine:
+    """What the release's manual has ``docker run`` give a container: the most that a plan may give it.
+
+    ``network`` and ``ipc`` are host or private; ``capabilities`` without CAP_; ``memlock`` is whether memory may be
+    locked without limit.
+    """
+
+    network: str
+    ipc: str
+    capabilities: tuple[str, ...]
+    memlock: bool
+
+    KEYS = ("network", "ipc", "capabilities", "memlock")
+    NAMESPACES = ("host", "private")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> AskedOfEngine:
+        """Read the ``container`` mapping of a release file."""
+        reader = Reader(value, where, cls.KEYS)
+        return cls(
+            network=reader.choice("network", cls.NAMESPACES),
+            ipc=reader.choice("ipc", cls.NAMESPACES),
+            capabilities=reader.texts("capabilities", required=True),
+            memlock=reader.switch("memlock"),
+        )
+
+
+@dataclass(frozen=True)
 class ReleaseEntry:
     """One file of ``catalog/releases``.
 
@@ -313,6 +355,7 @@ class ReleaseEntry:
     rules: str
     software: Mapping[str, object]
     image: Mapping[str, str]
+    container: AskedOfEngine
     fork_directory: str
     pins: Mapping[str, Pin]
     constants: Mapping[str, Any]
@@ -332,6 +375,7 @@ class ReleaseEntry:
         "rules",
         "software",
         "image",
+        "container",
         "fork_directory",
         "pins",
         "constants",
@@ -368,6 +412,7 @@ class ReleaseEntry:
                 "tag": image.text("tag"),
                 "digest": image.text("digest", default=""),
             },
+            container=AskedOfEngine.from_mapping(reader.raw("container"), f"{where}: container"),
             fork_directory=reader.text("fork_directory"),
             pins={
                 key: Pin.from_mapping(pin, f"{where}: pins.{key}")

@@ -1,12 +1,13 @@
 """Release files that extend another: only what differs stands in them, and everybody reads the whole.
 
 ``extends: "1.22"`` takes the keys of ``catalog/releases/1.22.yml``. A file's own keys are added or replace them:
-mappings are merged key by key, a list is taken whole, a key set to null is removed. The file extended may extend
-another one in turn.
+mappings are merged key by key, a list is taken whole, a key set to null is removed: one that nothing has is refused.
+The file extended may extend another one in turn.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,11 +61,41 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
+def _removes_nothing(below: Any, above: Mapping[str, Any], path: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+    """The first key that is null in ``above`` and not in ``below`` at all; it was meant to remove something."""
+    under = below if isinstance(below, Mapping) else {}
+    for key, value in above.items():
+        if value is None and key not in under:
+            return (*path, key)
+        if isinstance(value, Mapping):
+            found = _removes_nothing(under.get(key), value, (*path, key))
+            if found is not None:
+                return found
+    return None
+
+
+def _check_removals(file: str, below: Mapping[str, Any], above: Mapping[str, Any]) -> None:
+    path = _removes_nothing(below, above)
+    if path is None:
+        return
+    known: Any = below
+    for part in path[:-1]:
+        known = known.get(part, {}) if isinstance(known, Mapping) else {}
+    near = difflib.get_close_matches(str(path[-1]), [str(key) for key in known], n=1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    raise Refusal(
+        "nothing_to_remove",
+        f"{file}: {'.'.join(map(str, path))} is null, which removes a key, but the file that it extends has none of "
+        f"that name.{meant} Correct it, or leave it out.",
+    )
+
+
 def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> Extended:
     """The whole content of a release.
 
     ``known`` are the releases that have a file, ``read`` gives the content of one's own file. Raises :class:`Refusal`
-    with the file for a base that is not there, and for files that extend each other in a circle.
+    with the file for a base that is not there, for files that extend each other in a circle, and for a null that
+    removes nothing.
     """
     files: dict[str, Any] = {}
     current = name
@@ -90,5 +121,7 @@ def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> E
     whole: dict[str, Any] = {}
     for file, part in reversed(files.items()):
         own = {key: value for key, value in mapping(part, file_of(file)).items() if key != KEY}
+        if whole:
+            _check_removals(file_of(file), whole, own)
         whole = merged(whole, own) if whole else own
     return Extended(whole, files)

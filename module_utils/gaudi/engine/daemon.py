@@ -31,6 +31,8 @@ RELOADABLE = frozenset(
 )
 DEFAULT_DATA_ROOT = "/var/lib/docker"
 # What an engine reads of its environment for its own connections ("Configure the daemon to use a proxy").
+# Proxies of the inventory, in a file of root's alone beside our drop-in.
+OWN_VARIABLES = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 
@@ -140,14 +142,15 @@ def needs_restart(keys: Sequence[str]) -> list[str]:
     return sorted(set(keys) - RELOADABLE)
 
 
-def stale_environment(unit: str, process: str, other_files: str) -> list[str]:
+def stale_environment(unit: str, process: str, other_files: str, own_file: str = "") -> list[str]:
     """Return the variables that a running engine has otherwise than its unit would give it now, sorted.
 
     unit: what ``systemctl show --property=Environment --value`` prints. process: /proc/PID/environ of the engine.
     other_files: the text of the unit's environment files, which systemd does not print and which go before the unit's
-    own; what is named there is not judged. Values may be secrets, so that only names are returned.
+    own; what is named there is not judged. own_file: the text of ours among them (:data:`OWN_VARIABLES`), which is.
+    Values may be secrets, so that only names are returned.
     """
-    wanted = _pairs(_words(unit))
+    wanted = {**_pairs(_words(unit)), **_pairs(own_file.splitlines())}
     running = _pairs(process.split("\0"))
     stale = {name for name, value in wanted.items() if running.get(name) != value}
     gone = {name for name in PROXIES if name in running and name not in wanted}

@@ -29,6 +29,10 @@ def parse_record(text: str, path: str) -> dict[str, dict[str, Any]]:
             "image_record_damaged",
             f"{path}, line {error.lineno}, is not valid JSON ({error.msg}). Move it away: it is written anew.",
         ) from error
+    except RecursionError as error:
+        raise Refusal(
+            "image_record_damaged", f"{path} is nested too deeply. Move it away: it is written anew."
+        ) from error
     if (
         not isinstance(document, dict)
         or document.get("schema") != SCHEMA
@@ -84,6 +88,16 @@ def check_digest(reference: str, seen: str | None, pinned: str) -> None:
             "Either the tag was moved or the mirror holds another image: pull the pinned one into the mirror, "
             "or correct the release file if the new image is the right one.",
         )
+
+
+def moved(reference: str, before: str | None, now: str | None) -> str | None:
+    """Say that another image has the name that is on record; None where it is the same, or was never seen."""
+    if before is None or before == now:
+        return None
+    return (
+        f"{reference} is another image now: its digest is {now or 'of no registry'}, and was {before}. Its tag was "
+        f"moved, or somebody loaded another image. Pin it with serving_image_digest where that is not wanted."
+    )
 
 
 def parse_packages(text: str) -> dict[str, str]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base import documents
 from .cmdline import Needed, holds
 from .state import reboot_reasons, serving_refusal
 
 SCHEMA = 2
+_NEEDED = {"argument": str, "purpose": str, "because": str, "kernels": [str]}
+_FORM = {"kernel_arguments": [{**_NEEDED, "waits": bool, "cause": str}], "leaving": [_NEEDED]}
 
 
 def parse(text: str) -> dict[str, Any]:
     """Read the document. Raises ValueError, with what is wrong, for one that the role did not write."""
-    document = json.loads(text)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f"it is no document of schema {SCHEMA}")
-    return document
+    return documents.parse(text, _FORM, SCHEMA)
 
 
 def damaged(path: str, why: str) -> str:

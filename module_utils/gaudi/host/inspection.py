@@ -51,7 +51,11 @@ class Seen:
     """Those of our units that run."""
     unit_enabled: bool
     units: Mapping[str, Mapping[str, str]]
-    """ActiveState and NeedDaemonReload of the host's unit and of the instances'."""
+    """ActiveState, NeedDaemonReload and DropInPaths of the host's unit and of the instances'."""
+    unit_age: float | None
+    """Seconds since our unit started; None while it does not run."""
+    file_ages: Mapping[str, float]
+    """Seconds since each of the files that our unit is made of was written."""
     tuned_profile: str | None
     server: Sequence[str | None]
     """Maker, model and firmware version."""
@@ -242,7 +246,25 @@ class Inspection:
     @cached_property
     def reload_needed(self) -> bool:
         """Whether systemd has an older version of a unit than the files."""
-        return any(values.get("NeedDaemonReload") == "yes" for values in self.seen.units.values())
+        units = self.seen.units.values()
+        return any(values.get("NeedDaemonReload") == "yes" for values in units) or self._limits_unread()
+
+    def _limits_unread(self) -> bool:
+        """NeedDaemonReload does not tell of the first drop-in of a unit: systemd knows no directory made since."""
+        there, path = self.seen.texts["limits"] is not None, self.paths["limits"]
+        read = {
+            name: values["DropInPaths"].split() for name, values in self.seen.units.items() if "DropInPaths" in values
+        }
+        return any((path in files) != there for name, files in read.items() if name != UNIT)
+
+    @cached_property
+    def unit_outdated(self) -> bool:
+        """Whether our unit, or its program, was written after the unit started.
+
+        A file of the future was written before the clock was set right.
+        """
+        age = self.seen.unit_age
+        return age is not None and any(0 <= written < age for written in self.seen.file_ages.values())
 
     def unit_settled(self) -> bool:
         """Whether our unit starts at boot, runs as its files say, and has nothing to do."""
@@ -250,7 +272,8 @@ class Inspection:
         active = seen.units.get(UNIT, {}).get("ActiveState") == "active"
         slowed = self.wanted["cpu"] and state.slowed(seen.cpus)
         # In a container it is never started (ConditionVirtualization).
-        return seen.unit_enabled and not self.reload_needed and (seen.container or (active and not slowed))
+        current = not self.reload_needed and not self.unit_outdated
+        return seen.unit_enabled and current and (seen.container or (active and not slowed))
 
     def document(self) -> dict[str, Any]:
         """What the node keeps for those who decide whether to serve."""
@@ -295,6 +318,7 @@ class Inspection:
             "unit_present": (seen.texts["unit"] or "").startswith(host_files.MARK),
             "unit_settled": self.unit_settled(),
             "reload_needed": self.reload_needed,
+            "unit_outdated": self.unit_outdated,
             "kernel_arguments": self.arguments,
             "container": seen.container,
             "loader": seen.boot.loader,

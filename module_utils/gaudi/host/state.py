@@ -25,7 +25,10 @@ _VIRTUAL = "not the server itself: a virtual machine or a container"
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the table. `state` says in one word what the four columns add up to."""
+    """One line of the table. `state` says in one word what the four columns add up to.
+
+    `lacking`: the node has nothing that could be set, such as an older kernel's setting; `now` says what is not there.
+    """
 
     item: str
     wanted: str
@@ -33,6 +36,7 @@ class Item:
     now: str
     after_reboot: str
     state: str
+    lacking: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def sysctl_items(
         want, now = wanted[key], running.get(key)
         winner = boot.get(key)
         if now is None:
-            items.append(Item(key, want, own.get(key, _NOTHING), "no such setting", _NOTHING, ABSENT))
+            items.append(Item(key, want, own.get(key, _NOTHING), "no such setting", _NOTHING, ABSENT, lacking=True))
             continue
         later = winner.value if winner else "the kernel's default"
         state = OK if now == later == want == own.get(key) else ABSENT if key in frozen else WRONG
@@ -156,7 +160,7 @@ def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[It
     for label, want, now, there, without in lines:
         if container or not there:
             reason = "the host's" if container else without
-            items.append(Item(label, want, configured, reason, _NOTHING, ABSENT))
+            items.append(Item(label, want, configured, reason, _NOTHING, ABSENT, lacking=not container))
         else:
             state = OK if enabled and now == want else WRONG
             items.append(Item(label, want, configured, now, want if enabled else "unknown", state))
@@ -336,11 +340,7 @@ def other_tuners(profile: str | None) -> list[str]:
 
 def absences(items: Sequence[Item], *, container: bool) -> list[str]:
     """Say which items this node has no use for, and why."""
-    found = [
-        f"{item.item}: {item.now}, so there is nothing to set."
-        for item in items
-        if item.state == ABSENT and item.now.startswith("no ")
-    ]
+    found = [f"{item.item}: {item.now}, so there is nothing to set." for item in items if item.lacking]
     if container:
         found.append(
             "This is a container: its kernel command line, its processors and the highest limits are the host's to set."

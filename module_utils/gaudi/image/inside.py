@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.documents import misfit
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PARTS, PILLOW_SIMD, missing
 from .requirements import project
@@ -66,7 +67,14 @@ print("gaudi-image " + json.dumps(found))
 """
 
 _MARK = "gaudi-image "
-_FORM = {"packages": {str: str}, "programs": [str], "rejected": {str: str}}
+_NONE = type(None)
+_FORM = {
+    "packages": {str: str},
+    "programs": [str],
+    "pillow": (str, _NONE),
+    "vllm": (str, _NONE),
+    "rejected": {str: str},
+}
 _WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
 _PROGRAMS = ("numactl", "fi_info", _WRAPPER)
 _SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
@@ -115,10 +123,17 @@ def answer(image: str, printed: str) -> Inside:
     if said is None or misfit(said, _FORM):
         raise Refusal(
             "image_silent",
-            f"{image} could not be looked into: its Python printed {printed.strip()[-300:] or 'nothing'!r}. It is no "
+            f"{image} could not be looked into: its Python printed {printable(printed.strip()[-300:]) or 'nothing'!r}. It is no "
             "image of a serving release: check serving_image_ref, or build it anew.",
         )
-    return Inside(said["packages"], tuple(said["programs"]), said["pillow"], said["vllm"], said["rejected"])
+    # Nobody knows yet whose image it is: what it says is for a terminal.
+    return Inside(
+        {name: printable(version) for name, version in said["packages"].items()},
+        tuple(said["programs"]),
+        said["pillow"] and printable(said["pillow"]),
+        said["vllm"] and printable(said["vllm"]),
+        {name: printable(why) for name, why in said["rejected"].items()},
+    )
 
 
 def expected(release_tag: str, quantization: str) -> dict[str, str]:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.places import is_below
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..base.units import human_bytes, human_seconds
 
@@ -63,18 +65,31 @@ def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> s
     return "start"
 
 
-def mounts_dropin(paths: Sequence[str]) -> str:
-    """The text of a unit's drop-in that asks for the file systems of paths; empty without paths.
+# What the unit hides from work that was given nothing there (ProtectHome in systemd.exec(5)).
+HOMES = ("/home", "/root", "/run/user")
 
-    Raises Refusal for a path with a line break, which would end the setting.
+
+def paths_dropin(paths: Sequence[str], there: Sequence[str]) -> str:
+    """The text of a unit's drop-in that asks for the file systems of paths, and lets the work write there.
+
+    there: for each path itself, or the nearest folder above it that exists. Empty without paths. Raises Refusal for a
+    path with a line break, which would end the setting.
     """
-    for path in paths:
+    for path in (*paths, *there):
         if any(ord(character) < 32 for character in path):
             raise Refusal("control_character", f"{path!r} has a control character in it")
-    # systemd reads % as a specifier and \\ and " as its own.
-    quoted = [path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"') for path in paths]
-    lines = "".join(f'RequiresMountsFor="{path}"\n' for path in quoted)
-    return f"[Unit]\n{lines}" if lines else ""
+    if not paths:
+        return ""
+    lines = ["[Unit]", *(f"RequiresMountsFor={_quoted(path)}" for path in paths)]
+    lines += ["[Service]", *(f"ReadWritePaths={_quoted(path)}" for path in sorted(set(there)))]
+    if any(is_below(path, home) for path in (*paths, *there) for home in HOMES):
+        lines.append("ProtectHome=read-only")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(path: str) -> str:
+    """A path as a unit has it: systemd reads % as a specifier and \\ and " as its own."""
+    return '"{}"'.format(path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
@@ -118,6 +133,6 @@ def table(found: Sequence[Mapping[str, str]]) -> list[str]:
         return ["No long work has been started on this node."]
     width = max(len(job["key"]) for job in found)
     return [
-        f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}"
+        printable(f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}")
         for job in found
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
@@ -51,12 +51,12 @@ def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
 def fits_published(record: str, shards: Iterable[str]) -> bool:
     """Read the record of a conversion: whether its scales are those of published measurement files.
 
-    Raises :class:`Refusal` for a record that is not one, is of other files, or says that they were found wrong.
+    Raises :class:`Refusal` for a record that is not one, or is of other files.
     """
     again = "Remove the folder and convert the weights again (role fp8_weights)."
     try:
         said = json.loads(record)
-        made, tool, wrong = {*said["shards"]}, said["tool"], said.get("wrong")
+        made, tool = {*said["shards"]}, said["tool"]
         fits = bool(said.get("usable_with_published_measurements", True))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Refusal(
@@ -69,17 +69,20 @@ def fits_published(record: str, shards: Iterable[str]) -> bool:
         raise Refusal(
             "conversion_record_foreign", f"{CONVERTED} is not the record of the weights beside it ({what}). {again}"
         )
-    if wrong:
-        raise Refusal("conversion_wrong", f"{CONVERTED} says that a check found the converted weights wrong. {again}")
     return fits
 
 
 def weights_from(
-    headers: Mapping[str, tuple[bytes, int]], index: str | None, record: str | None = None, config: bytes | None = None
+    headers: Mapping[str, tuple[bytes, int]],
+    index: str | None,
+    record: str | None = None,
+    config: bytes | None = None,
+    wrong: Collection[str] = (),
 ) -> Weights:
     """Add up headers: file name -> (header, size of the file).
 
     ``index`` is the text of the index file, ``record`` that of the conversion's record, ``config`` is config.json.
+    ``wrong`` are files that are not as the record beside them says; to a plan they are missing.
     Raises :class:`Refusal` with the file's name for one that cannot be read.
     """
     total = 0
@@ -98,7 +101,7 @@ def weights_from(
             raise Refusal(
                 "not_safetensors", f"The header of {name} cannot be read ({type(error).__name__}). Fetch it again."
             ) from error
-    missing: tuple[str, ...] = ()
+    missing = tuple(sorted(wrong))
     if index is not None:
         try:
             named = {str(shard) for shard in json.loads(index)["weight_map"].values()}
@@ -106,7 +109,7 @@ def weights_from(
             raise Refusal(
                 "index_unreadable", f"{INDEX} cannot be read ({type(error).__name__}). Fetch it again."
             ) from error
-        missing = tuple(sorted(named - set(headers)))
+        missing = tuple(sorted({*(named - set(headers)), *wrong}))
     # Shards that are missing would make the sum a guess.
     return Weights(
         bytes=total if headers and not missing else None,

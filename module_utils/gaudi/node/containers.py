@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..base.printable import printable
 from ..serving.plan import LABEL_PLAN
 
 
@@ -34,10 +35,11 @@ def look(module: AnsibleModule, name: str) -> Container | None:
             return None
         if module.check_mode:
             module.warn(
-                f"The container {name} cannot be looked at, so whether it would restart is not known: {err.strip()}"
+                f"The container {name} cannot be looked at, so whether it would restart is not known: "
+                f"{printable(err.strip())}"
             )
             return None
-        module.fail_json(msg=f"The container {name} cannot be looked at: {err.strip()}")
+        module.fail_json(msg=f"The container {name} cannot be looked at: {printable(err.strip())}")
     inspected = json.loads(out)[0]
     labels = inspected["Config"].get("Labels") or {}
     return Container(bool(inspected["State"]["Running"]), labels.get(LABEL_PLAN), inspected)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..base.documents import Damaged, parse
+from ..base.refusal import Refusal
+from . import beneath
 
 # Bytes. The longest are the index of a checkpoint and the journal of its conversion, about 100 bytes a tensor: 9 MB for
 # the 92 000 tensors of DeepSeek-R1.
@@ -26,58 +27,74 @@ _KINDS = {
 Content = TypeVar("Content")
 
 
-def read(path: Path, parse: Callable[[str], Content]) -> Content | None:
+def read(
+    path: Path, parse: Callable[[str], Content], place: Path | None = None, within: Iterable[Path] = ()
+) -> Content | None:
     """Read a file with a parser that raises ValueError; None where no file is there.
 
-    Raises Damaged for whatever else is there, and for what cannot be read.
+    place: the folder beneath which no link is followed (see beneath); without one links are, to anywhere or, where
+    folders are named, to files within these. Raises Damaged for whatever else is there, and for what cannot be read.
     """
-    text = read_text(path)
+    text = read_text(path, place, within)
     if text is None:
         return None
     try:
         return parse(text)
     except Damaged:
         raise
+    except RecursionError as error:
+        raise Damaged(str(path), "it is nested too deeply") from error
     except ValueError as error:
         raise Damaged(str(path), str(error)) from error
 
 
-def read_json(path: Path, form: Any = dict, schema: int | None = None) -> dict[str, Any] | None:
+def read_json(
+    path: Path,
+    form: Any = dict,
+    schema: int | None = None,
+    place: Path | None = None,
+    within: Iterable[Path] = (),
+) -> dict[str, Any] | None:
     """Read a JSON document of a form, as base.documents.parse tells; None where no file is there. Raises Damaged."""
-    return read(path, lambda text: parse(text, form, schema))
+    return read(path, lambda text: parse(text, form, schema), place, within)
 
 
-def read_text(path: Path) -> str | None:
-    """Read a regular file; None where nothing is there. Raises Damaged.
-
-    To open a pipe for reading would wait for a writer; O_NONBLOCK does not.
-    """
+def read_text(path: Path, place: Path | None = None, within: Iterable[Path] = ()) -> str | None:
+    """Read a regular file; None where nothing is there. Raises Damaged, and Refusal for a link that leads out."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        stream = beneath.open_linked(path, within) if within else beneath.open_file(path, place)
     except FileNotFoundError:
         if path.is_symlink():
             raise Damaged(str(path), "it is a link to nothing") from None
         return None
+    except Refusal as refusal:
+        if refusal.id == "link_leads_out":
+            raise
+        raise Damaged(str(path), _kind(path, place)) from refusal
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise Damaged(str(path), _KINDS[stat.S_IFSOCK]) from error
         raise Damaged(str(path), f"it cannot be opened ({error.strerror})") from error
     try:
-        kind = stat.S_IFMT(os.fstat(handle).st_mode)
-        if kind != stat.S_IFREG:
-            raise Damaged(str(path), _KINDS.get(kind, "it is no regular file"))
-        with os.fdopen(handle, "rb", closefd=False) as stream:
+        with stream:
             content = stream.read(LONGEST + 1)
     except OSError as error:
         raise Damaged(str(path), f"it cannot be read ({error.strerror})") from error
-    finally:
-        os.close(handle)
     if len(content) > LONGEST:
         raise Damaged(str(path), f"it is larger than {LONGEST} bytes")
     try:
-        return content.decode("utf-8")
+        text: str = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Damaged(str(path), "it is no text") from error
+    return text
+
+
+def _kind(path: Path, place: Path | None) -> str:
+    """What lies there in place of a regular file."""
+    seen = path.stat() if place is None else beneath.look(path, place)
+    if seen is None or stat.S_ISLNK(seen.st_mode):
+        return "it is a link, or lies behind one, and links are not followed there"
+    return _KINDS.get(stat.S_IFMT(seen.st_mode), "it is no regular file")
 
 
 def make_room(path: Path) -> Path | None:

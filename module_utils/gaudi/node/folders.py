@@ -8,6 +8,9 @@ import stat
 from collections.abc import Collection
 from pathlib import Path
 
+from ..base.units import human_bytes
+from . import beneath
+
 
 def revalidate_directory(*folders: Path) -> None:
     """Make a network file system read folders from its server again; a folder that does not exist is skipped.
@@ -20,19 +23,33 @@ def revalidate_directory(*folders: Path) -> None:
             os.scandir(folder).close()
 
 
-def size_of(path: Path) -> int | None:
-    """Bytes of a regular file; None for anything else, or nothing.
+def size_of(path: Path, place: Path) -> int | None:
+    """Bytes of a regular file beneath a place (see beneath); None for anything else, or nothing.
 
-    One system call, because a fetch may move the file meanwhile.
+    Looked at once, because a fetch may move the file meanwhile.
     """
-    try:
-        seen = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return seen.st_size if stat.S_ISREG(seen.st_mode) else None
+    seen = beneath.look(path, place)
+    return seen.st_size if seen is not None and stat.S_ISREG(seen.st_mode) else None
+
+
+def no_room(path: Path, wanted: int) -> str:
+    """Why root cannot write so many bytes to a file that may not be there yet; empty where it can."""
+    here = next(folder for folder in path.parents if folder.exists())
+    seen = os.statvfs(here)
+    free = seen.f_bfree * seen.f_frsize
+    # Some file systems have no fixed number of files, and say 0.
+    if seen.f_flag & os.ST_RDONLY:
+        what = "is read-only"
+    elif free < wanted:
+        what = f"has {human_bytes(free)} free, and {human_bytes(wanted)} are needed"
+    elif seen.f_files and not seen.f_ffree:
+        what = "has no room for one more file (df -i)"
+    else:
+        return ""
+    return f"{path} cannot be written: the file system of {here} {what}"
 
 
 def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:
     """Bytes by name of the files in a folder, None for what is not a regular file."""
     revalidate_directory(*{(folder / name).parent for name in names})
-    return {name: size_of(folder / name) for name in names}
+    return {name: size_of(folder / name, folder) for name in names}

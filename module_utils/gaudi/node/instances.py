@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -12,14 +13,18 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
 from ..base.documents import Damaged
+from ..cards.users import parse_container_names
 from ..serving.state import FORM
 from .documents import read_json
+from .folders import no_room
 from .programs import library_digest, supervisor_digest, unit_digest
 from .state import systemctl
 
 PLANS = Path(paths.INSTANCES)
 PROGRAMS = Path(paths.PROGRAMS)
 STATES = Path(paths.INSTANCE_STATES)
+# Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces.
+ROOM = 1_000_000
 PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
 
 
@@ -38,12 +43,32 @@ def runs_with() -> dict[str, str]:
     return {"library": library_digest(PROGRAMS / "gaudi"), "program": supervisor_digest(PROGRAMS)}
 
 
+def own_containers() -> dict[str, str]:
+    """The names of the instances' containers by short id, as their supervisors wrote them down.
+
+    An engine that does not answer names none; a container that has ended gives its id to nobody else.
+    """
+    lines = []
+    for name in installed():
+        with contextlib.suppress(Damaged):
+            state = read_json(STATES / name / "state.json", FORM) or {}
+            lines.append(f"{state.get('container_id', '')} vllm-{name}")
+    names: dict[str, str] = parse_container_names("\n".join(lines))
+    return names
+
+
 def describe(
-    instance: str, properties: dict[str, str], state: dict[str, Any], damaged: str = "", current: bool = True
+    instance: str,
+    properties: dict[str, str],
+    state: dict[str, Any],
+    damaged: str = "",
+    current: bool = True,
+    unwritten: str = "",
 ) -> dict[str, Any]:
     """Put together what is known of one instance.
 
     damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
+    unwritten: why its supervisor cannot say what it runs with.
     """
     return {
         "instance": instance,
@@ -56,6 +81,7 @@ def describe(
         "state": state,
         "damaged": damaged,
         "current": current,
+        "unwritten": unwritten,
     }
 
 
@@ -79,5 +105,6 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
             damaged = f"{damage}; systemctl reload vllm-{name} writes it anew, and the server goes on"
         wanted = {**now, "unit": unit_digest(shown)}
         current = all(state.get(part) == digest for part, digest in wanted.items())
-        found.append(describe(name, parse_properties(shown), state, damaged, current))
+        unwritten = "" if current else no_room(path, ROOM)
+        found.append(describe(name, parse_properties(shown), state, damaged, current, unwritten))
     return found

@@ -11,6 +11,18 @@ from .documents import read_json
 _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result?": dict}
 
 
+def writable_folder(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there; a unit can name only what exists.
+
+    Where that would be the whole node, what is missing is made.
+    """
+    found = next(folder for folder in (path, *path.parents) if folder.exists())
+    if found == Path("/"):
+        path.mkdir(parents=True)
+        return path
+    return found
+
+
 def state(folder: Path) -> dict[str, Any]:
     """How the job of a folder stands; {} where it never ran. Work continues where it was cut off."""
     try:

@@ -5,7 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from .folders import size_of
+from .weight_folders import mend, wrong_files
+
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+
+
+def changed_weights(directory: Path) -> str | None:
+    """Say which file is not as the record beside the weights has it, and what mends it; None where all are, by size."""
+    wrong = wrong_files(directory)
+    if not wrong:
+        return None
+    size = size_of(directory / wrong[0], directory)
+    seen = "is not there" if size is None else f"has {size} bytes"
+    others = f", like {len(wrong) - 1} more," if len(wrong) > 1 else ""
+    return (
+        f"{directory / wrong[0]} {seen}: it is{others} missing, of another size than is on record, or was found "
+        f"damaged. Make the weights whole with: {mend(directory)}"
+    )
 
 
 def missing_weights(directory: Path) -> str | None:

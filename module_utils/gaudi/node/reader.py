@@ -30,6 +30,7 @@ from ..cards.sources import (
     sysfs_number,
 )
 from ..cards.users import device_index, is_reader, owner_of, parse_container_names
+from .instances import own_containers
 from .reservations import read_reservations
 
 SYS = Path("/sys")
@@ -76,7 +77,7 @@ def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:
         lspci=_run(module, OTHER_SECONDS, "lspci", "-d", "1da3:"),
         holders=users,
         init_cgroup=init_cgroup,
-        container_names=_read_container_names(module, complaints) if in_containers else {},
+        container_names=read_container_names(module, complaints) if in_containers else {},
         addresses=_read_addresses(module, complaints),
         complaints=complaints,
     )
@@ -180,14 +181,16 @@ def _read_listed(seen: Seen | None) -> Iterator[Holder]:
             yield Holder(process.index, process.pid, name, _text(folder / "cgroup"))
 
 
-def _read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:
-    """Return the names of running containers by short id; without an answer they go by their id."""
+def read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:
+    """Return the names of running containers by short id; where the engine does not answer, those of our instances."""
     answer = _run(module, OTHER_SECONDS, "docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}")
     if answer is None:
         return {}
     if answer.status != 0:
-        complaints.append(f"docker ps failed (status {answer.status}): containers go by their id")
-        return {}
+        complaints.append(
+            f"docker ps failed (status {answer.status}): only containers of our instances are known by name"
+        )
+        return own_containers()
     names: dict[str, str] = parse_container_names(answer.stdout)
     return names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ TUNED = Path("/etc/tuned/active_profile")
 UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / inspection.UNIT
 _INSTANCES = "vllm-*.service"
 _LIMITS = {"LimitNOFILE": "nofile", "LimitMEMLOCK": "memlock"}
+_PROPERTIES = ("ActiveState", "NeedDaemonReload", "DropInPaths", "ActiveEnterTimestampMonotonic")
+# What our unit runs.
+_RUN = ("unit", "program")
 _SYSTEM = ["/usr/sbin", "/sbin"]
 
 
@@ -37,6 +41,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
     cpus = _cpus()
     own_limits = _limits_in(_pairs(_text(Path(paths["limits"])) or ""))
     limits, started = _limits_of_units(module)
+    units = _units(module, *_PROPERTIES, of=[inspection.UNIT, _INSTANCES])
     return inspection.Seen(
         system=_os_release(),
         kernel=platform.release(),
@@ -56,7 +61,11 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         limits=limits,
         started=frozenset(started),
         unit_enabled=UNIT_WANTED.is_symlink(),
-        units=_units(module, "ActiveState", "NeedDaemonReload", of=[inspection.UNIT, _INSTANCES]),
+        units=units,
+        unit_age=_age(units.get(inspection.UNIT, {})),
+        file_ages={
+            name: time.time() - Path(paths[name]).stat().st_mtime for name in _RUN if Path(paths[name]).exists()
+        },
         tuned_profile=_text(TUNED),
         server=[_text(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")],
         texts=texts,
@@ -162,6 +171,15 @@ def _units(module: AnsibleModule, *properties: str, of: Iterable[str]) -> dict[s
     shown = _command(module, "systemctl", "show", f"--property=Id,{','.join(properties)}", *of) or ""
     blocks = [_pairs(block) for block in shown.split("\n\n")]
     return {values["Id"]: values for values in blocks if "Id" in values}
+
+
+def _age(shown: Mapping[str, str]) -> float | None:
+    """Return for how many seconds a unit is active; None for one that is not."""
+    # In millionths of a second since boot; 0 for never.
+    entered = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
+    return (
+        time.clock_gettime(time.CLOCK_MONOTONIC) - entered if shown.get("ActiveState") == "active" and entered else None
+    )
 
 
 def _limits_in(pairs: Mapping[str, str]) -> dict[str, str]:

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..base import paths
+from ..base.documents import Damaged
 from ..model.headers import CONVERTED
 from ..pages import written
 from ..weights import record as weights
-from . import folders
+from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
 
 
 def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
     """The plans on the node by instance, and the files of those that are damaged."""
-    read, damaged = {}, []
-    for file in sorted(plans.glob("*/plan.json")):
+    plans_read, damaged = {}, []
+    # A pattern would pass over a link to nothing.
+    for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
+        file = folder / "plan.json"
         try:
-            read[file.parent.name] = written.parse(file.read_bytes())
-        except FileNotFoundError:
-            # Removed a moment ago.
-            continue
-        except (OSError, ValueError):
+            plan = documents.read(file, written.parse) if folder.is_dir() else None
+        except Damaged:
             damaged.append(file)
-    return read, damaged
+            continue
+        if plan is not None:
+            plans_read[file.parent.name] = plan
+    return plans_read, damaged
 
 
 def users(path: Path, plans: Path = PLANS) -> list[str]:
     """Names of the instances whose plan mounts a folder, whether they run or not; damaged plans do not say."""
     return [name for name, plan in _plans(plans)[0].items() if weights.used_by(plan, str(path))]
+
+
+def plans_on_node(plans: Path) -> dict[str, dict[str, Any]]:
+    """The plans on the node by instance; damaged ones are left out."""
+    return _plans(plans)[0]
 
 
 def damaged_plans(plans: Path) -> list[Path]:
@@ -44,7 +50,44 @@ def damaged_plans(plans: Path) -> list[Path]:
 
 def bytes_below(folder: Path) -> int:
     """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
-    return sum(folders.size_of(Path(parent, name)) or 0 for parent, _, names in os.walk(folder) for name in names)
+    return sum(folders.size_of(path, folder) or 0 for path, _ in beneath.all_in(folder))
+
+
+def _verified(folder: Path) -> dict[str, Any]:
+    """When every byte was last read and what was found; nothing where that is not on record, or cannot be read."""
+    note = None
+    with contextlib.suppress(Damaged):
+        note = documents.read_json(folder / weights.VERIFIED, weights.VERIFICATION, place=folder)
+    return note or {"verified": "", "wrong": []}
+
+
+def wrong_files(folder: Path) -> list[str]:
+    """Names of files that are missing, have another size than is on record, or were found damaged; sorted.
+
+    None for a folder without a record, or whose record cannot be read: then nothing is known of its files.
+    """
+    with contextlib.suppress(Damaged):
+        fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
+        if fetched is not None:
+            wrong = weights.wrong_sizes(fetched.sizes, folders.sizes_in(folder, fetched.names))
+            return sorted({*wrong, *_verified(folder)["wrong"]})
+        made = documents.read(folder / CONVERTED, weights.parse_converted, place=folder)
+        if made is not None:
+            wrong = weights.wrong_sizes(made.sizes, folders.sizes_in(folder, [*made.sizes]))
+            return sorted({*wrong, *made.wrong})
+    return []
+
+
+def mend(folder: Path) -> str:
+    """The command that makes a folder with a record whole again; empty for one without."""
+    with contextlib.suppress(Damaged):
+        fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
+        if fetched is not None:
+            return weights.mend_fetched(fetched, str(folder))
+        made = documents.read(folder / CONVERTED, weights.parse_converted, place=folder)
+        if made is not None:
+            return weights.mend_converted(made, str(folder))
+    return ""
 
 
 def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
@@ -64,21 +107,21 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
     # Another node that shares it may have published, mended or verified it just now.
     folders.revalidate_directory(folder / weights.FOLDER)
     try:
-        record = weights.parse((folder / weights.MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        staging = folder.name.endswith(weights.STAGING_SUFFIX) and (folder / weights.FOLDER).is_dir()
-        status = "unfinished" if staging else "converted" if (folder / CONVERTED).is_file() else "unknown"
-        described.update(status=status, bytes=bytes_below(folder))
-        return described
-    except ValueError:
+        record = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
+    except Damaged:
         described.update(status="damaged", bytes=bytes_below(folder))
         return described
+    if record is None:
+        wrong = wrong_files(folder)
+        staging = folder.name.endswith(weights.STAGING_SUFFIX) and beneath.is_folder(folder / weights.FOLDER, folder)
+        made = "incomplete" if wrong else "converted"
+        status = "unfinished" if staging else made if beneath.is_file(folder / CONVERTED, folder) else "unknown"
+        described.update(status=status, bytes=bytes_below(folder), wrong=wrong)
+        return described
     sizes = folders.sizes_in(folder, record.names)
-    wrong = weights.wrong_sizes(record, sizes)
-    with contextlib.suppress(FileNotFoundError):
-        note = json.loads((folder / weights.VERIFIED).read_text(encoding="utf-8"))
-        described["verified"] = str(note["verified"])
-        wrong = sorted({*wrong, *note["wrong"]})
+    note = _verified(folder)
+    described["verified"] = note["verified"]
+    wrong = sorted({*weights.wrong_sizes(record.sizes, sizes), *note["wrong"]})
     described.update(
         status="incomplete" if wrong else "whole",
         bytes=sum(size or 0 for size in sizes.values()),

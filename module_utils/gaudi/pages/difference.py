@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..cards.users import printable
+from ..base.printable import printable
 from ..catalogue.surface import SECRET, normal
 
 # Characters of a value that are shown; a list of buckets would fill the screen.

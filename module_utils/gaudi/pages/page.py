@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..base.printable import printable
 from ..cards.text import WIDTH, describe_node
-from ..cards.users import printable
 
 # Longest value shown of one input of a rule; a list of buckets would fill the page.
 _LONGEST_INPUT = 60
@@ -248,6 +248,7 @@ def _container(plan: Mapping[str, Any]) -> list[str]:
         ("image", plan["image"]),
         ("name", box["name"] or "none, as the request names no instance"),
         ("runtime", f"{box['runtime']}, network {box['network']}, ipc {box['ipc']}"),
+        ("processes", f"{box['pids']} at most" if box.get("pids") else "the engine's limit"),
         ("root", "read only" if box["read_only"] else "writable"),
         ("capabilities", ", ".join(box["capabilities"]) or "none added"),
         ("limits", ", ".join(f"{name} {value}" for name, value in box["ulimits"].items()) or "the engine's"),
@@ -267,8 +268,8 @@ def _writable(box: Mapping[str, Any]) -> list[str]:
     """Return every place the server may write to, and what it is."""
     memory = [f"{at['path']} (memory, {at['size_mib'] >> 10} GiB at most, mode {at['mode']})" for at in box["tmpfs"]]
     kept = [f"{mount['target']} (a directory of the node)" for mount in box["mounts"] if not mount["read_only"]]
-    shared = ["/dev/shm (the node's own)"] if box["ipc"] == "host" else []  # noqa: S108 - named, not written to
-    return [*memory, *kept, *shared]
+    shared = "the node's own" if box["ipc"] == "host" else f"memory, {box['shm_mib'] >> 10} GiB at most, mode 1777"
+    return [*memory, *kept, f"/dev/shm ({shared})"]  # noqa: S108 - named, not written to
 
 
 def _buckets(buckets: Mapping[str, Any] | None) -> list[str]:

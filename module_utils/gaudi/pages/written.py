@@ -19,10 +19,10 @@ _PARTS = {
 }
 
 
-def parse(content: bytes) -> dict[str, Any]:
+def parse(content: str) -> dict[str, Any]:
     """Read the content of plan.json. Raises ValueError with what is wrong; a part that is left out is not."""
     try:
-        plan = json.loads(content.decode("utf-8"))
+        plan = json.loads(content)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(plan, dict) or not plan:

@@ -38,12 +38,26 @@ OWNED = {
 # They divide the cards of one node as well.
 TENSOR_PARALLEL_INSTEAD = ("--pipeline-parallel-size", "--data-parallel-size")
 
-# Nothing to choose: another engine than these cards', or a process that is no server.
+# Nothing to choose, with the reason: another engine than these cards', a process that is no server, or one that does
+# not answer where, and as, everybody asks it. The supervisor, the checks after a start and the guard ask over HTTP on
+# the plan's port and paths.
+_TLS = "the server is asked over HTTP: end TLS in a proxy before it"
 FIXED = {
     "--device": "hpu is the only device of these images",
     "--headless": "an instance is one server",
     "--api-server-count": "an instance is one server",
     "-asc": "an instance is one server",
+    "--models": "the option share_card_with says which models share a server",
+    "--config": "a file of arguments could say anything that is checked here: give them one by one",
+    "--middleware": "it is code before every route, which could let requests in without a key",
+    "--uds": "the server is asked on its port, not on a socket file",
+    "--fd": "the server is asked on its port, not on a socket that somebody hands over",
+    "--ssl-keyfile": _TLS,
+    "--ssl-certfile": _TLS,
+    "--ssl-ca-certs": _TLS,
+    "--ssl-cert-reqs": _TLS,
+    "--ssl-ciphers": _TLS,
+    "--enable-ssl-refresh": _TLS,
 }
 
 # Options that take no value, by how their names begin. A few take a word (true or false) as well.

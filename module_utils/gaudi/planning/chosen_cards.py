@@ -52,7 +52,7 @@ def place(
             f"{label}: modules names {len(request.modules)} cards, but tensor_parallel_size is {count}. "
             f"Name as many modules as the instance has cards.",
         )
-    cards = read_cards(node.topology, node.reservations, request.instance, node.planned)
+    cards = read_cards(node.topology, node.reservations, request.instance, node.planned, node.named)
     if not cards:
         raise Refusal(
             "no_cards",

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.places import check_place, is_below
+from ..base.measured import MEASURED, measured_files
+from ..base.places import check_place, check_writable, is_below
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..image.recipe import recipe
@@ -19,6 +20,13 @@ from .writable import SCRATCH, VARIABLES, check_leading, places, tmpfs
 
 # A trace of the profiler outlives the container here, a directory for each instance.
 PROFILE_ROOT = "/var/lib/gaudi-serving/profiles"
+# The server's processes share memory here: messages between workers, batches of pictures. vLLM's own pages give a
+# container 2 GiB (NVIDIA) or 8 GiB (AMD, docs/deployment/k8s.md at 031a0c049) and 16 GiB (TPU, quoted in the manual of
+# 1.18); the largest of them, since nobody publishes one for these cards. Memory is taken as it is written.
+SHARED_MEMORY_MIB = 16384
+# Processes and threads. A number of ours: eight workers with a pool of threads for each of 192 CPUs, twice over. A fork
+# bomb ends here, before the node's own limit does.
+PROCESSES = 32768
 # Soft and hard limit of open files; what Intel's own cloud sets for every account of a Gaudi node.
 OPEN_FILES = 1048576
 
@@ -35,6 +43,8 @@ class Setting:
     quantization: str | None
     cards: int
     weights_root: str
+    # Whether the cards talk over host NICs.
+    host_nics: bool = False
 
     @property
     def working_directory(self) -> str:
@@ -58,6 +68,12 @@ class Setting:
         model = re.sub(r".*/quantization/", "", directory)
         target = f"{self.working_directory}/{directory[2:]}" if directory.startswith("./") else directory
         return f"{self.weights_root}/quantization/{model}", target, name
+
+    @property
+    def measured_in(self) -> str | None:
+        """Directory in the container where the server looks for measurements, and keeps its scales."""
+        measurements = self.release.constants.get("measurements")
+        return f"{self.release.fork_directory}/{measurements}" if self.measurements is not None else None
 
     @property
     def measurements(self) -> str | None:
@@ -102,6 +118,22 @@ def check_places(setting: Setting) -> None:
         )
 
 
+def ipc_of(setting: Setting) -> str:
+    """``private``, or ``host`` where it is wished or the cards talk over host NICs, which was never seen otherwise.
+
+    The release's manual is the upper bound. Raises :class:`Refusal` for a wish above it.
+    """
+    most = setting.release.container.ipc
+    wished = setting.request.ipc or ("host" if setting.host_nics and most == "host" else "private")
+    if wished == "host" and most != "host":
+        raise Refusal(
+            "more_than_the_manual",
+            f"ipc is host, but the manual of release {setting.release.name} does not ask for the node's shared memory. "
+            f"Leave ipc out.",
+        )
+    return wished
+
+
 def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     """The ``container`` part of a plan. No ``--privileged``, no ``/dev``, a read-only root.
 
@@ -112,8 +144,11 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     environment = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", **VARIABLES}
     mounts: dict[str, dict[str, object]] = {}
 
-    def mount(source: str, target: str | None = None, *, writable: bool = False) -> None:
+    def mount(source: str, target: str | None = None, *, writable: str = "") -> None:
+        """Mount a directory; ``writable`` is what a refusal calls one that the server writes to."""
         place = target or source
+        if writable:
+            check_writable(source, writable, setting.weights_root)
         mounts.setdefault(place, {"source": source, "target": place, "read_only": not writable})
 
     if setting.weights_path.startswith("/"):
@@ -121,27 +156,31 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     else:
         # A hub id is fetched by the server itself, which needs a place that outlives it.
         environment["HF_HOME"] = f"{setting.weights_root}/.hub"
-        mount(environment["HF_HOME"], writable=True)
+        mount(environment["HF_HOME"], writable="weights_root (where a hub's weights are kept)")
     if isinstance(request.recipe_cache, RecipeCache):
-        mount(request.recipe_cache.directory, writable=True)
+        mount(request.recipe_cache.directory, writable="recipe_cache")
     if request.profile:
-        mount(setting.working_directory, writable=True)
+        mount(setting.working_directory, writable="profile (its directory)")
     if setting.calibration is not None:
         mount(*setting.calibration[:2])
     if setting.measurements is not None:
-        # Writable: the server keeps the scales it computes beside the measurements.
-        target = f"{release.fork_directory}/{release.constants['measurements']}"
-        mount(setting.measurements, target, writable=True)
+        # The server keeps the scales it computes beside the measurements: in memory, anew for each start. The
+        # measurements themselves, which root of the node reads as well, it cannot change.
+        for name in measured_files(MEASURED, setting.cards):
+            mount(f"{setting.measurements}/{name}", f"{setting.measured_in}/{name}")
     check_leading(said, request.extra_args, setting.working_directory, places(list(mounts.values())))
     return {
         "name": f"vllm-{request.instance}" if request.instance else None,
         "runtime": "habana",
-        "capabilities": list(release.constants.get("capabilities", ["SYS_NICE"])),
-        "ulimits": {"nofile": OPEN_FILES, **({"memlock": -1} if release.constants.get("memlock") else {})},
-        "ipc": "host",
-        "network": "host",
+        "capabilities": list(release.container.capabilities),
+        "ulimits": {"nofile": OPEN_FILES, **({"memlock": -1} if release.container.memlock else {})},
+        "ipc": (ipc := ipc_of(setting)),
+        # With the node's own shared memory there is nothing to size.
+        "shm_mib": SHARED_MEMORY_MIB if ipc == "private" else None,
+        "pids": PROCESSES,
+        "network": release.container.network,
         "read_only": True,
-        "tmpfs": tmpfs(),
+        "tmpfs": tmpfs(setting.measured_in),
         "working_directory": setting.working_directory,
         "mounts": list(mounts.values()),
         "environment": {name: value for name, value in environment.items() if name not in said},

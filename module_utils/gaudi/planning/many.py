@@ -15,6 +15,7 @@ from ..image.recipe import Wish
 from ..model.headers import Weights
 from ..request.node import Node
 from ..request.options import Request, check_options, name_of
+from .chosen_cards import all_modules
 from .planner import plan
 from .shared_card import common, share
 
@@ -56,6 +57,7 @@ def plan_all(
     looks at a path of the node, None where the node is not there.
     """
     held = Reservations.from_document({"reservations": dict(reservations or {})})
+    named = _named_modules(requests, topology)
     planned: dict[int, str] = {}
     ports: dict[int, str] = {}
     instances: set[str] = set()
@@ -74,6 +76,7 @@ def plan_all(
                 reservations=held,
                 planned=dict(planned),
                 ports=dict(ports),
+                named=named,
                 weights_root=weights_root,
                 image_registry=image_registry,
                 image=Wish.from_mapping(image or {}),
@@ -91,6 +94,23 @@ def plan_all(
             planned.update({module["module_id"]: instance for module in made["modules"]})
             ports[made["listen"]["port"]] = instance
     return plans
+
+
+def _named_modules(requests: Sequence[object], topology: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The cards that requests name by ``modules``, by instance; whatever is wrong with one is said when it is planned.
+
+    Judged by the result of the call, two instances may swap their cards.
+    """
+    named: dict[str, tuple[int, ...]] = {}
+    for request in requests:
+        given = request if isinstance(request, Mapping) else {}
+        try:
+            wish = Request.from_mapping({key: given.get(key) for key in ("instance", "modules")})
+        except Refusal:
+            continue
+        if wish.instance is not None and wish.modules is not None:
+            named.setdefault(wish.instance, wish.modules or all_modules(topology))
+    return named
 
 
 def _named(request: object, refusal: Refusal) -> Refusal:

@@ -42,7 +42,7 @@ from .refusals import (
     fabric_warning,
     scale_once,
 )
-from .server import execution_mode, extra_environment, listen, model_options, network_variables, served_names
+from .server import execution_mode, extra_environment, listen, model_options, network_variables, served_names, shutdown
 from .weights import data_type, served_name, weights_path
 
 SCHEMA = 1
@@ -163,8 +163,10 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
         draft.option("--served-model-name", served_names(name=subject.name, weights=resolved.weights))
     lengths = family.fill(draft, resolved)
     model_options(draft, resolved, subject.entry, surface)
+    shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
-    network_variables(draft, request, release, host, node)
+    host_nics = fabric_warning(resolved, subject.card_type) is not None
+    network_variables(draft, request, release, host, node, host_nics)
     scale_once(draft, subject.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)
@@ -180,6 +182,7 @@ def _document(
 ) -> dict[str, Any]:
     """The plan document without its explanation and warnings."""
     resolved, request, release, entry = subject.resolved, subject.request, subject.release, subject.entry
+    fabric = fabric_warning(resolved, subject.card_type)
     setting = Setting(
         request=request,
         release=release,
@@ -189,12 +192,12 @@ def _document(
         quantization=resolved.quantization_config,
         cards=len(subject.cards),
         weights_root=node.root,
+        host_nics=fabric is not None,
     )
     check_places(setting)
     memory = memory_part(
         draft, resolved, subject.cards, subject.card_type, entry, subject.weights, lengths, subject.label
     )
-    fabric = fabric_warning(resolved, subject.card_type)
     binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
     needs = needed(bool(binding), entry.limit_mm_per_prompt if entry is not None else (), fabric is not None)
     document = {

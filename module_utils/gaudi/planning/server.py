@@ -13,8 +13,15 @@ from ..request.node import Node
 from ..request.options import Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given, rule
-from .network import network, read_addresses
+from .network import LOOPBACK, Network, network, read_addresses
 
+# Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).
+ONE_NODE = Network(
+    LOOPBACK[1],
+    LOOPBACK[0],
+    "one-node",
+    "gaudi-serving: ports between a server's processes have no key, and one node needs no network for them",
+)
 # The kernel's own limit for processes that lack NET_BIND_SERVICE, which the container drops.
 LOWEST_PORT = 1024
 
@@ -83,13 +90,30 @@ def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | N
             draft.option(option, from_catalogue(value=json.dumps(value, sort_keys=True, separators=(",", ":"))))
 
 
-def network_variables(draft: Draft, request: Request, release: ReleaseEntry, host: str, node: Node) -> None:
-    """The address the server announces, and the interface it talks over."""
+def shutdown(draft: Draft, release: ReleaseEntry, surface: Surface) -> None:
+    """How long a server that is told to stop goes on with its requests, where it knows that; most abort them."""
+    seconds = release.constants.get("shutdown_timeout")
+    if seconds is not None and surface.knows("--shutdown-timeout"):
+        draft.option("--shutdown-timeout", given("shutdown", f"catalog/releases/{release.name}.yml")(value=seconds))
+
+
+def network_variables(
+    draft: Draft, request: Request, release: ReleaseEntry, host: str, node: Node, host_nics: bool
+) -> None:
+    """The address a server's processes announce to each other, and the interface they talk over.
+
+    Ports between them have no key, so that processes of one node talk over loopback unless a network is asked for, or
+    the cards talk over host NICs. What the release's own script does still says which addresses cannot be.
+    """
     family = str(release.constants.get("network", ""))
-    if not family and request.node_address is None and request.network_interface is None:
-        return
+    asked = request.node_address is not None or request.network_interface is not None
     addresses = read_addresses(node.topology.get("addresses"))
-    found = network(family or "listen", host, request.node_address, request.network_interface, addresses)
+    found = ONE_NODE
+    if family or asked:
+        scripts = network(family or "listen", host, request.node_address, request.network_interface, addresses)
+        found = scripts if asked or host_nics else ONE_NODE
+    elif host_nics:
+        return
     values = {"VLLM_HOST_IP": found.address}
     if found.interface is None:
         draft.warn(
@@ -104,9 +128,11 @@ def network_variables(draft: Draft, request: Request, release: ReleaseEntry, hos
         "network_interface": request.network_interface,
         "addresses": [list(pair) for pair in addresses],
     }
+    surface = Surface(release)
     for name, value in values.items():
-        draft.environment[name] = value
-        draft.note(f"environment.{name}", value, found.rule, found.source, inputs)
+        if surface.reads(name):
+            draft.environment[name] = value
+            draft.note(f"environment.{name}", value, found.rule, found.source, inputs)
     for sentence in found.warnings:
         draft.warn(sentence)
 

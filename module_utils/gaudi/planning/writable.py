@@ -42,6 +42,10 @@ TMPFS = (
     Tmpfs(LOGS, 1024, "0700"),
 )
 
+# MiB for the scales that a server computes from measurements. Ours: a measurement is three files a card of some ten
+# megabytes for the largest models, and scales are of the same form.
+SCALES_MIB = 2048
+
 # Set for every server, so that neither an image nor a library chooses. vLLM's own places (VLLM_CACHE_ROOT,
 # VLLM_CONFIG_ROOT) follow the two of XDG; numba, torch and triton look for theirs beside their own files or in /tmp.
 VARIABLES = {
@@ -81,13 +85,16 @@ LEADING = (
 )
 # Its first field is a directory, which an option of a request stands for.
 RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
-# The node's own, not the container's: what is left there nobody removes, and it has no size of an instance's.
+# For what the server's processes share. With ipc host it is the node's own, and what is left there nobody removes.
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - refused
 
 
-def tmpfs() -> list[dict[str, object]]:
-    """The places in memory, as the ``container`` part of a plan has them."""
-    return [asdict(place) for place in TMPFS]
+def tmpfs(scales: str | None) -> list[dict[str, object]]:
+    """The places in memory, as the ``container`` part of a plan has them.
+
+    ``scales``: where a server keeps those that it computes from measurements; None for one that computes none.
+    """
+    return [asdict(place) for place in (*TMPFS, *([Tmpfs(scales, SCALES_MIB, "0700")] if scales else []))]
 
 
 def places(mounts: Sequence[Mapping[str, object]]) -> list[str]:
@@ -130,7 +137,8 @@ def _check(said: str, value: str, left_out: str, working_directory: str, below: 
     if is_below(path, SHARED_MEMORY):
         raise Refusal(
             "outlives_container",
-            f"{seen}. That is the node's own, so that what is left there outlives the container. {advice}",
+            f"{seen}. That is for what processes share; with ipc host it is the node's own, so that what is left there "
+            f"outlives the container. {advice}",
         )
     if not any(is_below(path, place) for place in below):
         raise Refusal("not_writable", f"{seen}, where the server cannot write: its root is read only. {advice}")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..base.absent import absent
@@ -194,11 +195,15 @@ def check_cards(topology: Mapping[str, Any], expected: int | None) -> list[Probl
     # Without a driver no card can be seen; saying so twice would hide the cause.
     if expected is not None and len(cards) != expected and not problems:
         modules = ", ".join(str(card["module_id"]) for card in cards) or "none"
+        todo = (
+            "Look for the missing ones with lspci -d 1da3: and dmesg, or correct gaudi_expected_cards."
+            if len(cards) < expected
+            else f"No card is missing: set gaudi_expected_cards to {len(cards)}."
+        )
         problems.append(
             Problem(
                 "cards",
-                f"{len(cards)} cards are seen (modules: {modules}), but gaudi_expected_cards says {expected}. "
-                "Look for the missing ones with lspci -d 1da3: and dmesg, or correct gaudi_expected_cards.",
+                f"{len(cards)} cards are seen (modules: {modules}), but gaudi_expected_cards says {expected}. {todo}",
             )
         )
     return problems
@@ -233,30 +238,42 @@ def check_room(rooms: Sequence[Room]) -> list[Problem]:
     for filesystem, wishes in by_filesystem.items():
         wanted, free = sum(room.wanted for room in wishes), wishes[0].free
         if wanted > free:
-            list_of = " and ".join(f"{gib(room.wanted)} for {room.what} ({room.path})" for room in wishes)
+            say = telling_apart(free, wanted)
+            list_of = " and ".join(f"{say(room.wanted)} for {room.what} ({room.path})" for room in wishes)
             problems.append(
                 Problem(
                     "disk",
-                    f"{gib(free)} are free on {filesystem}, but {list_of} are needed. "
-                    f"Free {gib(wanted - free)}, or put them on another file system.",
+                    f"{say(free)} are free on {filesystem}, but {list_of} are needed. "
+                    f"Free {say(wanted - free)}, or put them on another file system.",
                 )
             )
     return problems
 
 
-def gib(size: int) -> str:
+def gib(size: int, digits: int = 1) -> str:
     """Say a number of bytes in GiB, never as zero when it is not."""
-    return f"{max(size / GIB, 0.1 if size else 0.0):.1f} GiB"
+    return f"{max(size / GIB, 10**-digits if size else 0.0):.{digits}f} GiB"
+
+
+def telling_apart(one: int, other: int) -> Callable[[int], str]:
+    """How to say two different numbers of bytes so that they differ: in GiB with one to three digits, or in bytes."""
+    for digits in (1, 2, 3):
+        if gib(one, digits) != gib(other, digits):
+            return partial(gib, digits=digits)
+    return lambda size: f"{size} bytes"
 
 
 def room_findings(rooms: Sequence[Room]) -> list[str]:
     """Say where something that grows may run out of room; it is no reason not to begin."""
-    return [
-        f"{room.what} may grow to {gib(room.wanted)} in {room.path}, "
-        f"and {gib(room.free)} are free on {room.filesystem}."
-        for room in rooms
-        if room.wanted > room.free
-    ]
+    findings = []
+    for room in rooms:
+        if room.wanted > room.free:
+            say = telling_apart(room.wanted, room.free)
+            findings.append(
+                f"{room.what} may grow to {say(room.wanted)} in {room.path}, "
+                f"and {say(room.free)} are free on {room.filesystem}."
+            )
+    return findings
 
 
 def check_name(plan: Mapping[str, Any]) -> list[Problem]:
@@ -284,9 +301,8 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
     if not path:
         seen = "the weights are named by a hub's id, but an instance serves a directory of its node"
     elif missing:
-        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])} missing" + (
-            f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        )
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        seen = f"the weights in {path} are not complete: {', '.join(missing[:SHOWN])}{more} missing or not as recorded"
     else:
         size = plan["requires"].get("weights_bytes")
         seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")
@@ -470,6 +486,16 @@ def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: in
             f"{way_out}, such as {free}: the option port in gaudi_serving_instances, or with a serve playbook "
             f"""-e '{{"serve_options": {{"port": {free}}}}}'.""",
         )
+    ]
+
+
+def silent_engine(said: str) -> list[str]:
+    """Say what was judged without the engine; ``said`` is what a question to it came to, or nothing."""
+    if not said:
+        return []
+    return [
+        f"{said}. Judged without the engine: containers by what their supervisors wrote down, images by the record of "
+        "those that were pulled. The role container_runtime starts the engine."
     ]
 
 

@@ -1,6 +1,7 @@
 """The options of all roles: whether a value is of its type, and what a name that nobody knows was meant to be.
 
-An option is an entry of a role's ``meta/argument_specs.yml``. Values are judged as Ansible judges them: "8" is a whole
+An option is an entry of a role's ``meta/argument_specs.yml``, with the ``range`` that the role's ``meta/ranges.yml``
+gives it: the lowest and the highest value of a number. Values are judged as Ansible judges them: "8" is a whole
 number, "yes" is true, a text is a list of its parts, but no list of mappings. The value of an option with ``no_log`` is
 in no sentence.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
@@ -74,6 +75,15 @@ def merged(specs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def ranged(
+    options: Mapping[str, Mapping[str, Any]], ranges: Mapping[str, Sequence[float]]
+) -> dict[str, Mapping[str, Any]]:
+    """The same options, those that are numbers with their ranges."""
+    return {
+        name: {**option, "range": ranges[name]} if name in ranges else dict(option) for name, option in options.items()
+    }
+
+
 def secret(option: Mapping[str, Any]) -> bool:
     """Whether a value may hold something that nobody may see."""
     return bool(option.get("no_log")) or any(secret(inner) for inner in option.get("options", {}).values())
@@ -116,7 +126,10 @@ def _right(option: Mapping[str, Any], value: object) -> bool:
     if isinstance(value, str) and (option.get("elements") == "dict" or option.get("options")):
         # Modules make mappings of it; roles that read their keys do not.
         return False
-    return TYPES[option["type"]][0](value) and (not choices or str(value) in map(str, choices))
+    if not TYPES[option["type"]][0](value) or (choices and str(value) not in map(str, choices)):
+        return False
+    lowest, highest = option.get("range", (None, None))
+    return lowest is None or lowest <= float(str(value)) <= highest
 
 
 def form(option: Mapping[str, Any]) -> str:
@@ -124,6 +137,8 @@ def form(option: Mapping[str, Any]) -> str:
     if option.get("choices"):
         return f"one of {', '.join(str(choice) for choice in option['choices'])}"
     words = TYPES[option["type"]][1]
+    if "range" in option:
+        words += " from {} to {}".format(*option["range"])
     elements = option.get("elements", "raw")
     return words if elements == "raw" else f"{words}, each entry {TYPES[elements][1]}"
 
@@ -148,17 +163,19 @@ def unknown(
 ) -> tuple[list[Problem], list[str]]:
     """What is wrong with names that look like an option of ours and are none, and what a person should know of them.
 
-    A name is taken for ours where it begins with a role's name or with ``gaudi_``. Where a known one is near, it was
-    meant; nothing would read what stands there. ``results`` are the names under which roles leave something.
+    A name is taken for ours where it begins with a role's name or with ``gaudi_``, or nearly so. Where a known one is
+    near, it was meant; nothing would read what stands there. ``results`` are the names under which roles leave
+    something.
     """
     problems, findings = [], []
     prefixes = sorted([f"{role}_" for role in roles] + [SHARED], key=len, reverse=True)
     for name in sorted(set(names) - {*options, *results}):
-        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
-        if prefix is None:
+        begun = _begun(name, prefixes)
+        if begun is None:
             continue
+        prefix, ending = begun
         endings = [option[len(prefix) :] for option in options if option.startswith(prefix)]
-        near = difflib.get_close_matches(name[len(prefix) :], endings, n=1, cutoff=NEAR)
+        near = difflib.get_close_matches(ending, endings, n=1, cutoff=NEAR)
         if near:
             said = f"There is no variable {name}, so nothing reads it.{_meant([prefix + near[0]])} Correct the name."
             problems.append(Problem("unknown_variable", said))
@@ -167,3 +184,20 @@ def unknown(
                 f"{name} is set, but there is no such variable. Is the name right? If it is yours, no role reads it."
             )
     return problems, findings
+
+
+def _begun(name: str, prefixes: Sequence[str]) -> tuple[str, str] | None:
+    """The prefix of ours that a name begins with, or was meant to, and the rest of the name; None for any other name.
+
+    Who mistypes a word seldom does so in its first letter; with that ``audit_`` is not taken for ``gaudi_``.
+    """
+    for prefix in prefixes:
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    for place, letter in enumerate(name):
+        if letter == "_" and place:
+            head = name[: place + 1]
+            alike = [prefix for prefix in prefixes if prefix[0] == head[0]]
+            for prefix in difflib.get_close_matches(head, alike, n=1, cutoff=NEAR):
+                return prefix, name[place + 1 :]
+    return None

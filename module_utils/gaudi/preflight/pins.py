@@ -59,6 +59,15 @@ def repository_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection
     return list(sentences.values())
 
 
+def measurement_refusals(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
+    """Why measurements may not be fetched, pins required or not: a server runs what is pickled in them."""
+    return [
+        f"{sentence} Measurements are never taken unpinned: look at what is there and pin it "
+        "(playbooks/pin.yml -e model=NAME -e write=true)."
+        for sentence in repository_sentences((item for item in fetches if item["measured_cards"]), kinds)
+    ]
+
+
 def refused(sentences: Sequence[str]) -> list[str]:
     """The same where the site requires pins, with the variable that refuses them."""
     return [f"{sentence} gaudi_require_pins is true, so that nothing unpinned is taken." for sentence in sentences]

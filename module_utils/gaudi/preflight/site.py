@@ -127,3 +127,18 @@ def check_hugepages(inventory: Inventory, meminfo: str) -> list[Problem]:
     except Refusal as error:
         refusal = error
     return [Problem("hugepages", str(refusal))] if refusal else []
+
+
+def not_in_inventory(host: str, installed: Sequence[str], wished: Sequence[str] | None) -> list[str]:
+    """Say which instances of a node its inventory does not name, and the command that ends each.
+
+    ``wished`` are the names that it has; None where it says nothing.
+    """
+    if wished is None:
+        return []
+    return [
+        f"{name} is on {host}, but not in {INSTANCES}: site.yml leaves it as it is. Name it there, or end it with "
+        f"ansible-playbook playbooks/remove.yml --limit {host} -e instance={name}"
+        for name in installed
+        if name not in wished
+    ]

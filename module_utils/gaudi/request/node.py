@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,8 @@ class Node:
     # Module id and port to the instance that an earlier request of the same call gave them to.
     planned: Mapping[int, str] = field(default_factory=dict)
     ports: Mapping[int, str] = field(default_factory=dict)
+    # Instance to the modules that its request of the same call names. It gives up every other one that it has.
+    named: Mapping[str, Sequence[int]] = field(default_factory=dict)
     weights_root: str = "/data/models"
     image_registry: str | None = None
     # What the site says of its images; without a word they are those at the release's path of the registry.

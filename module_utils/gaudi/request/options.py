@@ -31,6 +31,8 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 DTYPES = ("auto", "bfloat16", "float32", "fp8", "awq", "gptq")
 STRATEGIES = ("min_tokens", "max_bs")
+# Whose shared memory a container has.
+IPC = ("private", "host")
 KV_CACHE_DTYPES = ("auto", "fp8", "fp8_inc", "fp8_e4m3", "fp8_e5m2")
 
 # Longest context anybody asks of these servers, and most sequences: a million tokens, 4096 requests at once.
@@ -110,6 +112,7 @@ class Request:
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     host: str | None = None
     port: int | None = None
+    ipc: str | None = None
     node_address: str | None = None
     network_interface: str | None = None
 
@@ -388,6 +391,7 @@ READERS = {
     "extra_environment": _environment,
     "host": _host,
     "port": _integer(1, 65535),
+    "ipc": _choice(IPC),
     "node_address": _address,
     "network_interface": _matching(INTERFACE, "the name of a network interface such as eth0"),
 }

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+# What takes a wall of the engine away: seccomp=unconfined, apparmor=unconfined, label=disable.
+LOOSE = re.compile(r"unconfined|disable")
+# SECCOMP_MODE_FILTER of the kernel, as /proc/PID/status has it.
+SECCOMP_FILTER = "2"
 
-def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+
+def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: str) -> list[str]:
     """Name what a container has otherwise than its plan; nothing where it is confined as planned.
 
-    `inspected` is one entry of what `docker container inspect` prints.
+    `inspected` is one entry of what `docker container inspect` prints, `process` the text of /proc/PID/status of its
+    first process: what the engine was told is not yet what the kernel holds.
     """
     box, planned = inspected["HostConfig"], plan["container"]
     added = sorted(name.removeprefix("CAP_") for name in box.get("CapAdd") or [])
@@ -18,12 +25,23 @@ def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any]) -> list[s
     writable = {mount["Source"] for mount in inspected["Mounts"] if mount["Type"] == "bind" and mount["RW"]}
     own = {mount["source"] for mount in planned["mounts"] if not mount["read_only"]}
     image = inspected["Config"]["Image"]
+    loosened = [option for option in box["SecurityOpt"] or [] if LOOSE.search(option)]
+    kernel = dict(line.split(":\t", 1) for line in process.splitlines() if ":\t" in line)
+    seccomp, shm = kernel.get("Seccomp"), box.get("ShmSize", 0) >> 20
     same = {
         f"dropped capabilities {box['CapDrop']}": box["CapDrop"] == ["ALL"],
         f"added capabilities {added}": added == sorted(planned["capabilities"]),
         "it is privileged": not box["Privileged"],
         f"read-only root {box['ReadonlyRootfs']}": box["ReadonlyRootfs"] == planned["read_only"],
         f"security options {box['SecurityOpt']}": "no-new-privileges" in (box["SecurityOpt"] or []),
+        f"security options {loosened}": not loosened,
+        f"seccomp mode {seccomp} of its process": seccomp == SECCOMP_FILTER,
+        "its process may gain privileges": kernel.get("NoNewPrivs") == "1",
+        f"network {box['NetworkMode']}": box["NetworkMode"] == planned["network"],
+        f"ipc {box['IpcMode']}": box["IpcMode"] == planned["ipc"],
+        f"pid namespace {box['PidMode']}": box["PidMode"] == "",
+        f"shared memory {shm} MiB": planned["shm_mib"] in (None, shm),
+        f"at most {box['PidsLimit']} processes": box["PidsLimit"] == planned["pids"],
         f"runtime {box['Runtime']}": box["Runtime"] == planned["runtime"],
         f"devices {box.get('Devices')}": not box.get("Devices"),
         f"limits {limits}": limits == planned["ulimits"],

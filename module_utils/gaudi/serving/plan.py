@@ -42,7 +42,7 @@ class Plan:
     command: tuple[str, ...]
     host: str
     port: int
-    weights: str
+    weight_folders: tuple[str, ...]
     environment: dict[str, str]
 
     @classmethod
@@ -60,7 +60,10 @@ class Plan:
                 command=(*map(str, document["cpu_binding"]), *map(str, document["arguments"])),
                 host=str(document["listen"]["host"]),
                 port=int(document["listen"]["port"]),
-                weights=str(document["requires"]["weights_path"]),
+                weight_folders=(
+                    str(document["requires"]["weights_path"]),
+                    *map(str, document["requires"].get("weights_beside", [])),
+                ),
                 environment={str(k): str(v) for k, v in document["environment"].items()},
             )
         except KeyError as missing:
@@ -73,6 +76,12 @@ class Plan:
         """What docker reads as the container's environment: NAME=value by lines, verbatim, sorted by name."""
         own = {str(name): str(value) for name, value in self.container.get("environment", {}).items()}
         return "".join(f"{name}={value}\n" for name, value in sorted({**self.environment, **own}.items()))
+
+    @property
+    def shutdown_timeout(self) -> float:
+        """Seconds in which the server itself finishes requests once it is told to stop; 0 where it aborts them."""
+        after = dict(zip(self.command, self.command[1:])).get("--shutdown-timeout", "")
+        return float(after) if after.isdecimal() else 0.0
 
     @property
     def name(self) -> str:
@@ -113,6 +122,12 @@ def tmpfs(entry: str | dict[str, Any]) -> str:
     return f"{entry['path']}:rw,exec,nosuid,nodev,size={entry['size_mib']}m,mode={entry['mode']}"
 
 
+def walls(box: Mapping[str, Any]) -> list[str]:
+    """How much memory a container's processes share, and how many there may be; plans of 0.1 name neither."""
+    words = ["--shm-size", f"{box['shm_mib']}m"] if box.get("shm_mib") else []
+    return [*words, "--pids-limit", str(box["pids"])] if box.get("pids") else words
+
+
 def container_command(
     plan: Plan,
     digest: str,
@@ -130,6 +145,7 @@ def container_command(
     # The journal keeps the output; the engine keeps a little of it for docker logs, not without end.
     command += ["--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"]
     command += ["--runtime", str(box["runtime"]), "--network", str(box["network"]), "--ipc", str(box["ipc"])]
+    command += walls(box)
     command += ["--cap-drop", "ALL"]
     for capability in box.get("capabilities", []):
         command += ["--cap-add", str(capability)]

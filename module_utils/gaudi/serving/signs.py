@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from signal import Signals
 
+from ..base.printable import printable
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -16,6 +18,10 @@ class Reason:
     kind: str
     message: str
     retry: bool
+
+    def __post_init__(self) -> None:
+        """Make the message printable: it may quote what a container, the engine or a tool said."""
+        object.__setattr__(self, "message", printable(self.message))
 
 
 class Failure(Exception):
@@ -244,14 +250,6 @@ def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int, pr
 def is_error(line: str) -> bool:
     """Tell whether a line names an error, with or without what the server's logging puts before it."""
     return bool(ERROR_LINE.match(PREFIX.sub("", line)) or ERROR_LEVEL.match(line))
-
-
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-
-
-def printable(line: str) -> str:
-    """Take colours and control characters out of a line: the journal would show it as binary data."""
-    return CONTROL.sub("", line).rstrip()
 
 
 def quote(line: str, limit: int = 300) -> str:

@@ -7,6 +7,7 @@ FORM = {
     "status?": str,
     "since?": str,
     "endpoint?": str,
+    "container_id?": str,
     "plan?": str,
     "library?": str,
     "program?": str,

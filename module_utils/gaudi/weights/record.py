@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..base.documents import parse as parse_json
+
 FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
+# The form of VERIFIED: when every byte was read, and the files that were not as recorded then.
+VERIFICATION = {"verified": str, "wrong": [str]}
 LOCK = FOLDER + "/lock"
 # One line for each file that was received and checked. The record replaces it.
 ARRIVED = FOLDER + "/arrived"
@@ -46,6 +50,11 @@ class Manifest:
     def names(self) -> list[str]:
         """Relative names of all files."""
         return [file.name for file in self.files]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file."""
+        return {file.name: file.size for file in self.files}
 
     @property
     def size(self) -> int:
@@ -85,12 +94,49 @@ def parse(text: str) -> Manifest:
     return Manifest(source, repository, revision, fetched, files)
 
 
-def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int | None]) -> list[str]:
-    """Names of files that are missing or have another size, in the manifest's order.
+@dataclass(frozen=True)
+class Converted:
+    """What the record of a conversion says: bytes by file, files that a check found wrong, how it was made."""
 
-    sizes: bytes by name, None for what is not a regular file.
+    sizes: Mapping[str, int]
+    wrong: tuple[str, ...]
+    source: str
+    tool: str
+
+
+_SIZED = {str: {"bytes": int}}
+_CONVERTED = {"shards": _SIZED, "carried?": _SIZED, "wrong?": {"files": [str]}, "source?": str, "tool?": str}
+
+
+def parse_converted(text: str) -> Converted:
+    """Read the record of a conversion; raises ValueError with what is wrong."""
+    said = parse_json(text, _CONVERTED)
+    sizes = {name: seen["bytes"] for name, seen in {**said["shards"], **said.get("carried", {})}.items()}
+    found = tuple(said.get("wrong", {"files": []})["files"])
+    return Converted(sizes, found, said.get("source", ""), said.get("tool", ""))
+
+
+def mend_converted(record: Converted, folder: str) -> str:
+    """The command that makes anew what is wrong in a folder of converted weights."""
+    tool = " -e tool=fp8_dynamic" if record.tool == "fp8_dynamic" else ""
+    return f"ansible-playbook playbooks/convert_weights.yml -e source={record.source} -e target={folder}{tool}"
+
+
+def mend_fetched(record: Manifest, folder: str) -> str:
+    """The command that fetches anew what is wrong in a folder of fetched weights."""
+    if record.repository.rpartition("/")[2] == folder.rpartition("/")[2]:
+        wanted = f"-e repository={record.repository} -e revision={record.revision}"
+    else:
+        wanted = f"-e model=NAME (its file in catalog/models names {folder.rpartition('/')[2]})"
+    return f"ansible-playbook playbooks/fetch_weights.yml {wanted}"
+
+
+def wrong_sizes(recorded: Mapping[str, int], sizes: Mapping[str, int | None]) -> list[str]:
+    """Names of files that are missing or have another size than is on record, in the record's order.
+
+    Both are bytes by name; None for what is not a regular file.
     """
-    return [file.name for file in manifest.files if sizes.get(file.name) != file.size]
+    return [name for name, size in recorded.items() if sizes.get(name) != size]
 
 
 def used_by(plan: Mapping[str, Any], folder: str) -> bool:

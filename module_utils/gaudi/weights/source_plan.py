@@ -96,10 +96,13 @@ def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] |
     return {"fetch": None if fetch["directory"] in there else fetch, "convert": plan["convert"]}
 
 
-def room(plan: Mapping[str, Any], begun: int) -> int:
-    """Bytes that what :func:`missing` gave takes; ``begun`` bytes of the download are on the node already."""
+def room(plan: Mapping[str, Any], begun: int, made: int = 0) -> int:
+    """Bytes that what :func:`missing` gave takes.
+
+    On the node already are ``begun`` bytes of the download, and ``made`` bytes of converted weights that are mended.
+    """
     fetched = max(int(plan["fetch"]["bytes"]) - begun, 0) if plan["fetch"] else 0
-    return fetched + (int(plan["convert"]["bytes"]) if plan["convert"] else 0)
+    return fetched + (max(int(plan["convert"]["bytes"]) - made, 0) if plan["convert"] else 0)
 
 
 def origin(item: Mapping[str, Any]) -> str:

@@ -3,9 +3,10 @@
 
     calibrate.py DESCRIPTION [--again]
 
-DESCRIPTION is a JSON document of the module calibration_plan. The tool writes into TARGET.partial; when all its files
-are there and readable, an earlier TARGET is kept under a dated name and the new one takes its place. Earlier
-measurements are never deleted and stay where they are until then, whatever happens.
+DESCRIPTION is a JSON document of the module calibration_plan. The tool writes into TARGET.partial/measured, and into
+nothing else of the node. When it has ended, its files are read as anybody's: links and pipes are refused, what is
+asked for is moved out, the rest is removed. Then an earlier TARGET is kept under a dated name and the new one takes its
+place. Earlier measurements are never deleted and stay where they are until then, whatever happens.
 
 A file beside it, with .peer.json instead of .json, names a node that has measured. The measurements are then received
 from there by rsync and published in the same way. That file and the token it names are removed afterwards.
@@ -20,10 +21,10 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,14 +38,19 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged
+from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
-from gaudi.node import documents, long_work
-from gaudi.node.files import sync_folder, write_json
+from gaudi.node import beneath, documents, folders, long_work
+from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.model_directory import missing_weights
-from gaudi.serving.plan import Card, card_indexes, mount, tmpfs
+from gaudi.serving.plan import Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
 
 OWN = ".gaudi-serving"
+# Where in the staging folder the tool writes.
+WRITTEN = "measured"
+# Bytes of a measurement file; those of the largest models take some ten megabytes.
+LARGEST = 1_000_000_000
 RECORD = "calibration.json"
 LABEL = "gaudi-serving.calibration"
 # Bytes that have to be free: three files a card of some ten megabytes for the largest models, and what a tool keeps.
@@ -99,20 +105,25 @@ def digest(document: dict[str, Any]) -> str:
     content = {key: document[key] for key in counted}
     for name, files in (("fp8.json", "shards"), ("manifest.json", "files")):
         record = Path(document["weights"]) / OWN / name
-        if record.exists():
-            try:
-                content[name] = json.loads(record.read_text(encoding="utf-8")).get(files)
-            except (ValueError, AttributeError) as wrong:
-                raise Refusal(
-                    "record_damaged",
-                    f"the weights' record {record} cannot be read ({wrong}); playbooks/verify_weights.yml says more",
-                ) from wrong
+        try:
+            read = documents.read_json(record, place=record.parent)
+        except Damaged as wrong:
+            raise Refusal(
+                "record_damaged",
+                f"the weights' record {record} cannot be read ({wrong.what}); playbooks/verify_weights.yml says more",
+            ) from wrong
+        if read is not None:
+            content[name] = read.get(files)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def check_files(folder: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every expected file; Refusal when one is missing, empty, or not what its name says."""
-    missing = [name for name in expected if not (folder / name).is_file() or not (folder / name).stat().st_size]
+def check_files(folder: Path, expected: list[str], place: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every expected file in a folder beneath a place.
+
+    Raises Refusal when one is missing, empty, too large, or not what its name says.
+    """
+    sizes = {name: folders.size_of(folder / name, place) or 0 for name in expected}
+    missing = [name for name, size in sizes.items() if not size]
     if missing:
         raise Refusal(
             "measurements_missing",
@@ -122,15 +133,21 @@ def check_files(folder: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in expected:
         path = folder / name
-        data = path.read_bytes()
+        with beneath.open_file(path, place) as stream:
+            data = stream.read(LARGEST + 1)
         try:
+            if len(data) > LARGEST:
+                raise ValueError(f"it is larger than {LARGEST} bytes")
             if name.endswith(".json"):
                 json.loads(data)
             else:
-                with zipfile.ZipFile(path) as archive:
+                with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                    if sum(member.file_size for member in archive.infolist()) > LARGEST:
+                        raise zipfile.BadZipFile(f"it unpacks to more than {LARGEST} bytes")
                     if archive.testzip() is not None:
                         raise zipfile.BadZipFile("a member is damaged")
-        # What its reader raises: of a member that is cut short, not deflated, or said to be encrypted.
+        # What its reader raises: of a member that is cut short, not deflated, or said to be encrypted; of JSON that is
+        # nested without end.
         except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as wrong:
             raise Refusal(
                 "measurement_damaged", f"the measurement file {path} cannot be read ({wrong}); measure again"
@@ -139,16 +156,19 @@ def check_files(folder: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def check_written(folder: Path, document: dict[str, Any]) -> None:
+def check_written(folder: Path, document: dict[str, Any], place: Path) -> None:
     """The server's own configuration has to be there and to point to where the server will see the measurements."""
     for name in document["written"]:
         path = folder / name
         try:
-            says = json.loads(path.read_text(encoding="utf-8")).get("dump_stats_path")
-        except (OSError, ValueError, AttributeError) as wrong:
+            read = documents.read_json(path, place=place)
+        except Damaged as wrong:
             raise Refusal(
-                "configuration_missing", f"the tool ended well, but {path} is missing or no JSON object ({wrong})"
+                "configuration_missing", f"the tool ended well, but {path} is missing or no JSON object ({wrong.what})"
             ) from wrong
+        if read is None:
+            raise Refusal("configuration_missing", f"the tool ended well, but {path} is missing")
+        says = read.get("dump_stats_path")
         wanted = document["dump_stats_path"]
         if says != wanted:
             raise Refusal(
@@ -161,16 +181,14 @@ def measured(target: Path, wanted: str) -> dict[str, Any] | None:
     """The record of a finished measurement of the same thing, whole; None for anything else."""
     record = target / OWN / RECORD
     try:
-        made: dict[str, Any] | None = documents.read_json(record, MEASURED)
+        made: dict[str, Any] | None = documents.read_json(record, MEASURED, place=record.parent)
     except Damaged as damaged:
         print(f"{damaged}; the earlier measurement counts as none", flush=True)
         return None
     if made is None:
         return None
-    whole = all(
-        (target / name).is_file() and (target / name).stat().st_size == facts["bytes"]
-        for name, facts in made["measurements"].items()
-    )
+    sizes = folders.sizes_in(target.resolve(), made["measurements"])
+    whole = all(sizes[name] == facts["bytes"] for name, facts in made["measurements"].items())
     return made if whole and made["digest"] == wanted else None
 
 
@@ -189,8 +207,8 @@ def publish(staging: Path, target: Path) -> Path | None:
     kept = None
     if target.exists():
         kept = dated(target, datetime.now(timezone.utc))
-        target.rename(kept)
-    staging.rename(target)
+        beneath.rename(target, target, kept, kept)
+    beneath.rename(staging, staging, target, target)
     sync_folder(target.parent)
     return kept
 
@@ -209,7 +227,8 @@ def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
         "--label",
         f"{LABEL}={document['model']}",
     ]
-    words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"], "--cap-drop", "ALL"]
+    words += ["--runtime", box["runtime"], "--network", box["network"], "--ipc", box["ipc"]]
+    words += [*walls(box), "--cap-drop", "ALL"]
     for capability in box["capabilities"]:
         words += ["--cap-add", capability]
     words += ["--security-opt", "no-new-privileges"]
@@ -274,15 +293,13 @@ def lines_of(stream: Any) -> Iterator[str]:
 def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
     """Run the tool's container to its end; Refusal with its last words when it fails."""
     name = document["container"]["name"]
-    # A run that was killed with the job leaves its container, which holds the cards.
-    subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=False)
     progress = Progress(document["prompts"])
     tail: deque[str] = deque(maxlen=TAIL)
     work = subprocess.Popen(
         command(document, indexes), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        for line in lines_of(work.stdout):
+        for line in map(printable, lines_of(work.stdout)):
             print(line, flush=True)
             tail.append(line)
             progress.read(line)
@@ -347,23 +364,39 @@ def look_up_cards(document: dict[str, Any]) -> list[int]:
         raise Refusal("no_such_module", str(failure)) from failure
 
 
-def stage(document: dict[str, Any], staging: Path) -> None:
-    """An empty folder with our configuration files. What an interrupted run measured cannot be continued."""
-    if staging.exists() and not (staging / OWN / "started").exists():
+def stage(document: dict[str, Any], staging: Path) -> Path:
+    """Make a folder with our configuration files, and in it the empty one that the tool writes to, which is returned.
+
+    What an interrupted run measured cannot be continued.
+    """
+    if beneath.look(staging, staging) and not beneath.is_file(staging / OWN / "started", staging):
         raise Refusal("staging_not_ours", f"{staging} exists and was not made by this program; move it away")
-    if staging.exists():
-        shutil.rmtree(staging)
-    (staging / OWN).mkdir(parents=True)
-    (staging / OWN / "started").touch()
+    beneath.remove_tree(staging, staging)
+    written = staging / WRITTEN
+    # Our configurations are mounted there, for the tool to read.
+    beneath.make_folders(written / OWN, staging)
+    beneath.make_folders(staging / OWN, staging)
+    write_text(staging / OWN / "started", "", place=staging)
     for name, content in document["files"].items():
-        (staging / name).write_text(content, encoding="utf-8")
+        write_text(staging / name, content, place=staging)
+    return written
+
+
+def move_out(names: list[str], written: Path, staging: Path) -> None:
+    """Move checked files of the tool's to their places, and remove what else it has left: its container has ended."""
+    for name in names:
+        beneath.make_folders((staging / name).parent, staging)
+        beneath.rename(written / name, staging, staging / name)
+    beneath.remove_tree(written, staging)
 
 
 @contextlib.contextmanager
 def only_one(target: Path) -> Iterator[None]:
     """Two measurements into one folder exclude each other."""
+    beneath.refuse_writers(target.parent)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_name(f".{target.name}.lock").open("w") as lock:
+    path = target.with_name(f".{target.name}.lock")
+    with beneath.open_file(path, path, "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
@@ -387,10 +420,14 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
         if made is None or again:
             check_before(document, target)
             indexes = look_up_cards(document)
-            stage(document, staging)
+            # A run that was killed with the job leaves its container, which holds the cards and still writes.
+            subprocess.run(["docker", "rm", "--force", document["container"]["name"]], capture_output=True, check=False)
+            written = stage(document, staging)
             started = datetime.now(timezone.utc)
             run_tool(document, indexes)
-            check_written(staging, document)
+            check_written(written, document, staging)
+            measurements = check_files(written, document["expected"], staging)
+            move_out([*measurements, *document["written"]], written, staging)
             made = {
                 "schema": 1,
                 "tool": document["tool"],
@@ -400,10 +437,10 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
                 "started": started.isoformat(timespec="seconds"),
                 "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "cards": document["modules"],
-                "measurements": check_files(staging, document["expected"]),
+                "measurements": measurements,
                 "validated_on_hardware": False,
             }
-            write_json(staging / OWN / RECORD, made)
+            write_json(staging / OWN / RECORD, made, place=staging)
             kept = publish(staging, target)
             print(f"{target}: {len(made['measurements'])} measurement files of {document['model']}.")
         else:
@@ -437,7 +474,7 @@ def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[st
         made = measured(target, wanted)
         if made is None or again:
             check_room(target)
-            stage(document, staging)
+            beneath.remove_tree(stage(document, staging), staging)
             receive(seed, staging)
             made = measured(staging, wanted)
             if made is None:
@@ -446,12 +483,12 @@ def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[st
                     f"{seed['name']} gave what was measured of other weights, or in another way, or it is not whole; "
                     "run playbooks/calibrate.yml with --limit and this node's name to measure here",
                 )
-            if check_files(staging, document["expected"]) != made["measurements"]:
+            if check_files(staging, document["expected"], staging) != made["measurements"]:
                 raise Refusal(
                     "not_as_recorded",
                     f"{seed['name']} gave files that are not what its record says; measure there again",
                 )
-            check_written(staging, document)
+            check_written(staging, document, staging)
             kept = publish(staging, target)
             print(f"{target}: {len(made['measurements'])} measurement files, taken from {seed['name']}.")
         else:

@@ -20,8 +20,10 @@ import sys
 from pathlib import Path
 
 try:
+    from gaudi.base.documents import Damaged
     from gaudi.host.document import damaged, parse, refresh, waits
     from gaudi.host.state import GOVERNOR, SHALLOW
+    from gaudi.node.documents import read
     from gaudi.node.files import write_text
 except ImportError as missing:
     print(
@@ -110,13 +112,13 @@ def main() -> int:
         return 0
     if chosen.cpu:
         print(f"{apply(CPUS, BEFORE)} controls of the processors set")
-    if not STATE.exists():
-        return 0
     try:
-        document = parse(STATE.read_text())
-    except (OSError, ValueError) as error:
-        print(damaged(str(STATE), str(error)), file=sys.stderr if chosen.action == "allow" else sys.stdout)
+        document = read(STATE, parse)
+    except Damaged as damage:
+        print(damaged(str(STATE), damage.what), file=sys.stderr if chosen.action == "allow" else sys.stdout)
         return 255 if chosen.action == "allow" else 0
+    if document is None:
+        return 0
     current = refresh(document, platform.release(), Path("/proc/cmdline").read_text().split())
     if chosen.action == "waits":
         print("\n".join(waits(current)))

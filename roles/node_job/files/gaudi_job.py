@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged
+from gaudi.base.printable import journal_line, printable
+from gaudi.node.beneath import WRITING
 from gaudi.node.documents import make_room, read_json
 from gaudi.node.files import write_json
 
@@ -55,16 +57,21 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Whatever lies there, a pipe that nobody reads for example, gives way.
+        make_room(path)
+        path.unlink(missing_ok=True)
         self.stream = path.open("w", encoding="utf-8", buffering=1)
         self.size = 0
         self.tail: list[str] = []
 
     def add(self, line: str) -> None:
         """Take one line."""
-        print(line, flush=True)
+        line = printable(line)
+        print(journal_line(line), flush=True)
         self.tail = [*self.tail[-(TAIL - 1) :], line]
         if self.size > LOG_LIMIT:
             self.stream.close()
+            make_room(self.path.with_name("log.1"))
             self.path.replace(self.path.with_name("log.1"))
             self.stream, self.size = self.path.open("w", encoding="utf-8", buffering=1), 0
         self.size += len(line) + 1
@@ -104,6 +111,8 @@ class Job:
         for name in ("progress.json", "result.json", "cancelled"):
             make_room(self.folder / name)
             (self.folder / name).unlink(missing_ok=True)
+        for left_over in self.folder.glob(f"*{WRITING}"):
+            left_over.unlink()
         make_room(self.folder / "state.json")
         log = Log(self.folder / "log")
         self.state("running", log)

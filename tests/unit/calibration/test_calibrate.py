@@ -58,6 +58,13 @@ for name in orders["writes"]:
         path.write_text("{{}}")
 for name, text in orders.get("damaged", {{}}).items():
     (target / name).write_text(text)
+for name, leads in orders.get("links", {{}}).items():
+    (target / name).unlink(missing_ok=True)
+    (target / name).parent.mkdir(exist_ok=True)
+    (target / name).symlink_to(leads)
+for name in orders.get("pipes", []):
+    (target / name).unlink(missing_ok=True)
+    os.mkfifo(target / name)
 if orders.get("says"):
     print(orders["says"])
 sys.exit(orders.get("status", 0))
@@ -103,12 +110,16 @@ class Node:
                 "runtime": "habana",
                 "capabilities": ["SYS_NICE"],
                 "ulimits": {"nofile": 1024},
-                "ipc": "host",
+                "ipc": "private",
+                "shm_mib": 2048,
+                "pids": 512,
                 "network": "host",
                 "read_only": True,
                 "tmpfs": [{"path": "/scratch", "size_mib": 64, "mode": "1777"}],
                 "working_directory": "/scratch",
-                "mounts": [{"source": f"{self.target}.partial", "target": "/in/container", "read_only": False}],
+                "mounts": [
+                    {"source": f"{self.target}.partial/measured", "target": "/in/container", "read_only": False}
+                ],
             },
             "command": ["python3", "/opt/x.py"],
         }
@@ -383,6 +394,85 @@ def test_weights_are_the_same_wherever_and_whenever_they_came(node: Node, name: 
     assert f"the weights' record {record} cannot be read" in node.refused()
 
 
+# --- a container that wants more ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def victim(node: Node) -> Path:
+    """A file of the node that only root may read and write."""
+    (node.home / "shadow").write_text("{}")
+    return node.home / "shadow"
+
+
+@pytest.mark.parametrize("name", ["calibration.json.writing", "calibration.json"])
+def test_the_record_is_not_written_where_the_container_says(node: Node, victim: Path, name: str) -> None:
+    node.orders(writes=NAMES, links={f".gaudi-serving/{name}": str(victim)})
+    assert node.run()[0] == 0
+    assert victim.read_text() == "{}"
+    assert json.loads((node.target / ".gaudi-serving" / "calibration.json").read_text())["measurements"]
+    assert not [path for path in node.target.rglob("*") if path.is_symlink()]
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_a_link_for_a_measurement_is_not_read(old: Node, victim: Path, name: str) -> None:
+    old.orders(writes=NAMES, links={name: str(victim)})
+    assert f"first {name}" in old.refused()
+    assert (old.target / "old.json").read_text() == "hours of work"
+
+
+def test_a_linked_folder_of_measurements_is_not_read(node: Node) -> None:
+    (node.home / "root").mkdir()
+    node.document["expected"] = [f"g2/{name}" for name in NAMES]
+    for name in NAMES:
+        (node.home / "root" / name).write_text("{}")
+    node.orders(writes=[], links={"g2": str(node.home / "root")})
+    assert "6 of 6 measurement files are missing" in node.refused()
+    assert len(list((node.home / "root").iterdir())) == 6
+
+
+@pytest.mark.parametrize("name", [NAMES[0], NAMES[1], "maxabs_quant_g2.json"])
+def test_a_pipe_keeps_nobody_waiting(node: Node, name: str) -> None:
+    node.document["written"] = ["maxabs_quant_g2.json"]
+    configuration = {"maxabs_quant_g2.json": '{"dump_stats_path": "/in/container/m"}'}
+    node.orders(writes=NAMES, damaged=configuration, pipes=[name])
+    assert name in node.refused()
+
+
+def test_a_linked_configuration_is_not_read(node: Node) -> None:
+    node.document["written"] = ["maxabs_quant_g2.json"]
+    (node.home / "elsewhere").write_text('{"dump_stats_path": "/in/container/m"}')
+    node.orders(writes=NAMES, links={"maxabs_quant_g2.json": str(node.home / "elsewhere")})
+    assert "maxabs_quant_g2.json is missing or no JSON object (it is a link" in node.refused()
+
+
+def test_nothing_else_that_the_container_left_is_published(node: Node) -> None:
+    node.orders(writes=[*NAMES, "libsurprise.so"])
+    assert node.run()[0] == 0
+    kept = {path.relative_to(node.target).as_posix() for path in node.target.rglob("*") if path.is_file()}
+    assert kept == {*NAMES, ".gaudi-serving/started", ".gaudi-serving/measure.json", ".gaudi-serving/calibration.json"}
+
+
+def test_an_archive_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "LARGEST", 100_000)
+    with zipfile.ZipFile(tmp_path / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", bytes(1_000_000))
+    with pytest.raises(Refusal, match="unpacks to more than"):
+        calibrate.check_files(tmp_path, ["m.npz"], tmp_path)
+
+
+def test_a_lock_that_is_a_link_is_not_emptied(node: Node, victim: Path) -> None:
+    victim.write_text("years of work")
+    node.target.with_name(f".{node.target.name}.lock").symlink_to(victim)
+    assert "is a link" in node.refused()
+    assert victim.read_text() == "years of work"
+
+
+def test_a_folder_that_others_write_to_is_refused(node: Node) -> None:
+    node.home.chmod(0o777)
+    assert f"{node.home} can be written by everybody" in node.refused()
+    assert not node.runs()
+
+
 # --- taken from another node -------------------------------------------------------------------------------
 
 
@@ -519,7 +609,7 @@ def test_a_damaged_archive_is_found(tmp_path: Path) -> None:
     data[data.index(b"0123456789")] ^= 1
     (tmp_path / "x.npz").write_bytes(bytes(data))
     with pytest.raises(Refusal, match="cannot be read"):
-        calibrate.check_files(tmp_path, ["x.npz"])
+        calibrate.check_files(tmp_path, ["x.npz"], tmp_path)
 
 
 # --- documents that are damaged ----------------------------------------------------------------------------
@@ -563,4 +653,4 @@ def test_a_damaged_deflated_file_is_said(tmp_path: Path) -> None:
     data[40:52] = b"XXXXXXXXXXXX"
     path.write_bytes(data)
     with pytest.raises(Refusal, match=r"m\.npz cannot be read .*; measure again"):
-        calibrate.check_files(tmp_path, ["m.npz"])
+        calibrate.check_files(tmp_path, ["m.npz"], tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base.measured import measured_files
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.planning.many import plan_all
@@ -96,7 +97,7 @@ def test_measurements_are_written_beside_their_place_and_where_the_server_will_s
     document = coder()
     target = "/data/models/qwen3-coder-480b-a35b-instruct-fp8-g2"
     assert document["target"] == target
-    assert mounts(document)[MEASUREMENTS] == (f"{target}.partial", False)
+    assert mounts(document)[MEASUREMENTS] == (f"{target}.partial/measured", False)
     assert document["environment"]["QUANT_CONFIG"] == f"{MEASUREMENTS}/.gaudi-serving/measure.json"
     measure = json.loads(document["files"][".gaudi-serving/measure.json"])
     assert (measure["mode"], measure["dump_stats_path"]) == ("MEASURE", f"{MEASUREMENTS}/inc_measure_output")
@@ -115,7 +116,7 @@ def test_three_files_a_rank_are_expected() -> None:
         "inc_measure_output_hooks_maxabs_0_8.npz",
         "inc_measure_output_hooks_maxabs_0_8_mod_list.json",
     ]
-    assert len(calibration.measured_files("x", 16)) == 48
+    assert len(measured_files("x", 16)) == 48
 
 
 def test_a_data_set_of_the_site_stands_where_the_hubs_name_is_looked_for() -> None:
@@ -133,6 +134,7 @@ def test_the_container_is_confined_as_the_plans_is() -> None:
     assert box["read_only"]
     assert box["capabilities"] == ["SYS_NICE", "SYS_PTRACE", "IPC_LOCK"]
     assert box["runtime"] == "habana"
+    assert (box["ipc"], box["shm_mib"], box["pids"]) == ("private", 16384, 32768)
 
 
 # --- calibrate_model.sh ------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ def test_other_models_are_measured_with_calibrate_model() -> None:
         "-d", "/data/pile", "-o", "/opt/vllm-fork/scripts/quantization", "-t", "2",
     ]  # fmt: skip
     place = "/opt/vllm-fork/scripts/quantization/qwen3-8b"
-    assert mounts(document)[place] == ("/data/models/quantization/qwen3-8b.partial", False)
+    assert mounts(document)[place] == ("/data/models/quantization/qwen3-8b.partial/measured", False)
     assert document["written"] == ["maxabs_quant_g2.json"]
     assert document["dump_stats_path"] == f"{place}/g2/inc_output"
     assert document["expected"][0] == "g2/inc_output_hooks_maxabs_0_2.json"
@@ -156,7 +158,9 @@ def test_other_models_are_measured_with_calibrate_model() -> None:
 
 def test_the_later_release_looks_below_its_working_directory() -> None:
     document = small("1.22-2025.11")
-    assert mounts(document)[f"{SCRATCH}/quantization/qwen3-8b"][0] == "/data/models/quantization/qwen3-8b.partial"
+    assert (
+        mounts(document)[f"{SCRATCH}/quantization/qwen3-8b"][0] == "/data/models/quantization/qwen3-8b.partial/measured"
+    )
     assert document["command"][-4:] == ["-o", f"{SCRATCH}/quantization", "-t", "2"]
 
 

@@ -259,3 +259,26 @@ def test_two_plans_for_one_card_are_refused_with_both_names() -> None:
     with pytest.raises(Refusal, match=r"the plans of a and b both name module 0\.") as refused:
         rebuild(plans, NOW)
     assert refused.value.id == "cards_claimed_twice"
+
+
+def test_cards_that_are_given_up_change_hands_one_instance_after_the_other() -> None:
+    held = reserve(reserve({}, "a", [card(0), card(2)], node(), NOW), "b", [card(1)], node(), NOW)
+    assert "reserved by b" in refusal(held, "a", [card(1)], node(), LATER)
+    first = reserve(held, "a", [card(1), card(2)], node(), LATER, ["a", "b"])
+    assert holders(first) == {1: "a", 2: "a"}
+    assert "b" not in first
+    assert holders(reserve(first, "b", [card(0)], node(), LATER, ["a", "b"])) == {0: "b", 1: "a", 2: "a"}
+
+
+def test_an_instance_that_gives_one_card_up_keeps_the_others() -> None:
+    held = reserve({}, "b", [card(1), card(2)], node(), NOW)
+    assert holders(reserve(held, "a", [card(1)], node(), LATER, ["b"])) == {1: "a", 2: "b"}
+
+
+def test_a_user_that_gives_a_card_up_must_have_gone_unless_that_is_foreseen() -> None:
+    running = node(m1=[{"pid": 7, "container_name": "vllm-b"}])
+    held = reserve({}, "b", [card(1)], node(), NOW)
+    assert "in use by" in refusal(held, "a", [card(1)], running, LATER, ["b"])
+    assert holders(reserve(held, "a", [card(1)], running, LATER, ["b"], True)) == {1: "a"}
+    stranger = node(m1=[{"pid": 7, "name": "python3"}])
+    assert "in use by" in refusal(held, "a", [card(1)], stranger, LATER, ["b"], True)

@@ -229,7 +229,7 @@ def test_users_have_their_unit_and_container() -> None:
         {"pid": 4242, "name": "python3", "unit": "foo.service", "container": None, "container_name": None}
     ]
     assert card_of(topology, 7)["users"] == [
-        {"pid": 98, "name": "ray::?[2J", "unit": None, "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"},
+        {"pid": 98, "name": "ray::", "unit": None, "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"},
         {"pid": 99, "name": "python3", "unit": None, "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"},
     ]
     assert card_of(topology, 0)["users"] == []

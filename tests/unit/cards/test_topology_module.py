@@ -100,7 +100,7 @@ def test_an_engine_that_does_not_answer_leaves_the_id(tmp_path: Path, monkeypatc
     (user,) = next(card["users"] for card in topology["cards"] if card["index"] == 0)
     assert (user["container"], user["container_name"]) == ("4f1d2c3b4a59", None)
     assert [finding["message"] for finding in topology["findings"]] == [
-        "docker ps failed (status 1): containers go by their id."
+        "docker ps failed (status 1): only containers of our instances are known by name."
     ]
 
 

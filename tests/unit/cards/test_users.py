@@ -11,7 +11,6 @@ from ansible.module_utils.gaudi.cards.users import (
     new_user,
     owner_of,
     parse_container_names,
-    printable,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,7 +135,3 @@ def test_own(user: dict[str, str], own: bool) -> None:
 )
 def test_words(user: dict[str, object], words: str) -> None:
     assert describe_user({**new_user(), **user}) == words
-
-
-def test_a_name_cannot_move_a_terminals_cursor() -> None:
-    assert printable("a\x1b[2J\nb") == "a?[2J?b"

@@ -29,6 +29,7 @@ SITE = {
     "profile",
     "recipe_cache",
     "trust_remote_code",
+    "ipc",
     "node_address",
     "network_interface",
     "log_step_graph_compilation",

@@ -19,15 +19,19 @@ from plugin_utils import brain, releases
 FILES = {
     "old": {"name": "old", "list": [1, 2], "deep": {"a": {"x": 1, "y": 2}, "b": None}, "gone": 5},
     "new": {"extends": "old", "name": "new", "list": [3], "deep": {"a": {"y": 3, "z": 4}}, "gone": None},
-    "newest": {"extends": "new", "name": "newest", "deep": {"a": {"x": None}, "c": {"d": None, "e": 1}}},
+    "newest": {"extends": "new", "name": "newest", "deep": {"a": {"x": None}, "c": {"e": 1}}},
     "self": {"extends": "self"},
     "one": {"extends": "two"},
     "two": {"extends": "one"},
     "typo": {"extends": "odl"},
     "number": {"extends": 1.22},
     "text": "a text",
+    "mistyped": {"extends": "new", "lits": None},
+    "deeper": {"extends": "new", "deep": {"a": {"w": 1, "v": None}}},
+    "beneath": {"extends": "new", "deep": {"c": {"d": None}}},
     "of-text": {"extends": "text"},
 }
+MISTYPED = "catalog/releases/mistyped.yml: lits is null, which removes a key, but the file that it extends has"
 
 
 def whole(name: str) -> Any:
@@ -51,8 +55,11 @@ def test_nothing_is_changed_in_the_file_that_is_extended() -> None:
     [
         ("self", "catalog/releases/self.yml: extends is 'self', which extends it in turn (self -> self)."),
         ("one", "catalog/releases/two.yml: extends is 'one', which extends it in turn (one -> two -> one)."),
-        ("typo", "catalog/releases/typo.yml: extends is 'odl', which has no file in catalog/releases. Known: new, "),
+        ("typo", "catalog/releases/typo.yml: extends is 'odl', which has no file in catalog/releases. Known: "),
         ("number", "catalog/releases/number.yml: extends is 1.22, which has no file"),
+        ("mistyped", f"{MISTYPED} none of that name. Did you mean list? Correct it, or leave it out."),
+        ("deeper", "catalog/releases/deeper.yml: deep.a.v is null, which removes a key, but"),
+        ("beneath", "catalog/releases/beneath.yml: deep.c.d is null, which removes a key, but"),
         ("of-text", "catalog/releases/text.yml must be a mapping"),
     ],
 )

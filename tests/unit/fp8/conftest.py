@@ -21,6 +21,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     owner = f"uid={os.geteuid()},gid={os.getegid()}"
-    host.run(host.as_root(["mount", "-t", "tmpfs", "-o", f"size=1m,{owner}", "none", str(folder)]))
+    host.run(host.as_root(["mount", "-t", "tmpfs", "-o", f"size=1m,mode=0755,{owner}", "none", str(folder)]))
     yield folder
     host.run(host.as_root(["umount", str(folder)]))

@@ -131,9 +131,57 @@ def test_carried_files_are_looked_at(source: Path, tmp_path: Path) -> None:
     assert set(record(target)["carried"]) == {
         "code/modeling.py", "config.json", "model.safetensors.index.json", "tokenizer.json"
     }  # fmt: skip
+    good = result_of(target)
     (target / "config.json").unlink()
-    for options in ([], ["--check"], ["--verify"]):
-        assert f"{target / 'config.json'} is not as it was written" in refused(source, target, *options)
+    assert run(source, target, "--check").returncode == 3
+    assert "converted anew what was found wrong (config.json)" in run(source, target).stdout
+    assert result_of(target) == good
+
+
+@pytest.mark.parametrize("again", [[], ["--verify"]])
+def test_a_shard_that_was_cut_short_is_converted_anew(source: Path, tmp_path: Path, again: list[str]) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    good = result_of(target)
+    os.truncate(target / SHARD, 1000)
+    assert run(source, target, "--check").returncode == 3
+    result = run(source, target, *again)
+    assert result.returncode == 0, result.stderr
+    assert result_of(target) == good
+    assert "wrong" not in record(target)
+    assert run(source, target, "--check").returncode == 0
+
+
+def test_every_byte_is_read_again_and_nothing_is_converted(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert "there is nothing to read" in run(source, target, "--reread").stdout
+    assert run(source, target, "--verify").returncode == 0
+    good = result_of(target)
+    assert "files are to the byte what was written" in run(source, target, "--reread").stdout
+    spoil(target / SHARD)
+    os.truncate(target / "tokenizer.json", 1)
+    bad = (target / SHARD).read_bytes()
+    for _ in range(2):
+        sentence = refused(source, target, "--reread")
+        assert "(2 of 7 files are wrong" in sentence
+        assert "Convert it again (playbooks/convert_weights.yml)" in sentence
+        assert record(target)["wrong"]["files"] == [SHARD, "tokenizer.json"]
+    assert (target / SHARD).read_bytes() == bad
+    assert run(source, target).returncode == 0
+    assert result_of(target) == good
+    assert record(target)["verified"] == "every byte"
+
+
+def test_what_somebody_put_right_is_no_longer_wrong(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert run(source, target).returncode == 0
+    before = record(target)
+    spoil(target / SHARD)
+    refused(source, target, "--reread")
+    spoil(target / SHARD)
+    shutil.rmtree(source)
+    assert run(source, target, "--reread").returncode == 0
+    assert record(target) == before
 
 
 def test_a_record_without_carried_files_is_accepted(source: Path, tmp_path: Path) -> None:

@@ -138,13 +138,13 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
     staging = tmp_path / "out.partial"
     real, full = write_json, iter([True])
 
-    def no_room_once(path: Path, *rest: Any) -> None:
+    def no_room_once(path: Path, *rest: Any, **more: Any) -> None:
         if path.name == "done.json" and next(full, False):
             deadline = time.monotonic() + 30
             while not any(staging.glob("*.writing")) and time.monotonic() < deadline:
                 time.sleep(0.001)
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(path, *rest)
+        real(path, *rest, **more)
 
     monkeypatch.setattr("gaudi_fp8.block.journal.write_json", no_room_once)
     assert main([str(source), str(tmp_path / "out"), "--jobs", "1"]) == 1

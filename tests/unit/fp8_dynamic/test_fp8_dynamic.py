@@ -576,7 +576,7 @@ def test_killed_before_its_result_is_in_place_it_continues(tmp_path: Path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", killed)
+        patch.setattr("gaudi_fp8.finished.beneath.rename", killed)
         with pytest.raises(KeyboardInterrupt):
             convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert run(source, tmp_path / "out").returncode == 0
@@ -589,14 +589,14 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
     source, staging = write(tmp_path / "in"), tmp_path / "out.partial"
     real = write_json
 
-    def no_room(path: Path, content: Any, *rest: Any) -> None:
+    def no_room(path: Path, content: Any, **rest: Any) -> None:
         half = staging / "model-00003.safetensors.writing"
         if content.get("done") and not (tmp_path / "seen").exists():
             half.touch()  # another worker's
             (tmp_path / "seen").touch()
             raise OSError(errno.ENOSPC, "No space left on device")
         assert not half.exists()
-        real(path, content, *rest)
+        real(path, content, **rest)
 
     with monkeypatch.context() as patch:
         patch.setattr("gaudi_fp8.dynamic.journal.write_json", no_room)

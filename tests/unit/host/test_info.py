@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class Host:
         return run_main("host_tuning_info", {"wanted": wish, "paths": paths, "refuse": refuse})
 
 
-_UNITS = "--property=Id,ActiveState,NeedDaemonReload"
+_UNITS = f"--property=Id,{','.join(tuning._PROPERTIES)}"
 
 
 @pytest.fixture
@@ -318,6 +319,42 @@ def test_files_that_systemd_has_not_read(debian: Host) -> None:
     shown = "Id=gaudi-host-tuning.service\nNeedDaemonReload=no\n\nId=vllm-a.service\nNeedDaemonReload=yes\n"
     debian.programs["systemctl"] = lambda command: (0, shown if _UNITS in command else "", "")
     assert debian.run()["reload_needed"] is True
+
+
+@pytest.mark.parametrize(("read", "there", "needed"), [(True, True, False), (False, True, True), (True, False, True)])
+def test_a_first_drop_in_that_systemd_does_not_tell_of(debian: Host, read: bool, there: bool, needed: bool) -> None:
+    limits = debian.root / "limits.conf"
+    if there:
+        limits.write_text("[Service]\n")
+    dropins = f"/own.conf {limits}" if read else "/own.conf"
+    shown = "Id=gaudi-host-tuning.service\nDropInPaths=\n\nId=vllm-a.service\nNeedDaemonReload=no\nDropInPaths="
+    debian.programs["systemctl"] = lambda command: (0, shown + dropins if _UNITS in command else "", "")
+    assert debian.run()["reload_needed"] is needed
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "outdated"),
+    [
+        ("our.service", -60, False),
+        ("our.service", 60, True),
+        ("lib/program.py", 60, True),
+        ("our.service", 10**9, False),
+    ],
+)
+def test_a_unit_that_started_before_its_files_were_written(
+    debian: Host, file: str, written: float, outdated: bool
+) -> None:
+    """A run that was cut off has written them, and changed nothing that runs. Seconds after the unit's start."""
+    path = debian.root / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    up = time.clock_gettime(time.CLOCK_MONOTONIC)
+    started = time.time() - up / 2
+    os.utime(path, (started + written, started + written))
+    entered = f"ActiveState=active\nActiveEnterTimestampMonotonic={int(up / 2 * 1e6)}\n"
+    shown = f"Id=gaudi-host-tuning.service\n{entered}"
+    debian.programs["systemctl"] = lambda command: (0, shown if _UNITS in command else "", "")
+    assert debian.run()["unit_outdated"] is outdated
 
 
 @pytest.mark.parametrize(

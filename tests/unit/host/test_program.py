@@ -18,6 +18,7 @@ from ansible.module_utils.gaudi.host import state as host_state
 from ansible.module_utils.gaudi.host.cmdline import Needed
 
 from tests.unit.host.test_state import REFUSALS
+from tests.unit.node.damages import DAMAGES, damage
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles/host_tuning/files/host_tuning.py"
 
@@ -195,7 +196,28 @@ def test_a_damaged_state_is_said_in_one_sentence(
 
 
 def test_the_state_of_the_role_can_be_read(program: ModuleType, tmp_path: Path) -> None:
-    assert program.parse('{"schema": 2, "serving_refused": null}')["serving_refused"] is None
+    text = '{"schema": 2, "kernel_arguments": [], "leaving": [], "serving_refused": null}'
+    assert program.parse(text)["serving_refused"] is None
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize(("action", "status"), [("allow", 255), ("waits", 0), ("apply", 0)])
+def test_nothing_that_lies_where_the_state_is_to_be_holds_a_start_up(
+    program: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    action: str,
+    status: int,
+) -> None:
+    """To read a pipe waited for ever, and every instance asks before it starts."""
+    state = tmp_path / "host_tuning.json"
+    damage(state, kind)
+    monkeypatch.setattr(program, "STATE", state)
+    monkeypatch.setattr("sys.argv", ["host_tuning.py", action])
+    assert program.main() == status
+    assert f"{state} cannot be read (" in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("action", ["apply", "restore", "allow", "waits"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,17 @@ def test_processors_of_a_virtual_machine() -> None:
     assert host_state.absences(items, container=False) == [
         "governor of every CPU: no cpufreq driver, so there is nothing to set.",
         "C-states deeper than C1: no idle states, so there is nothing to set.",
+    ]
+
+
+def test_what_a_node_lacks_is_known_by_its_field_and_not_by_its_words() -> None:
+    (worded,) = host_state.sysctl_items({"kernel.x": "1"}, {"kernel.x": "no way"}, [], OWN, ["kernel.x"])
+    (absent,) = host_state.sysctl_items({"kernel.x": "1"}, {}, [], OWN)
+    assert (worded.state, worded.lacking) == (absent.state, False)
+    assert host_state.absences([worded], container=False) == []
+    other = replace(absent, now="the kernel has it not")
+    assert host_state.absences([other], container=False) == [
+        "kernel.x: the kernel has it not, so there is nothing to set."
     ]
 
 

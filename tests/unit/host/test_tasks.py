@@ -54,15 +54,24 @@ def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
 
 
 @pytest.mark.parametrize(
-    ("changed", "reload", "stale"), [(True, False, True), (False, True, True), (False, False, False)]
+    ("foreseen", "reload", "outdated", "stale"),
+    [(True, False, False, True), (False, True, False, True), (False, False, True, True), (False, False, False, False)],
 )
-def test_what_an_interrupted_run_left_is_read_by_systemd(changed: bool, reload: bool, stale: bool) -> None:
+def test_what_an_interrupted_run_left_is_taken_up(foreseen: bool, reload: bool, outdated: bool, stale: bool) -> None:
     one = task("settle.yml", "our unit runs now and at boot")
-    written = {"written": ["/unit"] if changed else [], "library_changed": True}
-    given = {"__host_tuning_written": written, "host_tuning_found": {"reload_needed": reload}}
+    seen = {"reload_needed": reload, "unit_outdated": outdated}
+    given = {"__host_tuning_foreseen": foreseen, "host_tuning_found": seen}
     expression = one["vars"]["__host_tuning_stale"].strip("{} ")
     assert jinja2.Environment(autoescape=True).compile_expression(expression)(**given) is stale
-    assert one["ansible.builtin.systemd_service"]["daemon_reload"] == "{{ __host_tuning_stale }}"
+    assert one["ansible.builtin.systemd_service"]["daemon_reload"] is True
+
+
+@pytest.mark.parametrize(
+    ("checking", "written", "foreseen"), [(True, ["/unit"], True), (True, [], False), (False, ["/unit"], False)]
+)
+def test_only_check_mode_goes_by_what_would_be_written(checking: bool, written: list[str], foreseen: bool) -> None:
+    given = {"ansible_check_mode": checking, "__host_tuning_written": {"written": written}}
+    assert variable("__host_tuning_foreseen", **given) is foreseen
 
 
 @pytest.mark.parametrize(
@@ -181,6 +190,7 @@ SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, 
     ("changed", "found", "reboot", "checking", "unsettled"),
     [
         ("", {}, "if_needed", False, False),
+        # Something was written: the host is read again.
         ("settings", {}, "never", False, True),
         ("arguments", {}, "never", False, True),
         ("written", {}, "never", False, True),
@@ -192,7 +202,7 @@ SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, 
         ("", {"reboot": ["quiet"]}, "if_needed", True, False),
     ],
 )
-def test_a_host_is_read_again_only_where_something_changed_or_waits(
+def test_a_host_is_left_alone_where_it_runs_as_it_is_to(
     changed: str, found: dict[str, Any], reboot: str, checking: bool, unsettled: bool
 ) -> None:
     said = variable(
@@ -205,7 +215,14 @@ def test_a_host_is_read_again_only_where_something_changed_or_waits(
     assert said is unsettled
 
 
-@pytest.mark.parametrize("file", ["turns.yml", "untune.yml"])
+def test_what_runs_is_read_before_anything_is_decided_by_it() -> None:
+    first, *_ = yaml.safe_load((TASKS / "settle.yml").read_text())
+    assert first["register"] == "host_tuning_found"
+    assert "host_tuning_info" in first
+    assert "when" not in first
+
+
+@pytest.mark.parametrize("file", ["reboot_in_turn.yml", "untune.yml"])
 def test_no_host_goes_through_the_others_to_find_its_turn(file: str) -> None:
     (turn,) = [one for one in yaml.safe_load((TASKS / file).read_text()) if "loop" in one]
     assert turn["loop"] == ["{{ inventory_hostname }}"]

@@ -131,3 +131,14 @@ def test_only_plans_that_say_what_they_need_are_held_against_an_image() -> None:
 def test_the_server_of_several_models_is_not_asked() -> None:
     other = ["python3", "-m", "vllm.entrypoints.openai.mm_api_server", "--models", "x"]
     assert json.loads(inside.question({"one": other, "two": [*SERVER, "--x"]}))["arguments"] == {"two": ["--x"]}
+
+
+def test_what_an_image_says_does_nothing_to_a_terminal() -> None:
+    rejected = {"one": "a\nb\x1b]0;x\x07"}
+    said = {"packages": {"vllm": "1\x1b[31m"}, "programs": [], "pillow": "\x07", "vllm": None, "rejected": rejected}
+    found = inside.answer(IMAGE, "noise\ngaudi-image " + json.dumps(said))
+    assert found.packages == {"vllm": "1"}
+    assert (found.pillow, found.vllm, found.rejected) == ("?", None, {"one": "a b"})
+    with pytest.raises(Refusal) as caught:
+        inside.answer(IMAGE, "\x1b[2Jgone")
+    assert "\x1b" not in str(caught.value)

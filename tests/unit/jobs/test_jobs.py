@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.jobs import decisions as jobs
+from ansible.module_utils.gaudi.node import job_files
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from action_plugins import node_job as following
 from library import node_job
 from tests.unit.host.modules import run_main
+from tests.unit.node.damages import DAMAGES, damage
 
 PROGRAM = Path(__file__).parents[3] / "roles" / "node_job" / "files" / "gaudi_job.py"
 # On a node it lies beside the program.
@@ -94,12 +97,26 @@ def test_other_work_under_a_key_is_refused_in_check_mode_too(monkeypatch: pytest
 
 
 def test_a_job_waits_for_the_file_systems_of_its_paths() -> None:
-    assert jobs.mounts_dropin([]) == ""
-    assert jobs.mounts_dropin(["/data/a b", "/d%"]) == (
+    assert jobs.paths_dropin([], []) == ""
+    assert jobs.paths_dropin(["/data/a b", "/d%"], ["/data", "/d%"]) == (
         '[Unit]\nRequiresMountsFor="/data/a b"\nRequiresMountsFor="/d%%"\n'
+        '[Service]\nReadWritePaths="/d%%"\nReadWritePaths="/data"\n'
     )
     with pytest.raises(ValueError, match="control character"):
-        jobs.mounts_dropin(["/data\nExecStart=/bin/sh"])
+        jobs.paths_dropin(["/data\nExecStart=/bin/sh"], ["/data"])
+
+
+def test_a_job_sees_homes_only_where_it_was_given_a_folder_there() -> None:
+    assert "ProtectHome" not in jobs.paths_dropin(["/data/homes"], ["/data"])
+    for path in ("/home/u/models", "/root/models"):
+        assert jobs.paths_dropin([path], [path]).endswith("ProtectHome=read-only\n")
+
+
+def test_a_job_may_write_to_the_nearest_folder_that_is_there(tmp_path: Path) -> None:
+    assert job_files.writable_folder(tmp_path / "a" / "b") == tmp_path
+    (tmp_path / "a").mkdir()
+    assert job_files.writable_folder(tmp_path / "a" / "b") == tmp_path / "a"
+    assert not (tmp_path / "a" / "b").exists()
 
 
 def test_progress_as_text() -> None:
@@ -146,16 +163,17 @@ def test_a_description_is_at_no_moment_for_others_to_read(tmp_path: Path, monkey
     monkeypatch.setattr(node_job, "JOBS", tmp_path)
     (tmp_path / "k/job.json").mkdir(parents=True)
     modes = []
-    replace = Path.replace
+    rename = os.rename
 
-    def watched(path: Path, target: Path) -> Path:
-        modes.append(path.stat().st_mode & 0o777)
-        return replace(path, target)
+    def watched(path: str, target: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+        if src_dir_fd is not None:
+            modes.append(os.stat(path, dir_fd=src_dir_fd).st_mode & 0o777)
+        rename(path, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     def no_chmod(path: Path, mode: int) -> None:
         raise AssertionError(f"{path} could be read until it got the mode {mode:o}")
 
-    monkeypatch.setattr(Path, "replace", watched)
+    monkeypatch.setattr("os.rename", watched)
     monkeypatch.setattr(Path, "chmod", no_chmod)
     params = {"key": "k", "command": ["/bin/true"], "environment": {}, "inputs": {}}
     node_job.describe(SimpleNamespace(params=params), "d")
@@ -179,7 +197,7 @@ def run(folder: Path) -> int:
         f"import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
         f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
     )
-    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True).returncode
+    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=60).returncode
 
 
 def test_success_brings_back_the_result(folder: Path) -> None:
@@ -275,6 +293,16 @@ def test_only_the_end_of_a_long_log_is_kept(folder: Path) -> None:
     assert state(folder)["log"][-1].startswith("line 59999 ")
     assert len(state(folder)["log"]) == 20
     assert (folder / "log").stat().st_size + (folder / "log.1").stat().st_size < 2.2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("name", ["log", "log.1"])
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_whatever_lies_where_the_log_is_to_be_gives_way(folder: Path, name: str, kind: str) -> None:
+    describe(folder, f"print(('x' * 999 + '\\n') * {2 * _load().LOG_LIMIT // 1000}, 'the end')")
+    damage(folder / name, kind)
+    assert run(folder) == 0
+    assert state(folder)["log"][-1] == " the end"
+    assert (folder / "log.1").is_file()
 
 
 @pytest.mark.parametrize(("cancelled", "expected"), [(True, "cancelled"), (False, "interrupted")])

@@ -59,12 +59,20 @@ def test_a_role_that_needs_the_library_can_say_that_it_needs_it_no_more(role: st
     ],
 )
 def test_nothing_goes_while_work_needs_it(role: str, key: str, status: str, refused: bool) -> None:
-    look, refuse, *_ = tasks(role, "remove")
+    first = tasks(role, "remove")[0]
+    shared = first.get("ansible.builtin.import_role") or {
+        "name": role,
+        "tasks_from": first["ansible.builtin.import_tasks"],
+    }
+    assert shared["name"] == "node_job"
+    look, refuse = tasks("node_job", shared["tasks_from"].removesuffix(".yml"))
     assert "node_job_info" in look
     told = refuse["ansible.builtin.assert"]
+    defaults = yaml.safe_load((ROLES / "node_job/defaults/main.yml").read_text())
     given = {look["register"]: {"jobs": [{"key": key, "status": status}]}}
     variables = {
         "inventory_hostname": "n1",
+        **{**defaults, **first.get("vars", {})},
         **given,
         **{name: trust_as_template(text) for name, text in refuse["vars"].items()},
     }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import instances, job_files
 from ansible.module_utils.gaudi.node.reservations import read_reservations
@@ -14,6 +17,8 @@ from ansible.module_utils.gaudi.node.reservations import read_reservations
 from library import card_reservation, node_job, node_job_info, vllm_service_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -124,3 +129,31 @@ def test_damaged_reservations_are_written_anew(
     assert answer["changed"] is True, answer
     assert set(json.loads(node_with_plans.read_text())["reservations"]) == {"one", "two"}
     assert run_main(card_reservation.__name__, {"instance": "three", "state": "absent"})["changed"] is False
+
+
+# Documents that nobody on the node of the scenario default reads, with those who do.
+ELSEWHERE = {
+    "/etc/gaudi-serving/registry/config.json": "docker's client",
+    "/etc/gaudi-serving/weights/*.take.json": "the scenario fanout; read as the other requests are",
+    "/etc/gaudi-serving/weights/*.token": "a secret, not a document",
+    "/etc/gaudi-serving/weights/peer.token": "a secret, not a document",
+    "/var/lib/gaudi-serving/calibrations/*.json": "the scenario calibration",
+    "/var/lib/gaudi-serving/calibrations/*.peer.json": "the scenario calibration",
+    "/var/lib/gaudi-serving/calibrations/*.token": "a secret, not a document",
+    "/var/lib/gaudi-serving/host_tuning_before.json": "the scenario host_tuning",
+    "/var/lib/gaudi-serving/instances/*/lock": "nobody: it is only locked",
+    "/var/lib/gaudi-serving/jobs/*/lock": "nobody: it is only locked",
+    "/var/lib/gaudi-serving/jobs/*/log.1": "nobody",
+}
+
+
+def test_every_file_of_a_node_is_damaged_on_a_node() -> None:
+    """molecule/default/damaged.py has who reads each."""
+    code = "import damaged, json; print(json.dumps(list(damaged.LOOKS)))"
+    folders = [ROOT / "molecule/default", ROOT / "tests/unit/node", ROOT / "module_utils"]
+    environment = {"PYTHONPATH": ":".join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": "1"}
+    looked = set(json.loads(subprocess.check_output([sys.executable, "-c", code], env=environment)))
+    files = {row.path for row in paths.TABLE if not row.whole and not int(row.mode, 8) & 0o100}
+    kept = {path for path in files if not path.startswith(paths.PROGRAMS)}
+    assert looked | set(ELSEWHERE) == kept
+    assert not looked & set(ELSEWHERE)

@@ -180,4 +180,4 @@ def test_another_password_is_a_change() -> None:
 
 
 def test_nothing_moves_a_terminals_cursor() -> None:
-    assert differences(PLAN, changed("environment", "A\nB", to="\x1b[2J\ud800")) == ["A?B ?[2J? added"]
+    assert differences(PLAN, changed("environment", "A\nB", to="\x1b[2J\ud800")) == ["A B ? added"]

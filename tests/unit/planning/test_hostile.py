@@ -173,7 +173,7 @@ TEXTS: dict[str, Any] = {
     "extra_environment": "right",
 }
 # Options that take text of a fixed form, or none at all: no hostile word is one of theirs.
-FORMS = {"model", "dtype", "kv_cache_dtype", "graph_prompt_strategy", "graph_decode_strategy", "node_address"}
+FORMS = {"model", "dtype", "ipc", "kv_cache_dtype", "graph_prompt_strategy", "graph_decode_strategy", "node_address"}
 FORMS |= {"network_interface", "share_card_with", "modules", "model_config", "partial_warmup"}
 NUMBERS = {"tensor_parallel_size", "max_model_len", "input_range", "output_range", "max_num_seqs", "block_size", "port"}
 NUMBERS |= {"max_num_batched_tokens", "max_num_prefill_seqs", "max_seq_len_to_capture", "gpu_memory_utilization"}

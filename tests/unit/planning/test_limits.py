@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, TPU, TWO_NOD
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.pages.page import page
+from ansible.module_utils.gaudi.planning.arguments import FIXED, OPTIONS, OWNED, SECRETS
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.planning.network import Network, read_addresses
+from ansible.module_utils.gaudi.planning.network import network as network_of_script
+
+from plugin_utils import releases
 
 from . import vendor
 
@@ -815,20 +821,29 @@ def network(addresses: list[list[str]], release: str = "1.21", **options: Any) -
     return answers[0]
 
 
+def scripts(addresses: list[list[str]], family: str = "first", host: str = "127.0.0.1") -> Network:
+    """What a release's script takes, which counts where cards talk over host NICs."""
+    found: Network = network_of_script(family, host, None, None, read_addresses(addresses))
+    return found
+
+
+def test_several_networks_are_said() -> None:
+    found = scripts([["eth0", "10.1.2.3/24"], ["eth1", "10.9.2.3/24"]])
+    assert "node_address" in found.warnings[0]
+
+
 def test_a_container_bridge_is_no_network() -> None:
     bridges = [["lo", "127.0.0.1/8"], ["docker0", "172.17.0.1/16"], ["br-12ab", "172.18.0.1/16"]]
-    plan_ = network([*bridges, ["ens3", "10.1.2.3/24"]])
-    assert plan_["environment"]["VLLM_HOST_IP"] == "10.1.2.3"
-    assert plan_["environment"]["GLOO_SOCKET_IFNAME"] == "ens3"
-    assert not warned(plan_, "node_address")
+    found = scripts([*bridges, ["ens3", "10.1.2.3/24"]])
+    assert (found.address, found.interface, found.warnings) == ("10.1.2.3", "ens3", ())
     # Nothing but bridges: the processes talk over loopback.
-    assert network(bridges)["environment"]["GLOO_SOCKET_IFNAME"] == "lo"
-    assert network([])["environment"]["VLLM_HOST_IP"] == "127.0.0.1"
+    assert scripts(bridges).interface == "lo"
+    assert scripts([]).address == "127.0.0.1"
 
 
 def test_link_local_and_broken_addresses_are_passed_over() -> None:
-    plan_ = network([["eth0", "fe80::1/64"], ["eth1", "broken"], ["eth2", "10.1.2.3/24"], ["eth2", "2001:db8::1/64"]])
-    assert plan_["environment"]["VLLM_HOST_IP"] == "10.1.2.3"
+    addresses = [["eth0", "fe80::1/64"], ["eth1", "broken"], ["eth2", "10.1.2.3/24"], ["eth2", "2001:db8::1/64"]]
+    assert scripts(addresses).address == "10.1.2.3"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
@@ -839,9 +854,9 @@ def test_loopback_by_any_name(host: str) -> None:
 
 
 def test_a_host_name_decides_nothing_about_the_network() -> None:
-    plan_ = network([["lo", "127.0.0.1/8"], ["eth0", "10.1.2.3/24"]], "1.22", host="node-1.example")
-    assert plan_["environment"]["VLLM_HOST_IP"] == "10.1.2.3"
-    assert "node-1.example" in plan_["arguments"]
+    addresses = [["lo", "127.0.0.1/8"], ["eth0", "10.1.2.3/24"]]
+    assert scripts(addresses, "listen", "node-1.example").address == "10.1.2.3"
+    assert "node-1.example" in network(addresses, "1.22", host="node-1.example")["arguments"]
 
 
 def test_an_interface_of_its_own() -> None:
@@ -877,3 +892,26 @@ def test_a_graph_reserve_that_is_no_share_is_refused_under_its_name(share: str) 
 
 def test_graphs_cannot_have_all_the_memory() -> None:
     sentence("graph_reserved_mem", "below 1", model="qwen3-8b", graph_reserved_mem=1.0)
+
+
+@pytest.mark.parametrize("argument", sorted(FIXED))
+def test_an_argument_that_nobody_may_choose_is_refused_with_its_reason(argument: str) -> None:
+    said = plan("1.22", extra_args=[argument, "x"])
+    assert said["refused_id"] == "argument_fixed"
+    assert f"extra_args has {argument}, but {FIXED[argument]}. Leave it out." in said["refused"]
+
+
+@pytest.mark.parametrize("argument", ["--ssl-keyfile=/x", "--ssl_certfile", "--middleware=a.b", "--config=/x"])
+def test_however_it_is_written(argument: str) -> None:
+    assert plan("1.22", extra_args=[argument])["refused_id"] == "argument_fixed"
+
+
+def test_every_argument_of_a_release_that_moves_the_server_or_opens_it_is_refused() -> None:
+    """Where it listens, with what, as which model, behind which code: each is decided by one option, or by nobody."""
+    moving = re.compile(
+        r"--(host|port|uds|fd|api-key|served-model-name|models?|config|middleware|ssl-.*|enable-ssl-.*)"
+    )
+    known = {name for release in releases.names() for name in vendor.catalogue(release).release.arguments}
+    found = {name for name in known if moving.fullmatch(name)}
+    assert {"--host", "--port", "--api-key", "--config", "--middleware", "--ssl-keyfile"} < found
+    assert found - {*FIXED, *OWNED, *OPTIONS, *SECRETS} == set()

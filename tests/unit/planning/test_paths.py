@@ -21,10 +21,12 @@ WRONG = [
     *("/proc", "/proc/1/root", "/sys", "/dev", "/dev/mapper", "/run", "/var/run/docker.sock", "/var", "/var/lib"),
     *("/var/lib/docker", "/var/lib/docker/volumes/x", "/var/lib/containerd", "/var/lib/gaudi-serving", "/boot"),
     *("/bin", "/sbin", "/lib", "/lib64", "/opt", "/opt/habanalabs", "/home", "/root", TMP, FORK, f"{FORK}/scripts"),
+    # Everybody may make it before we do.
+    *(f"{TMP}/x", f"/var{TMP}/models/x"),
 ]
 RIGHT = [
     *("/data/models/x", "/srv/x", "/mnt/nfs/models/x", "/home/me/models/x", "/opt/models/x", "/etcetera", "/usr2/x"),
-    *("/var/lib/models/x", "/var/cache/recipes", "/opt/vllm-fork-2", f"{TMP}/x", "/models/..hidden", "/root/models"),
+    *("/var/lib/models/x", "/var/cache/recipes", "/opt/vllm-fork-2", "/models/..hidden", "/root/models"),
 ]
 
 
@@ -50,13 +52,64 @@ def test_a_directory_of_the_system_or_the_image(option: str, path: str) -> None:
     assert "Use a directory of its own" in refused
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("path", RIGHT)
+READ = ["weights", "quantization_config"]
+# Where a server may not write, although it may read there; the weights of these plans are in /data/models.
+ONLY_READ = [path for path in RIGHT if not path.startswith(("/data/", "/srv/", "/mnt/", "/var/cache/"))]
+FOR_DATA = [*(path for path in RIGHT if path not in ONLY_READ), "/vllm_cache/x", "/data/cache/"]
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [*((option, path) for option in READ for path in RIGHT)]
+    + [(option, path) for option in OPTIONS if option not in READ for path in FOR_DATA],
+)
 def test_a_directory_of_ones_own(option: str, path: str) -> None:
     answer = plan("1.22", **named(option, path))
     assert "refused" not in answer, answer
     mounts = {mount["source"]: mount["target"] for mount in answer["container"]["mounts"]}
     assert mounts[path] == path
+
+
+@pytest.mark.parametrize("option", ["recipe_cache", "recipe_cache as a mapping"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *ONLY_READ,
+        "/root/.ssh",
+        "/home/me/.ssh",
+        "/var/spool/cron/crontabs",
+        "/var/lib/postgresql",
+        "/data/../root/.ssh",
+    ],
+)
+def test_a_server_writes_only_below_a_directory_for_data(option: str, path: str) -> None:
+    refused = plan("1.22", **named(option, path))
+    assert refused["refused_id"] == "not_for_data"
+    assert "recipe_cache is " in refused["refused"]
+    assert "/data, /mnt, /srv, /var/cache or /vllm_cache" in refused["refused"]
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "allowed"),
+    [
+        ("/nvme/models", "/nvme/recipes", True),
+        ("/nvme/models", "/nvme/models/recipes", True),
+        ("/nvme/models", "/other/recipes", False),
+        ("/models", "/models/recipes", True),
+        ("/models", "/recipes", False),
+        # What lies beside weights in somebody's home, or in a directory of the system, is not for data.
+        ("/root/models", "/root/models/recipes", True),
+        ("/root/models", "/root/.ssh", False),
+        ("/home/me/models", "/home/me/.ssh", False),
+        ("/var/lib/models", "/var/lib/postgresql", False),
+        ("/opt/models", "/opt/cache", False),
+        ("/", "/root/.ssh", False),
+    ],
+)
+def test_a_site_names_its_directory_for_data_by_its_weights(root: str, path: str, allowed: bool) -> None:
+    request = {"model": "qwq-32b", "recipe_cache": path}
+    (answer,) = plan_all([request], vendor.catalogue("1.22", "qwq-32b"), vendor.topology("oam8"), weights_root=root)
+    assert answer.get("refused_id") == (None if allowed else "not_for_data")
 
 
 def test_a_file_of_the_image_needs_no_mount() -> None:
@@ -71,8 +124,8 @@ def test_a_file_of_the_image_needs_no_mount() -> None:
 def test_the_root_of_all_weights(root: str, request_: dict[str, Any]) -> None:
     found = vendor.catalogue("1.22", request_.get("model"))
     (answer,) = plan_all([request_], found, vendor.topology("oam8"), weights_root=root)
-    if root == "/":
-        # A directory right below the root is the site's own business.
+    if root == "/" and "model" in request_:
+        # A directory right below the root is the site's own business, as long as it is only read.
         assert "refused" not in answer
     else:
         assert "weights_root" in answer["refused"]

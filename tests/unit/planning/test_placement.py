@@ -249,3 +249,50 @@ def test_thirty_cores_for_four_cards_leave_two_idle() -> None:
 def test_interleaved_module_ids_do_not_share_cores() -> None:
     topology = node([([0, 2, 4, 6], "0-31,64-95"), ([1, 3, 5, 7], "32-63,96-127")])
     assert plan(topology, modules=[0, 4])["cpu_binding"] == ["numactl", "-C", "0-7,16-23", "-p", "0"]
+
+
+def several(topology: dict[str, Any], held: Any, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    """Plans of one call; requests differ in their ports."""
+    wishes = [{"weights": "/m/x", "port": 30001 + number, **request} for number, request in enumerate(requests)]
+    answers: list[dict[str, Any]] = plan_all(
+        wishes, vendor.catalogue("1.22"), topology, weights_root="/data/models", reservations=held
+    )
+    return answers
+
+
+HELD = reservation(a=[(0, "AN00000000")], b=[(1, "AN00000001")])
+RUNNING = {0: {"unit": "vllm-a.service"}, 1: {"container_name": "vllm-b"}}
+
+
+def test_two_instances_may_swap_their_cards() -> None:
+    a, b = several(node(TWO, RUNNING), HELD, {"instance": "a", "modules": [1]}, {"instance": "b", "modules": [0]})
+    assert (modules(a), modules(b)) == ([1], [0])
+
+
+def test_a_card_is_given_up_only_by_who_names_others() -> None:
+    (a,) = several(node(TWO, RUNNING), HELD, {"instance": "a", "modules": [1]})
+    assert "reserved by b" in a["refused"]
+    a, b = several(node(TWO, RUNNING), HELD, {"instance": "a", "modules": [1]}, {"instance": "b"})
+    assert "reserved by b" in a["refused"]
+    assert modules(b) == [1]
+    a, b = several(node(TWO, RUNNING), HELD, {"instance": "a", "modules": [1]}, {"instance": "b", "modules": [1]})
+    assert "reserved by b" in a["refused"]
+    assert modules(b) == [1]
+
+
+def test_a_card_that_is_given_up_is_still_not_free_for_strangers_to_use() -> None:
+    topology = node(TWO, {**RUNNING, 1: {}})
+    a, _ = several(topology, HELD, {"instance": "a", "modules": [1]}, {"instance": "b", "modules": [0]})
+    assert "used by pid 4242 python3" in a["refused"]
+
+
+def test_an_instance_that_names_no_card_leaves_those_that_others_name() -> None:
+    new, a, b = several(
+        node(TWO, RUNNING),
+        HELD,
+        {"instance": "new"},
+        {"instance": "a", "modules": [1]},
+        {"instance": "b", "modules": [4]},
+    )
+    assert (modules(a), modules(b)) == ([1], [4])
+    assert modules(new)[0] not in (1, 4)

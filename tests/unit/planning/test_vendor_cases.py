@@ -8,6 +8,7 @@ import pytest
 
 from . import vendor
 
+NETWORK = {"VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME"}
 CASES: list[dict[str, Any]] = vendor.CASES["cases"]
 
 
@@ -39,6 +40,8 @@ def compare(case: dict[str, Any], plan: dict[str, Any]) -> list[str]:
         for name, value in environment.items()
         if plan["environment"].get(name) != value
     ]
+    # Processes of one node talk over loopback here, whatever the script takes (test_walls.py).
+    found = [line for line in found if line.split(":")[0] not in NETWORK]
     if theirs["numactl"] and theirs["numactl"] != plan["cpu_binding"]:
         found.append(f"numactl: theirs {theirs['numactl']}, ours {plan['cpu_binding']}")
     their_options, our_options = vendor.options(theirs["arguments"]), vendor.options(plan["arguments"])

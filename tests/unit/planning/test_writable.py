@@ -83,7 +83,7 @@ def test_the_page_shows_the_places() -> None:
         "/run/gaudi-serving/home (memory, 8 GiB at most, mode 0700)",
         "/var/log/habana_logs (memory, 1 GiB at most, mode 0700)",
         "/data/recipe_cache/a (a directory of the node)",
-        "shm (the node's own)",
+        "shm (memory, 16 GiB at most, mode 1777)",
         "HABANA_LOGS=/var/log/habana_logs",
     ):
         assert line in text

@@ -15,8 +15,9 @@ from ansible.module_utils.testing import patch_module_args
 Answer = tuple[int, str, str]
 
 
-# An engine that runs as its unit says: systemd names no process of it, so that none is looked at.
-QUIET: Mapping[str, Answer] = {"systemctl show docker.service": (0, "MainPID=0\n", "")}
+PS = "timeout --kill-after=5 20 docker ps"
+# An engine that runs as its unit says: systemd names no process of it, so that none is looked at. It runs no container.
+QUIET: Mapping[str, Answer] = {"systemctl show docker.service": (0, "MainPID=0\n", ""), PS: (0, "", "")}
 
 
 class Node:

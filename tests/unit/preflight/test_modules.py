@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.node import folders
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
-from tests.unit.preflight.conftest import Answer, Ran, Run
+from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.preflight.conftest import PS, Answer, Ran, Run
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = [docker_daemon_json, gaudi_preflight, serving_image]
@@ -265,8 +267,20 @@ def test_an_absent_image_is_pulled_looked_into_and_recorded(run: Run, record: Pa
         },
     }
     looked = next(command for command in ran.commands if command.startswith("docker run"))
-    assert " --network none " in looked
+    for wall in ("--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit"):
+        assert f" {wall} " in looked
     assert " --runtime runc " in looked
+
+
+@pytest.mark.parametrize("kind", sorted(set(DAMAGES) - {"empty"}))
+def test_a_damaged_record_is_named_with_what_to_do(run: Run, record: Path, kind: str) -> None:
+    """To read a pipe waited for ever."""
+    record.parent.mkdir()
+    damage(record, kind)
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
+    assert ran["refused_id"] == "image_record_damaged"
+    assert str(record) in ran["msg"]
+    assert ran["msg"].endswith("Move it away: it is written anew.")
 
 
 def test_a_known_image_is_only_inspected(run: Run, record: Path) -> None:
@@ -298,6 +312,23 @@ def test_another_image_under_the_same_name_is_looked_into_again(run: Run, record
     ran = run(serving_image, arguments, engine(present=True))
     assert any(command.startswith("docker run") for command in ran.commands)
     assert json.loads(record.read_text())["images"][IMAGE]["id"] == "sha256:id"
+
+
+def test_an_image_that_was_exchanged_below_its_name_is_said(
+    run: Run, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: said.append(text))
+    arguments = {"image": IMAGE, "record": str(record)}
+    run(serving_image, arguments, engine(present=False))
+    assert said == []
+    written = json.loads(record.read_text())
+    written["images"][IMAGE].update(id="sha256:former", digest="sha256:" + "0" * 64)
+    record.write_text(json.dumps(written))
+    run(serving_image, arguments, engine(present=True))
+    run(serving_image, arguments, engine(present=True))
+    (once,) = said
+    assert f"{IMAGE} is another image now: its digest is {DIGEST}" in once
 
 
 def test_check_mode_says_it_would_pull(run: Run, record: Path) -> None:
@@ -536,6 +567,30 @@ def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) ->
     assert source["fetch"]["directory"] == "Big"
 
 
+def test_a_converted_shard_that_was_cut_short_is_found_named_and_mended(run: Run, tmp_path: Path) -> None:
+    for name in ("Big", "Big-G2"):
+        (tmp_path / name / weights.FOLDER).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "Big" / weights.MANIFEST).write_text(weights.Manifest("hub", "owner/Big", "ab", "2026", ()).render())
+    shard = tmp_path / "Big-G2/model-1.safetensors"
+    shard.write_text("twelve bytes")
+    record = {"tool": "fp8_convert", "source": f"{tmp_path}/Big", "shards": {shard.name: {"bytes": 12}}}
+    (tmp_path / "Big-G2" / weights.FOLDER / "fp8.json").write_text(json.dumps(record))
+    assert run(gaudi_preflight, fetching(tmp_path), HERE)["missing_weights"] == []
+    shard.write_text("ten bytes.")
+    (source,) = run(gaudi_preflight, fetching(tmp_path), HERE)["missing_weights"]
+    assert (source["fetch"], source["convert"]["target"]) == (None, "Big-G2")
+    arguments = {**fetching(tmp_path), "weights_fetch": False}
+    arguments["plans"][0]["requires"]["weights_missing"] = [shard.name]
+    (problem,) = run(gaudi_preflight, arguments, HERE)["problems"]
+    assert (
+        f"the weights in {tmp_path}/Big-G2 are not complete: {shard.name} missing or not as recorded."
+        in (problem["message"])
+    )
+    again = f"playbooks/convert_weights.yml -e source={tmp_path}/Big -e target={tmp_path}/Big-G2"
+    assert problem["message"].endswith(again)
+
+
 def test_room_is_asked_for_all_that_comes_and_the_reserve(run: Run, tmp_path: Path) -> None:
     ran = run(gaudi_preflight, fetching(tmp_path, weights_reserve=10**18), HERE)
     (problem,) = ran["problems"]
@@ -565,7 +620,7 @@ def test_a_port_somebody_listens_on_is_found_with_its_holder(run: Run, tmp_path:
     (tmp_path / "config.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
-        answers: dict[str, Answer] = {"docker ps": (0, "", ""), "docker image": ABSENT}
+        answers: dict[str, Answer] = {"docker image": ABSENT}
         ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
     assert [problem["id"] for problem in ran["problems"]] == ["port"]
     assert f"port {port} on 127.0.0.1 is in use by pid {os.getpid()} " in ran["problems"][0]["message"]
@@ -573,24 +628,72 @@ def test_a_port_somebody_listens_on_is_found_with_its_holder(run: Run, tmp_path:
     assert free["problems"] == []
 
 
-def test_an_instances_own_port_is_not_in_use(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.json").write_text("{}")
+@pytest.fixture
+def _in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of the test is one of a container's."""
     before = gaudi_preflight.read_text
 
-    def in_a_container(path: str) -> str:
+    def read(path: str) -> str:
         scope = f"0::/system.slice/docker-{'c0' * 32}.scope\n"
-        return scope if path == f"/proc/{os.getpid()}/cgroup" else before(path)
+        return scope if path == f"/proc/{os.getpid()}/cgroup" else str(before(path))
 
-    monkeypatch.setattr(gaudi_preflight, "read_text", in_a_container)
+    monkeypatch.setattr(gaudi_preflight, "read_text", read)
+
+
+@pytest.mark.usefixtures("_in_a_container")
+@pytest.mark.parametrize(
+    ("written", "ids_of"),
+    [
+        ({"phase": "serving", "container_id": "c0" * 32}, []),
+        ({"phase": "serving", "container_id": "d0" * 32}, ["port"]),
+        ({"phase": "serving"}, ["port"]),
+        (7, ["port"]),
+    ],
+)
+def test_an_instances_own_port_is_known_while_the_engine_is_away(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: object, ids_of: list[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for folder in ("plans", "states"):
+        (tmp_path / folder / "one").mkdir(parents=True)
+    (tmp_path / "states/one/state.json").write_text(json.dumps(written))
+    (tmp_path / "images.json").write_text(json.dumps({"schema": 1, "images": {IMAGE: {}}}))
+    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(gaudi_preflight, "IMAGES", tmp_path / "images.json", raising=False)
+    away: Answer = (1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.")
+    answers = {"docker": away, PS: away}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        needing = plan(tmp_path, int(server.getsockname()[1]))
+        ran = run(gaudi_preflight, preflight(plans=[needing], image_bytes=10**18), answers)
+    # An image that was pulled takes no room.
+    assert ids(ran) == ids_of
+    (said,) = [finding for finding in ran["findings"] if "docker ps failed" in finding]
+    assert "Judged without the engine" in said
+
+
+def test_an_image_that_nobody_recorded_is_to_be_pulled(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(gaudi_preflight, "IMAGES", tmp_path)
+    away: Answer = (1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.")
+    ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, 0)], image_bytes=10**18), {"docker": away, PS: away})
+    assert ids(ran) == ["disk"]
+
+
+@pytest.mark.usefixtures("_in_a_container")
+def test_an_instances_own_port_is_not_in_use(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
         answers: dict[str, Answer] = {
-            "docker ps": (0, f"{'c0' * 32} vllm-one\n", ""),
+            PS: (0, f"{'c0' * 32} vllm-one\n", ""),
             "docker image": (0, "sha256:x\n", ""),
         }
         ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
         assert ran["problems"] == []
-        answers["docker ps"] = (0, f"{'c0' * 32} vllm-qwen3-8b\n", "")
+        answers[PS] = (0, f"{'c0' * 32} vllm-qwen3-8b\n", "")
         ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, port)]), answers)
     (problem,) = ran["problems"]
     assert "is in use by the instance qwen3-8b (vllm-qwen3-8b.service)" in problem["message"]
@@ -679,7 +782,7 @@ def test_a_host_may_be_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
-        answers: dict[str, Answer] = {"docker ps": (0, "", ""), "docker image": ABSENT}
+        answers: dict[str, Answer] = {"docker image": ABSENT}
         wanted = {**plan(tmp_path, port), "listen": {"host": "localhost", "port": port}}
         ran = run(gaudi_preflight, preflight(plans=[wanted]), answers)
     assert [problem["id"] for problem in ran["problems"]] == ["port"]
@@ -749,7 +852,8 @@ def test_an_image_is_held_against_the_plans_once(run: Run, record: Path) -> None
     ran = run(serving_image, arguments, inside_engine())
     assert json.loads(record.read_text())["images"][IMAGE]["parts"] == ["numactl"]
     looked = next(command for command in ran.commands if "--interactive" in command)
-    assert " --runtime habana --network none --entrypoint python3 " in looked
+    assert " --runtime habana --network none --cap-drop ALL " in looked
+    assert " --read-only " in looked
     again = run(serving_image, arguments, inside_engine())
     assert again["current"]
     assert again.commands == [f"docker image inspect {IMAGE}"]

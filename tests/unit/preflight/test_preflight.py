@@ -22,6 +22,7 @@ SOFTWARE = {
     "systems": ["ubuntu22.04", "rhel9.4"],
     "kernel_minimum": {"ubuntu22.04": "5.15", "rhel9.4": "5.14"},
 }
+MIB = 1024**2
 GIB = 1024**3
 
 
@@ -157,9 +158,35 @@ def test_wishes_on_one_file_system_are_added_up() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("expected", "todo"),
+    [(7, "No card is missing: set gaudi_expected_cards to 8."), (9, "Look for the missing ones with lspci -d 1da3:")],
+)
+def test_more_cards_than_expected_are_none_missing(expected: int, todo: str) -> None:
+    cards = {"findings": [], "cards": [{"module_id": module} for module in range(8)]}
+    said = only(preflight.check_cards(cards, expected))
+    assert f"gaudi_expected_cards says {expected}. {todo}" in said
+    assert said.count("missing") == 1
+
+
 def test_exactly_enough_room_is_enough() -> None:
     assert preflight.check_room([preflight.Room("it", "/x", "/", 10, 10)]) == []
-    assert "0.1 GiB are free" in only(preflight.check_room([preflight.Room("it", "/x", "/", 11, 10)]))
+    assert "10 bytes are free" in only(preflight.check_room([preflight.Room("it", "/x", "/", 11, 10)]))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "said"),
+    [
+        (2 * GIB, GIB, ["1.0 GiB are free", "2.0 GiB for it", "Free 1.0 GiB"]),
+        (120 * MIB, 90 * MIB, ["0.09 GiB are free", "0.12 GiB for it", "Free 0.03 GiB"]),
+        (GIB + 2 * MIB, GIB, ["1.000 GiB are free", "1.002 GiB for it", "Free 0.002 GiB"]),
+    ],
+)
+def test_two_sizes_that_differ_are_said_with_digits_that_differ(wanted: int, free: int, said: list[str]) -> None:
+    room = preflight.Room("it", "/x", "/", wanted, free)
+    sentences = [only(preflight.check_room([room])), *preflight.room_findings([room])]
+    assert [words for words in said if words not in sentences[0]] == []
+    assert f"grow to {said[1].removesuffix(' for it')} in /x, and {said[0]} on /" in sentences[1]
 
 
 def plan(**changes: object) -> dict[str, object]:
@@ -186,7 +213,7 @@ def test_weights_that_are_not_complete_are_refused_by_name() -> None:
     half = plan(requires={"weights_path": "/data/models/Half", "weights_missing": missing})
     message = only(preflight.check_weights(half, present=True, advice="Fetch them again."))
     assert message.startswith("qwen3-8b: the weights in /data/models/Half are not complete: model-0.safetensors, ")
-    assert message.endswith("model-4.safetensors missing and 2 more. Fetch them again.")
+    assert message.endswith("model-4.safetensors and 2 more missing or not as recorded. Fetch them again.")
 
 
 def test_a_hubs_id_is_no_directory() -> None:

@@ -263,7 +263,7 @@ all:
   hosts:
     nothing: {}
     template: {host_tuning_hugepages: "{{ pages * 2 }}", pages: 32, model_weights_sources: [{name: "{{ where }}",
-      endpoint: "https://u:%(secret)s@hub.example", token: %(secret)s, proxy: "http://%(secret)s@proxy"}], where: site,
+      endpoint: "https://hub.example", token: %(secret)s, proxy: "http://%(secret)s@proxy"}], where: site,
       model_weights_python_index: "https://u:%(secret)s@index.example"}
     undefined: {host_tuning_hugepages: "{{ nowhere }}", serving_image_password: "{{ vault_password }}"}
     failing: {host_tuning_hugepages: "{{ '%(secret)s' | nofilter }}", model_weights_root: "{{ 1 / 0 }}",
@@ -338,7 +338,7 @@ def test_a_vault_that_does_not_open_is_said_of_its_option(answers: dict[str, Any
 
 def test_what_is_wrong_stops_nothing(answers: dict[str, Any]) -> None:
     assert messages(answers["wrong"]) == [
-        "host_tuning_hugepages is [], but must be a whole number.",
+        "host_tuning_hugepages is [], but must be a whole number from 0 to 4294967296.",
         "model_weights_python_index must be text, and is not. Its value is not shown: it may hold a secret.",
         "model_weights_sources must be a list, each entry a mapping, and is not. "
         "Its value is not shown: it may hold a secret.",

@@ -147,11 +147,16 @@ def test_an_engine_that_runs_as_its_files_say_is_left_alone(given: dict[str, Any
 
 def test_the_proxies_file_is_secret_and_goes_with_the_proxies() -> None:
     path = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.conf"
-    assert runtime("__container_runtime_proxy_files") == [{"path": path, "state": "absent"}]
-    folder, file = runtime("__container_runtime_proxy_files", container_runtime_http_proxy="http://u:p@proxy:3128")
+    secret = path.replace(".conf", ".env")
+    gone = [{"path": path, "state": "absent"}, {"path": secret, "state": "absent"}]
+    assert runtime("__container_runtime_proxy_files") == gone
+    folder, values, file = runtime(
+        "__container_runtime_proxy_files", container_runtime_http_proxy="http://u:p@proxy:3128"
+    )
     assert folder == {"path": path.rpartition("/")[0], "state": "directory", "mode": "0755"}
-    assert (file["path"], file["mode"], "content" in file) == (path, "0600", False)
-    assert 'Environment="HTTP_PROXY=http://u:p@proxy:3128"' in file["secret"]
+    assert (values["path"], values["mode"], "content" in values) == (secret, "0600", False)
+    assert "HTTP_PROXY=http://u:p@proxy:3128\n" in values["secret"]
+    assert (file["path"], "u:p@" in file["content"]) == (path, False)
 
 
 def test_the_credentials_file_is_secret_and_goes_with_the_account() -> None:

@@ -126,8 +126,10 @@ def test_the_settings_of_the_host_are_those_of_its_role(rendered: dict[str, Any]
         "host_tuning_hugepages": HOST_TUNING["host_tuning_hugepages"],
         "host_tuning_max_memory_share": HOST_TUNING["host_tuning_max_memory_share"],
     }
-    _, problems = inventory.read(rendered["many pages"]["tuning"])
-    assert [problem.message.split(" ")[0] for problem in problems] == ["host_tuning_hugepages"]
+    assert "host_tuning_hugepages" not in rendered["many pages"]["tuning"]
+    assert [problem["message"].split(" ")[0] for problem in rendered["many pages"]["problems"]] == [
+        "host_tuning_hugepages"
+    ]
 
 
 @pytest.mark.parametrize("name", ["tuned", "null"])

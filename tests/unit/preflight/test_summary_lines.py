@@ -21,11 +21,12 @@ SERVING = {
     "active": "active",
     "state": {"status": "serving", "endpoint": "http://127.0.0.1:30001", "cards": [{"module_id": 0}, {"module_id": 3}]},
 }
+WISHED = ["one"]
 
 
 def test_cards_instances_and_answers_are_said() -> None:
     answers = {"one": {"question": "What is 1 + 1?", "answer": "Two,\n of course."}}
-    assert summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], answers) == [
+    assert summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], answers, WISHED) == [
         "gaudi-01: 4 cards (HL-225), driver 1.22.1-x, release 1.22",
         "  NUMA node 0: modules 0, 3",
         "  NUMA node 1: modules 5",
@@ -40,25 +41,36 @@ def test_cards_instances_and_answers_are_said() -> None:
 
 @pytest.mark.parametrize("state", [{}, {"status": "warm-up 3/24"}])
 def test_an_instance_that_was_not_asked_is_said_without_an_answer(state: dict[str, str]) -> None:
-    lines = summary_lines(TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "inactive", "state": state}], {})
+    lines = summary_lines(
+        TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "inactive", "state": state}], {}, ["two"]
+    )
     assert lines[4] == f"two: {state.get('status', 'inactive')}"
     assert lines[5:] == ["  modules none, unit vllm-two.service", "  endpoint none"]
 
 
 def test_an_endpoint_of_the_network_is_said_as_it_is() -> None:
     state = {"status": "serving", "endpoint": "http://10.0.0.7:30001"}
-    lines = summary_lines(TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "active", "state": state}], {})
+    lines = summary_lines(TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "active", "state": state}], {}, ["two"])
     assert lines[-1] == "  endpoint http://10.0.0.7:30001"
 
 
 def test_an_answer_does_nothing_to_the_terminal() -> None:
     answers = {"one": {"question": "?", "answer": "a\x1b[2Jb\x07\u202e\tc é \ufffd"}}
-    assert summary_lines(TOPOLOGY, "h", "1.22", [SERVING], answers)[-1] == "  answered: a·[2Jb·· c é \ufffd"
+    assert summary_lines(TOPOLOGY, "h", "1.22", [SERVING], answers, WISHED)[-1] == "  answered: ab?? c é \ufffd"
 
 
 def test_a_node_with_nothing_on_it_is_said_too() -> None:
     nothing: dict[str, Any] = {"driver_version": None, "cards": []}
-    assert summary_lines(nothing, "h", "1.22", [], {}) == [
+    assert summary_lines(nothing, "h", "1.22", [], {}, ["a"]) == [
         "h: 0 cards (no cards), driver none, release 1.22",
         "No instances are installed.",
     ]
+
+
+def test_an_instance_that_left_the_inventory_is_named_with_the_command_that_ends_it() -> None:
+    lines = summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING, {**SERVING, "instance": "old"}], {}, WISHED)
+    assert lines[-1] == (
+        "old is on gaudi-01, but not in gaudi_serving_instances: site.yml leaves it as it is. Name it there, or end it "
+        "with ansible-playbook playbooks/remove.yml --limit gaudi-01 -e instance=old"
+    )
+    assert not [line for line in lines if "one is on" in line]

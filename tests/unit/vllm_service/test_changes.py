@@ -6,7 +6,9 @@ import contextlib
 import copy
 import io
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from library import vllm_service_changes
 from tests.unit.vllm_service.test_rendered import PLAN, render, render_file
+from tests.unit.vllm_service.test_verify import full
 
 DOCUMENT = {key: value for key, value in PLAN.items() if key not in ("explain", "warnings")}
 LINE = "{{ __vllm_service_restart }}"
@@ -185,8 +188,8 @@ def plans(draw: st.DrawFn) -> Any:
 @given(plans(), st.binary(max_size=60) | st.just(b"A=1\n"))
 def test_any_plan_and_any_environment_end_in_sentences(instance: Path, plan: Any, environment: bytes) -> None:
     """A sentence, never an exception; without a character that moves the terminal's cursor."""
-    content = json.dumps(plan).encode()
-    (instance / "plan.json").write_bytes(content)
+    content = json.dumps(plan)
+    (instance / "plan.json").write_text(content)
     (instance / "environment").write_bytes(environment)
     unit = instance.parents[1] / "units/vllm-tiny.service"
     wanted = {"plan": DOCUMENT, "unit": unit.read_text(), "guarded": False}
@@ -280,6 +283,31 @@ def test_a_target_that_does_not_start_at_boot_is_not_settled(instance: Path, mon
     text = "\n\n".join([shown().partition("\n\n")[0], shown(UnitFileState="disabled").partition("\n\n")[0]])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: text)
     assert ask(DOCUMENT)["settled"] is False
+
+
+@pytest.mark.parametrize(
+    ("active", "label", "refused"),
+    [("active", "other", True), ("inactive", "other", True), ("active", made_of().digest, False)],
+)
+def test_an_instance_is_not_stopped_where_its_state_has_no_room(
+    instance: Path, monkeypatch: pytest.MonkeyPatch, active: str, label: str, refused: bool
+) -> None:
+    monkeypatch.setattr(containers, "look", lambda _module, _name: container(label))
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
+    monkeypatch.setattr(instances, "STATES", instance.parents[1] / "states")
+    kernel = os.statvfs
+
+    def statvfs(path: Path) -> os.statvfs_result | SimpleNamespace:
+        return full() if path == instances.STATES else kernel(path)
+
+    instances.STATES.mkdir()
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    answer = ask(DOCUMENT)
+    assert answer.get("failed", False) is refused
+    if refused:
+        assert answer["msg"].startswith(
+            f"tiny was left as it is, because {instances.STATES}/tiny/state.json cannot be written: "
+        )
 
 
 def test_missing_weights_are_refused_unless_they_come_before_it_counts(instance: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "result": "success",
         "enabled": True,
     }
-    return {**base, "state": SERVING, "damaged": "", "current": True, **changes}
+    return {**base, "state": SERVING, "damaged": "", "current": True, "unwritten": "", **changes}
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -136,11 +136,11 @@ def test_the_table() -> None:
         "n2": [found(instance="new", active="inactive", state={})],
     }
     assert vllm_service_table.vllm_service_table(nodes) == [
-        "NODE  INSTANCE  STATE       SLOTS  ENDPOINT                SINCE (UTC)          WARM-UP  SAYS",
-        "n1    tiny      serving     0,1    http://127.0.0.1:30001  2026-01-31 08:00:00  49 s"
+        "NODE  INSTANCE  STATE       MODULES  ENDPOINT                SINCE (UTC)          WARM-UP  SAYS",
+        "n1    tiny      serving     0,1      http://127.0.0.1:30001  2026-01-31 08:00:00  49 s"
         "     serving tiny on http://127.0.0.1:30001",
-        "n1    big       warming-up  0,1    http://127.0.0.1:30001  2026-01-31 08:00:00  3/5"
+        "n1    big       warming-up  0,1      http://127.0.0.1:30001  2026-01-31 08:00:00  3/5"
         "      warm-up: prompt 3/3, decode 0/2",
-        "n2    new       inactive    -      -                       -                    -        never started",
+        "n2    new       inactive    -        -                       -                    -        never started",
     ]
     assert vllm_service_table.vllm_service_table({"n1": []}) == ["no instances on n1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,12 +22,14 @@ from gaudi_supervisor import command_line
 
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.vllm_service.node import PATIENCE
+from tests.unit.vllm_service.test_guard import GUARD, application, ask
 
 if TYPE_CHECKING:
     from tests.unit.vllm_service.node import Node
 
 ROOT = Path(__file__).resolve().parents[3]
 
+KEY = b"a-key-of-sixteen"
 WARM_UP = [
     "INFO 08-02 17:37:44 hpu_model_runner.py:499] Generated 3 prompt buckets: [(1, 128)]",
     "INFO 08-02 17:37:44 hpu_model_runner.py:509] Generated 2 decode buckets: [(1, 128)]",
@@ -51,6 +54,7 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     process = node.start()
     node.wait_ready()
     assert node.state["phase"] == "serving"
+    assert node.state["container_id"] == "c0" * 32
     assert node.statuses[-1] == f"serving tiny on http://127.0.0.1:{node.port}"
     process.terminate()
     output, _ = process.communicate(timeout=PATIENCE)
@@ -60,6 +64,18 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     assert node.state["phase"] == "stopped"
     assert not node.container_exists()
     assert "STOPPING=1" in node.listen()
+
+
+def test_a_line_of_a_container_is_no_emergency_of_the_node(node: Node) -> None:
+    """journald reads a priority at the beginning of a line; each line passed on has ours."""
+    node.scenario(lines=["<0>the node is on fire\x1b[2J\x1b]0;owned\x07", "\u202etxet"])
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "<6><0>the node is on fire\n" in output
+    assert "<6>?txet\n" in output
+    assert [line for line in output.splitlines() if not line.isprintable() or not re.match("<[2-7]>", line)] == []
 
 
 def test_another_model_behind_the_port_is_not_ready(node: Node) -> None:
@@ -83,7 +99,8 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
     weights = node.weights
     for words in (
         "run --sig-proxy=false --pull never --name vllm-tiny",
-        "--runtime habana --network host --ipc host --cap-drop ALL --cap-add SYS_NICE",
+        "--runtime habana --network host --ipc private --shm-size 2048m --pids-limit 512",
+        "--pids-limit 512 --cap-drop ALL --cap-add SYS_NICE",
         "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev,size=64m,mode=1777",
         "--ulimit nofile=1048576:1048576",
         f"--mount type=bind,source={weights},target={weights},readonly",
@@ -220,6 +237,19 @@ def shard_missing(node: Node) -> None:
     (node.weights / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def fetched_shard_cut_short(node: Node) -> None:
+    entry = {"name": "model.safetensors", "size": 5, "sha256": "0"}
+    record = {"source": "hub", "repository": "owner/weights", "revision": "c0", "fetched": "2026", "files": [entry]}
+    (node.weights / ".gaudi-serving").mkdir()
+    (node.weights / ".gaudi-serving/manifest.json").write_text(json.dumps({"schema": 1, **record}))
+
+
+def converted_shard_cut_short(node: Node) -> None:
+    record = {"source": "/data/in", "tool": "fp8_dynamic", "shards": {"model.safetensors": {"bytes": 5}}}
+    (node.weights / ".gaudi-serving").mkdir()
+    (node.weights / ".gaudi-serving/fp8.json").write_text(json.dumps(record))
+
+
 def no_image(node: Node) -> None:
     (node.root / "no_image").touch()
 
@@ -248,6 +278,9 @@ CHECKS = [
     (no_driver, "driver", 75, "Is the driver loaded?"),
     (no_weights, "weights-incomplete", 78, "has no config.json"),
     (shard_missing, "weights-incomplete", 78, "1 of 2 shards named in model.safetensors.index.json are missing"),
+    (fetched_shard_cut_short, "weights-incomplete", 78, "fetch_weights.yml -e repository=owner/weights -e revision=c0"),
+    (converted_shard_cut_short, "weights-incomplete", 78, "weights -e tool=fp8_dynamic"),
+    (converted_shard_cut_short, "weights-incomplete", 78, "model.safetensors has 4 bytes: it is"),
     (no_image, "image-missing", 78, "registry/image:1 is not on this node"),
     (foreign_container, "container-name-taken", 78, "A container named vllm-tiny is there that is not ours"),
 ]
@@ -288,6 +321,7 @@ def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> Non
     assert node.container_pid() == pid
     assert len([call for call in node.calls if call[0] == "run"]) == 1
     assert node.state["attached"] is True
+    assert node.state["container_id"] == "c0" * 32
     assert node.state["warm_up_seconds"] == 49
     second.terminate()
     assert second.wait(PATIENCE) == 0
@@ -305,7 +339,8 @@ def test_what_the_log_says_after_the_endpoint_answered_is_in_the_state_before_th
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
+def killed_before_another_plan(node: Node) -> int:
+    """Have a container serve whose supervisor was killed and whose plan is another one by now; returns its process."""
     first = node.start()
     node.wait_ready()
     pid = node.container_pid()
@@ -314,6 +349,37 @@ def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
     node.plan["environment"]["VLLM_SKIP_WARMUP"] = "true"
     node.write_plan()
     node.messages.clear()
+    return pid
+
+
+def test_a_container_of_an_older_plan_is_drained_while_the_watchdog_is_fed(node: Node) -> None:
+    killed_before_another_plan(node)
+    with ThreadPoolExecutor() as pool:
+        answer = ask_slowly(node, pool)
+        second = node.start(WATCHDOG_USEC="200000")
+        node.wait_for(lambda: node.messages.count("WATCHDOG=1") > 2, "WATCHDOG=1 while it drains")
+        assert not [call for call in node.calls if call[0] == "stop"]
+        (node.root / "slow-may-end").touch()
+        assert answer.result() == 200
+    node.wait_ready()
+    second.terminate()
+    output, _ = second.communicate(timeout=PATIENCE)
+    assert "No request runs any more: stopping the server. Removed the container vllm-tiny." in output
+
+
+def test_a_container_of_an_older_plan_that_served_nobody_is_not_waited_for(node: Node) -> None:
+    """Nor does an address end anything that no state of ours has."""
+    killed_before_another_plan(node)
+    node.state_file.write_text(json.dumps({**node.state, "endpoint": "nowhere"}))
+    second = node.start()
+    node.wait_ready()
+    second.terminate()
+    output, _ = second.communicate(timeout=PATIENCE)
+    assert "<6>gaudi-serving: Removed the container vllm-tiny." in output
+
+
+def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
+    pid = killed_before_another_plan(node)
     second = node.start()
     node.wait_ready()
     assert node.container_pid() != pid
@@ -336,6 +402,17 @@ def test_hands_over_to_the_program_on_disk(node: Node) -> None:
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "Handing over to the supervisor on disk" in output
+    assert not node.container_exists()
+
+
+def test_a_stop_right_after_a_reload_is_not_lost(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert node.state["phase"] == "stopped"
     assert not node.container_exists()
 
 
@@ -364,6 +441,23 @@ def test_a_new_library_is_read_by_the_supervisor_alone(node: Node) -> None:
     node.wait_ready()
     assert node.state["library"] == library_digest(node.root / "programs/gaudi")
     assert (node.state["pid"], node.container_pid(), node.state["started"]) == (process.pid, pid, started)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_a_program_that_was_replaced_while_it_was_read_is_no_current_one(node: Node) -> None:
+    programs = node.root / "programs"
+    shutil.copytree(ROOT / "roles/vllm_service/files", programs)
+    # A run of the playbook replaces a file that was read already, while a later one is read.
+    read_last = programs / "gaudi_supervisor/run.py"
+    read_last.write_text(
+        f"{read_last.read_text()}\nwith open({str(programs / 'gaudi_supervisor/clock.py')!r}, 'a') as out:\n"
+        "    out.write('# newer\\n')\n"
+    )
+    process = node.start()
+    node.wait_ready()
+    assert node.state["program"] == ""
+    assert node.state["library"] == library_digest(ROOT / "module_utils/gaudi")
     process.terminate()
     assert process.wait(PATIENCE) == 0
 
@@ -427,8 +521,24 @@ def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(n
     assert "so streams in flight are cut." in output
 
 
+def test_a_server_that_finishes_requests_itself_is_given_the_time(node: Node) -> None:
+    node.scenario(metrics=False)
+    node.plan["arguments"] += ["--shutdown-timeout", "60"]
+    node.write_plan()
+    process = node.start()
+    node.wait_ready()
+    with ThreadPoolExecutor() as pool:
+        answer = ask_slowly(node, pool)
+        process.terminate()
+        node.wait_for(lambda: [call for call in node.calls if call[:3] == ["stop", "-t", "70"]], "a stop with time")
+        (node.root / "slow-may-end").touch()
+        assert answer.result() == 200
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "it has 60 s to finish them." in output
+
+
 def test_a_guarded_server_lets_nobody_in_while_it_drains(node: Node) -> None:
-    node.guard("a-key-of-sixteen")
+    node.guard(KEY.decode())
     process = node.start()
     node.wait_ready()
     closed = node.state_file.parent / "door/closed"
@@ -438,6 +548,7 @@ def test_a_guarded_server_lets_nobody_in_while_it_drains(node: Node) -> None:
         answer = ask_slowly(node, pool)
         process.terminate()
         node.wait_for(closed.exists, "the closed door")
+        assert through_the_guard(node)["status"] == 503
         (node.root / "slow-may-end").touch()
         assert answer.result() == 200
     assert process.wait(PATIENCE) == 0
@@ -445,6 +556,18 @@ def test_a_guarded_server_lets_nobody_in_while_it_drains(node: Node) -> None:
     node.start()
     node.wait_ready()
     assert not closed.exists()
+    assert through_the_guard(node)["type"] == "through"
+
+
+def through_the_guard(node: Node) -> dict[str, Any]:
+    """How the guard of the container answers a new request with the right key."""
+    (run,) = [call for call in node.calls if call[0] == "run"][-1:]
+    seen = {target: source for source, target in re.findall(r"source=([^,]+),target=([^,]+),readonly", " ".join(run))}
+    keys, closed = (Path(seen[str(path.parent)], path.name) for path in (GUARD.KEYS, GUARD.CLOSED))
+    answered: dict[str, Any] = ask(GUARD.ApiKeyGuard(application, keys, closed), (b"authorization", b"Bearer " + KEY))[
+        0
+    ]
+    return answered
 
 
 def test_a_state_that_cannot_be_written_ends_nothing(node: Node) -> None:
@@ -683,6 +806,22 @@ def test_a_stop_without_an_engine_says_what_may_be_left(node: Node) -> None:
     assert "may still be running" in node.state["reason"]["message"]
 
 
+def test_a_stop_while_the_engine_is_awaited_says_what_may_be_left(node: Node) -> None:
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    (node.root / "engine_down").touch()
+    second = node.start()
+    node.wait_for(lambda: "the container engine does not answer yet" in node.statuses, "the notice")
+    second.terminate()
+    output, _ = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 75
+    assert "Stopped as asked" not in output
+    assert "vllm-tiny may still be running" in node.state["reason"]["message"]
+    assert node.container_runs()
+
+
 def test_no_engine_at_the_start(node: Node) -> None:
     (node.root / "engine_down").touch()
     code, output = node.run("--engine-wait", "0.5")
@@ -771,7 +910,9 @@ def test_clean_removes_a_stray_container(node: Node) -> None:
     process.kill()
     process.communicate()
     assert node.container_runs()
-    assert node.run(action="clean") == (0, "Removed the container vllm-tiny.\n")
+    said = "No request runs any more: stopping the server. Removed the container vllm-tiny.\n"
+    assert node.run(action="clean") == (0, said)
+    assert node.state["phase"] == "serving", "what the supervisor said last is its own"
     assert not node.container_exists()
     assert node.run(action="clean") == (0, "There is no container of tiny.\n")
 

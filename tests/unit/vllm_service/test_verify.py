@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.serving import answers, confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
@@ -39,6 +41,11 @@ def inspected(**changes: Any) -> dict[str, Any]:
         "ReadonlyRootfs": planned["read_only"],
         "SecurityOpt": ["no-new-privileges"],
         "Runtime": planned["runtime"],
+        "NetworkMode": "host",
+        "IpcMode": "private",
+        "PidMode": "",
+        "ShmSize": planned["shm_mib"] << 20,
+        "PidsLimit": planned["pids"],
         "Devices": [],
         "Ulimits": [{"Name": name, "Hard": value} for name, value in planned["ulimits"].items()],
     }
@@ -48,14 +55,36 @@ def inspected(**changes: Any) -> dict[str, Any]:
         {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "RW": True},
     ]
     config = {"Image": PLAN["image"], "Labels": {LABEL_PLAN: "wished"}}
-    whole = {"HostConfig": box, "Mounts": mounts, "Config": config, "State": {"Running": True}}
+    whole = {"HostConfig": box, "Mounts": mounts, "Config": config, "State": {"Running": True, "Pid": 4242}}
     return {**whole, **{key: value for key, value in changes.items() if key in whole}} | {
         "HostConfig": {**box, **{key: value for key, value in changes.items() if key in box}}
     }
 
 
+# /proc/PID/status of a process below the engine's filter.
+PROCESS = "Name:\tpython3\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+
+
 def test_a_container_as_planned_has_no_differences() -> None:
-    assert confinement.differences(inspected(), PLAN) == []
+    assert confinement.differences(inspected(), PLAN, PROCESS) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [
+        (PROCESS.replace("Seccomp:\t2", "Seccomp:\t0"), "seccomp mode 0 of its process"),
+        (PROCESS.replace("Seccomp:\t2\n", ""), "seccomp mode None of its process"),
+        (PROCESS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "its process may gain privileges"),
+    ],
+)
+def test_the_kernel_is_asked_as_well(process: str, said: str) -> None:
+    assert confinement.differences(inspected(), PLAN, process) == [said]
+
+
+def test_the_nodes_shared_memory_has_no_size_of_the_container() -> None:
+    plan = copy.deepcopy(PLAN)
+    plan["container"].update(ipc="host", shm_mib=None)
+    assert confinement.differences(inspected(IpcMode="host", ShmSize=0), plan, PROCESS) == []
 
 
 @pytest.mark.parametrize(
@@ -69,12 +98,19 @@ def test_a_container_as_planned_has_no_differences() -> None:
         ({"Runtime": "runc"}, "runtime runc"),
         ({"Devices": [{"PathOnHost": "/dev/kvm"}]}, "devices"),
         ({"Ulimits": [{"Name": "nofile", "Hard": 1}]}, "limits {'nofile': 1}"),
+        ({"SecurityOpt": ["no-new-privileges", "seccomp=unconfined"]}, "security options ['seccomp=unconfined']"),
+        ({"SecurityOpt": ["no-new-privileges", "label=disable"]}, "security options ['label=disable']"),
+        ({"NetworkMode": "bridge"}, "network bridge"),
+        ({"IpcMode": "host"}, "ipc host"),
+        ({"PidMode": "host"}, "pid namespace host"),
+        ({"ShmSize": 64 << 20}, "shared memory 64 MiB"),
+        ({"PidsLimit": None}, "at most None processes"),
         ({"Mounts": [{"Type": "bind", "Source": "/etc", "RW": True}]}, "writable directories ['/etc']"),
         ({"Config": {"Image": "other"}}, "image other"),
     ],
 )
 def test_whatever_differs_is_named(changes: dict[str, Any], said: str) -> None:
-    (found,) = confinement.differences(inspected(**changes), PLAN)
+    (found,) = confinement.differences(inspected(**changes), PLAN, PROCESS)
     assert found.startswith(said)
 
 
@@ -155,12 +191,23 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An engine whose container is as planned, and a proxy that nobody may use."""
+    (tmp_path / "proc/4242").mkdir(parents=True)
+    (tmp_path / "proc/4242/status").write_text(PROCESS)
+    monkeypatch.setattr(vllm_service_verify, "PROC", tmp_path / "proc")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda *_arguments, **_options: "docker")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, json.dumps([inspected()]), ""))
     monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True}])
+
+
+READ = instances.read
+
+
+def full(**changes: int) -> SimpleNamespace:
+    """What the kernel says of a file system without room, or with, and without a fixed number of files."""
+    return SimpleNamespace(**{"f_frsize": 4096, "f_bfree": 1, "f_files": 0, "f_ffree": 0, "f_flag": 0, **changes})
 
 
 def verify(server: Server, **given: Any) -> dict[str, Any]:
@@ -256,8 +303,44 @@ def test_a_container_that_ended_meanwhile_is_told(server: Server, monkeypatch: p
 def test_a_supervisor_that_does_not_take_up_the_disk_ends_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_service_verify, "LOOK_AGAIN", 0.0)
     answers_of = iter([False, False, True])
-    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": next(answers_of)}])
+    late = {"unwritten": "", "damaged": ""}
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{**late, "current": next(answers_of)}])
     assert verify(server)["answer"] == "Paris."
     monkeypatch.setattr(vllm_service_verify, "HAND_OVER_SECONDS", 0.0)
-    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": False}])
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{**late, "current": False}])
     assert "systemctl reload vllm-tiny" in verify(server)["msg"]
+    late["damaged"] = "state.json is damaged: it is empty"
+    assert "on the disk (state.json is damaged: it is empty)." in verify(server)["msg"]
+
+
+def test_a_full_disk_is_not_the_supervisors_fault(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(instances, "read", READ)
+    monkeypatch.setattr(instances, "PROGRAMS", tmp_path)
+    monkeypatch.setattr(instances, "STATES", tmp_path)
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
+    monkeypatch.setattr(os, "statvfs", lambda _path: full())
+    monkeypatch.setattr(vllm_service_verify, "HAND_OVER_SECONDS", 0.0)
+    said = verify(server)["msg"]
+    assert said.startswith("What the supervisor of tiny runs with cannot be told, because ")
+    assert f"{tmp_path}/tiny/state.json cannot be written: the file system of {tmp_path} has 4.1 kB free" in said
+    assert "systemctl reload" not in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({}, "has 4.1 kB free, and 1.0 MB are needed"),
+        ({"f_bfree": 10**6, "f_files": 9}, "has no room for one more file (df -i)"),
+        ({"f_flag": os.ST_RDONLY}, "is read-only"),
+        ({"f_bfree": 10**6}, ""),
+    ],
+)
+def test_what_keeps_a_file_from_being_written_is_said(
+    changes: dict[str, int], what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _path: full(**changes))
+    path = tmp_path / "not there/state.json"
+    said = f"{path} cannot be written: the file system of {tmp_path} {what}" if what else ""
+    assert folders.no_room(path, instances.ROOM) == said

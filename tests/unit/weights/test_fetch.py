@@ -23,6 +23,8 @@ from gaudi_weights.request import Request, Source
 from simulator.hub.server import Fault, Front, Handler, Hub
 from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, safetensors, source, wish
 
+# One that numpy 2.3.5 wrote with savez, of the shape of INC's: a mapping of names to lists of arrays.
+MEASURED = (Path(__file__).parent / "recorded/inc_hooks_maxabs_0_2.npz").read_bytes()
 SECOND = "model-00002-of-00003.safetensors"
 
 
@@ -142,7 +144,7 @@ class TestWithoutChecksums:
     def fetch(self, hub: Hub, tmp_path: Path, stop: Stop, size: int) -> None:
         place = transfer.Place(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
         bringing = transfer.Transfer(urllib3.PoolManager(), transfer.RateLimit(0), stop, patience=30)
-        bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path / SECOND, lambda count: None)
+        bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path, lambda count: None)
 
     def test_more_than_the_file_is_fetched_anew(self, hub: Hub, tmp_path: Path, stop: Stop) -> None:
         original = (tmp_path / "hub" / SECOND).read_bytes()
@@ -707,7 +709,8 @@ class TestMeasurements:
         folder = tmp_path / "measured"
         folder.mkdir()
         for name in self.names(2):
-            (folder / name).write_text(name)
+            (folder / name).write_bytes(MEASURED if name.endswith(".npz") else name.encode())
+        (folder / "setup.py").write_text("nobody needs it")
         hub.repository("maker/measured", folder)
         revision = hub.repositories["maker/measured"].main
         asked = wish(tmp_path, source(hub, repository="maker/measured", revision=revision), measured_cards=2)

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi.base.refusal import Refusal
+from gaudi_weights import request, take
 
 from simulator.hub.server import Fault, Hub, running
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.weights.models import MODEL, SERVED, source, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -200,7 +203,7 @@ def test_a_secret_is_nowhere_but_in_its_file(hub: Hub, tmp_path: Path) -> None:
 # The program on a file system of its own, in a mount namespace that ends with the shell: fill it, free it, continue.
 SMALL_DISK = """
 set -eu
-mount -t tmpfs -o size={size} tmpfs {folder}
+mount -t tmpfs -o size={size},mode=0755 tmpfs {folder}
 python=$1; request=$2; staging={folder}/Small-Model.partial; target={folder}/Small-Model
 if [ {fill_from} -gt 0 ]; then
   $python -m gaudi_weights fetch $request 2>{said} & work=$!
@@ -285,3 +288,15 @@ def test_a_broken_request_is_a_sentence(tmp_path: Path, content: str, says: str)
     (tmp_path / "request.json").write_text(content)
     status, said = run(tmp_path, tmp_path / "request.json")
     assert (status, says in said, "Traceback" in said) == (1, True, False), said
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_request_is_a_sentence(tmp_path: Path, kind: str) -> None:
+    """To read a pipe waited for ever."""
+    damage(tmp_path / "request.json", kind)
+    with pytest.raises(Refusal) as refused:
+        request.load(tmp_path / "request.json")
+    assert refused.value.id == "request_unreadable"
+    assert str(refused.value).startswith(f"the request {tmp_path / 'request.json'} cannot be read (")
+    with pytest.raises(Refusal, match="cannot be read"):
+        take.load(tmp_path / "request.json")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.gaudi.fanout import rounds
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from hypothesis import given
 from hypothesis import strategies as st
+
+SUPPLY = Path(__file__).resolve().parents[3] / "roles/weights_supply/tasks"
 
 
 def node(
@@ -214,3 +218,9 @@ def test_whoever_needs_it_gets_it(wishes: list[tuple[str, str, bool, bool]]) -> 
     after, _ = play(nodes)
     full = {node.storage for node in after if node.has}
     assert all(node.storage in full for node in after if node.needs)
+
+
+def test_a_recheck_reports_what_it_finds_instead_of_failing() -> None:
+    """What is damaged is mended next; a job that fails at it ends the run before."""
+    (_say, read, _look) = yaml.safe_load((SUPPLY / "recheck.yml").read_text(encoding="utf-8"))
+    assert read["block"][0]["vars"]["model_weights_recheck"] is True

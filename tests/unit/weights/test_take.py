@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.node import folders as node_folders
 from gaudi.base.refusal import Refusal
 from gaudi.node import folders
 from gaudi.weights import record
@@ -161,9 +160,9 @@ def test_what_was_read_once_is_not_read_again(ask: Ask, monkeypatch: pytest.Monk
     read: list[str] = []
     real = manifest.sha256_of
 
-    def reading(path: Path, advance: Callable[[int], None]) -> str:
+    def reading(path: Path, place: Path, advance: Callable[[int], None]) -> str:
         read.append(path.name)
-        return real(path, advance)
+        return real(path, place, advance)
 
     monkeypatch.setattr(manifest, "sha256_of", reading)
     run(ask())
@@ -432,7 +431,7 @@ def test_a_file_that_is_moved_while_it_is_counted_is_no_fault(tmp_path: Path) ->
     mover = threading.Thread(target=move)
     mover.start()
     try:
-        assert {look(there) for look in (folders.size_of, node_folders.size_of) for _ in range(5000)} <= {1, None}
+        assert {folders.size_of(there, tmp_path) for _ in range(10000)} <= {1, None}
     finally:
         over.set()
         mover.join()

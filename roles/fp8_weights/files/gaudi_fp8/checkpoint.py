@@ -15,7 +15,7 @@ from gaudi.base.documents import misfit
 from gaudi.base.refusal import Refusal
 from gaudi.node.files import write_json
 
-from .files import STATE_FOLDER, copy_file, read_json, refuse_special
+from .files import STATE_FOLDER, copy_file, open_in, read_json, refuse_special
 from .safetensors import Header, header_of
 from .shards import sum_of
 
@@ -120,7 +120,7 @@ def read_headers(folder: Path, shards: list[str]) -> dict[str, Header]:
     """Headers of all shards, checked; Refusal names the file."""
     headers: dict[str, Header] = {}
     for name in shards:
-        with (folder / name).open("rb") as stream:
+        with open_in(folder, name) as stream:
             headers[name] = header_of(stream)
     return headers
 
@@ -183,9 +183,9 @@ def carry(source: Source, folder: Path, rewritten: dict[str, Callable[[], dict[s
     """Copy the other files of a model into folder, but write some anew; returns size and CRC-32 of each."""
     for name in source.carried:
         if name in rewritten:
-            write_json(folder / name, rewritten[name]())
+            write_json(folder / name, rewritten[name](), place=folder)
         else:
-            copy_file(source.folder / name, folder / name)
+            copy_file(source.folder, folder, name)
     return {name: sum_of(folder / name) for name in source.carried}
 
 

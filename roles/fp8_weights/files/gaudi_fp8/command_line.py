@@ -13,7 +13,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import long_work
 
 from .conversion import ConversionT
-from .finished import is_done
+from .finished import is_done, reread
 
 
 def positive(text: str) -> int:
@@ -28,6 +28,8 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of every program that runs as long work of a node."""
     parser.add_argument("--check", action="store_true",
                         help="only say whether OUT is the finished conversion of IN; status 3 if not")  # fmt: skip
+    parser.add_argument("--reread", action="store_true",
+                        help="only read every byte of OUT again, against the checksums in its record")  # fmt: skip
     parser.add_argument("--progress", type=Path, metavar="FILE", default=long_work.progress_file(),
                         help="keep a JSON progress document there")  # fmt: skip
 
@@ -49,7 +51,7 @@ def carry_out(
             finished = is_done(conversion)
             print("converted" if finished else "not converted yet")
             return 0 if finished else 3
-        print(convert(conversion))
+        print(reread(conversion) if conversion.reread else convert(conversion))
     except (Refusal, OSError) as error:
         refusal = error if isinstance(error, Refusal) else explain(error)
         print(f"{name}: {refusal}", file=sys.stderr)

@@ -23,6 +23,7 @@ class Conversion(ABC):
     in_place_space: bool  # delete each source shard once its converted twin is verified and recorded
     progress: Path | None
     check: bool
+    reread: bool
 
     tool: ClassVar[str]  # name of the program, without .py
     elsewhere: ClassVar[str]  # what else a person can do where there is no room

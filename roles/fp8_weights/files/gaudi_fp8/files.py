@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
-from gaudi.node import documents
-from gaudi.node.files import sync_folder
+from gaudi.node import beneath, documents
 
 STATE_FOLDER = ".gaudi-serving"
 PROVENANCE = "fp8.json"
+COPIED_AT_ONCE = 1024 * 1024  # bytes
 
 
-@contextlib.contextmanager
-def in_one_step(target: Path) -> Iterator[Path]:
-    """Name of a temporary file, which becomes target when the block ends, and is removed when the block fails."""
-    temporary = target.with_name(target.name + ".writing")
-    try:
-        yield temporary
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    sync_folder(target.parent)
+def open_in(folder: Path, name: str, buffering: int = -1) -> BinaryIO:
+    """Open a file of a checkpoint. It may be a link to a file of the same folder.
+
+    A hub's cache keeps the files of all revisions in "blobs", and a revision's folder in "snapshots" has links to them.
+    """
+    return beneath.open_linked(folder / name, within(folder), buffering)
+
+
+def within(folder: Path) -> list[Path]:
+    """Where a link in a checkpoint's folder may lead."""
+    real = folder.resolve()
+    return [real, real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [real]
 
 
 def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again") -> dict[str, Any]:
     """A JSON object of a form (see documents.misfit) from a file; Refusal with the advice when it is none."""
     try:
-        content: dict[str, Any] | None = documents.read_json(path, form)
+        content: dict[str, Any] | None = documents.read_json(path, form, within=within(path.parent))
     except Damaged as damaged:
         raise Refusal("record_damaged", f"{damaged}; {advice}") from damaged
     if content is None:
@@ -43,14 +40,11 @@ def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again
     return content
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file in one step, durably."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(target.name + ".writing")
-    shutil.copyfile(source, temporary)
-    with temporary.open("rb") as copy:
-        os.fsync(copy.fileno())
-    temporary.replace(target)
+def copy_file(source: Path, target: Path, name: str) -> None:
+    """Copy a file of one folder into another, in one step, durably."""
+    beneath.make_folders((target / name).parent, target)
+    with open_in(source, name) as original, beneath.replacing(target / name, target) as copy:
+        shutil.copyfileobj(original, copy, COPIED_AT_ONCE)
 
 
 def refuse_special(folder: Path, names: list[str]) -> None:
@@ -63,6 +57,7 @@ def refuse_special(folder: Path, names: list[str]) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove half-written shards of a run that ended."""
-    for left_over in folder.glob("*.writing"):
-        left_over.unlink()
+    """Remove half-written shards and records of a run that ended."""
+    for place in (folder, folder / STATE_FOLDER):
+        for left_over in place.glob(f"*{beneath.WRITING}"):
+            beneath.remove(left_over, folder)

@@ -8,7 +8,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi.node.files import sync_folder, write_json
+from gaudi.node.folders import size_of
 
 from .checkpoint import Source, manifest_hash
 from .conversion import Conversion
@@ -34,8 +36,27 @@ def already_there(conversion: Conversion) -> dict[str, Any] | None:
 
     Raises Refusal for anything else at the target, and for another source than the one it was made from. Without a
     source the record is all there is to compare with. "wrong" in the record names files that a verification found
-    wrong: they can be made anew, as long as the source is there.
+    wrong, or that are missing or of another size now: they can be made anew, as long as the source is there.
     """
+    made = recorded(conversion)
+    if made is None:
+        return None
+    options = conversion.options()
+    if {key: made.get(key) for key in options} != options:
+        raise Refusal(
+            "other_options", f"{conversion.target} was converted with other options; name another target or remove it"
+        )
+    changed = wrong_sizes(conversion, made)
+    if changed:
+        note = made.get("wrong") or {"files": [], "seen": now(), "others": made["verified"]}
+        made = {**made, "wrong": {**note, "files": sorted({*note["files"], *changed})}}
+    if "wrong" in made or not source_given_up(conversion, made):
+        check_same_source(conversion, made)
+    return made
+
+
+def recorded(conversion: Conversion) -> dict[str, Any] | None:
+    """Provenance of the target as it stands there, None when there is no target. Raises Refusal for anything else."""
     target = conversion.target
     if not target.exists():
         return None
@@ -46,24 +67,55 @@ def already_there(conversion: Conversion) -> dict[str, Any] | None:
             f"{target} exists and is not a conversion of this program; it is not touched, name another target",
         )
     read_json(conversion.record, RECORDED, move_away(conversion))
-    check_sizes(conversion, made)
-    options = conversion.options()
-    if {key: made.get(key) for key in options} != options:
-        raise Refusal("other_options", f"{target} was converted with other options; name another target or remove it")
-    if "wrong" in made or not source_given_up(conversion, made):
-        check_same_source(conversion, made)
     return made
 
 
-def check_sizes(conversion: Conversion, made: dict[str, Any]) -> None:
-    """Refuse a target that lacks a file, or has one of another size. Files that are known to be wrong are left out."""
-    known = made["wrong"]["files"] if "wrong" in made else []
-    for name, written in {**made["shards"], **made.get("carried", {})}.items():
-        path = conversion.target / name
-        if name not in known and (not path.is_file() or path.stat().st_size != written["bytes"]):
-            raise Refusal(
-                "target_changed", f"{path} is not as it was written; remove {conversion.target} and convert again"
-            )
+def written(made: dict[str, Any]) -> dict[str, Any]:
+    """Size and checksum of every file that the record names."""
+    return {**made["shards"], **made.get("carried", {})}
+
+
+def wrong_sizes(conversion: Conversion, made: dict[str, Any]) -> dict[str, Refusal]:
+    """Files that are missing or have another size than was written, with a sentence each."""
+    return {
+        name: Refusal("target_changed", f"{conversion.target / name} is not as it was written")
+        for name, seen in written(made).items()
+        if size_of(conversion.target / name, conversion.target) != seen["bytes"]
+    }
+
+
+def now() -> str:
+    """Now, in UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def note_wrong(conversion: Conversion, made: dict[str, Any], wrong: dict[str, Refusal], others: str) -> str:
+    """Note in the record what was found wrong, and return it as the beginning of a sentence."""
+    note = {"files": sorted(wrong), "seen": now(), "others": others}
+    rewrite(conversion, {**made, "verified": FOUND_WRONG, "wrong": note})
+    also = f" ({len(wrong)} of {len(written(made))} files are wrong, see {conversion.record})" if len(wrong) > 1 else ""
+    return f"{wrong[min(wrong)]}{also}"
+
+
+def reread(conversion: Conversion) -> str:
+    """Read every byte of a finished conversion again, against the checksums in its record; nothing is converted."""
+    made, target = recorded(conversion), conversion.target
+    if made is None:
+        return f"{target} is not there: there is nothing to read."
+    others = made["wrong"]["others"] if "wrong" in made else made["verified"]
+    files, wrong = written(made), wrong_sizes(conversion, made)
+    tasks = sums_for(target, {name: seen for name, seen in files.items() if name not in wrong})
+    wrong.update(found_wrong(conversion, tasks) if tasks else {})
+    if wrong:
+        raise Refusal(
+            "found_wrong",
+            f"{note_wrong(conversion, made, wrong, others)}. Convert it again (playbooks/convert_weights.yml): "
+            f"what is wrong in {target} is made anew",
+        )
+    if "wrong" in made:
+        good = {key: value for key, value in made.items() if key != "wrong"}
+        rewrite(conversion, {**good, "verified": others})
+    return f"{target}: {len(files)} files are to the byte what was written (held against the checksums in its record)."
 
 
 def check_same_source(conversion: Conversion, made: dict[str, Any]) -> None:
@@ -139,46 +191,48 @@ def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
         tasks += sums_for(target, carried)
     wrong = found_wrong(conversion, tasks)
     if wrong:
-        seen = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        others = made["verified"] if alone else EVERY_BYTE
-        note = {"files": sorted(wrong), "seen": seen, "others": others}
-        write_json(conversion.record, {**made, "verified": FOUND_WRONG, "wrong": note})
-        also = f" ({len(wrong)} of {len(tasks)} files are wrong, see {conversion.record})" if len(wrong) > 1 else ""
+        said = note_wrong(conversion, made, wrong, made["verified"] if alone else EVERY_BYTE)
         first = f"Fetch {conversion.source} again, then run" if alone else "Run"
         raise Refusal(
-            "found_wrong",
-            f"{wrong[min(wrong)]}{also}. {first} the same command again: what is wrong in {target} is converted anew",
+            "found_wrong", f"{said}. {first} the same command again: what is wrong in {target} is converted anew"
         )
     if alone:
         return (
             f"{target}: {len(tasks)} files are to the byte what was written (held against the checksums in its record; "
             f"{conversion.source}, which it was made from, was given up)."
         )
-    write_json(conversion.record, {**made, "verified": EVERY_BYTE, "source_times": source.times})
+    rewrite(conversion, {**made, "verified": EVERY_BYTE, "source_times": source.times})
     return f"{target} is the conversion of {conversion.source}, every byte of it."
 
 
 def mend(conversion: Conversion, made: dict[str, Any]) -> dict[str, Any]:
     """Convert anew, in place, what a verification found wrong; returns the provenance, good again."""
     note = made["wrong"]
-    with only_one(conversion, conversion.target):
+    # An administrator may have put the result elsewhere, and a link in its place.
+    target = conversion.target.resolve()
+    with only_one(conversion, target):
         source = conversion.examine()
-        remove_unfinished(conversion.target)
+        remove_unfinished(target)
         done: dict[str, Any] = {}
         names = [name for name in source.shards if name in note["files"]]
         check_room(conversion, source, names, replaced=True)
         total = sum(source.shards[name].size for name in names)
         whole = replace(conversion, verify=True)
-        convert_shards(whole, source, names, conversion.target, total, done.__setitem__)
+        convert_shards(whole, source, names, target, total, done.__setitem__)
         shards = {name: {key: result[key] for key in SUM} for name, result in done.items()}
-        carried = conversion.carry(source, conversion.target)
+        carried = conversion.carry(source, target)
         made = {key: value for key, value in made.items() if key != "wrong"}
         times = {**made.get("source_times", {}), **{name: source.times[name] for name in names}}
         made.update(verified=note["others"], source_times=times, shards={**made["shards"], **shards}, carried=carried)
-        write_json(conversion.record, made)
+        rewrite(conversion, made)
         for name in LOCKS:
-            (conversion.target / STATE_FOLDER / name).unlink()
+            beneath.remove(conversion.record.with_name(name), conversion.record.parent)
     return made
+
+
+def rewrite(conversion: Conversion, made: dict[str, Any]) -> None:
+    """Replace the provenance of a finished conversion."""
+    write_json(conversion.record, made, place=conversion.record.parent)
 
 
 def recheck(conversion: Conversion, source: Source, done: dict[str, dict[str, Any]]) -> None:
@@ -223,6 +277,7 @@ def publish(conversion: Conversion, made: dict[str, Any]) -> None:
 
     The journal stays until after the rename: killed before it, the next run continues; killed after it, all is done.
     """
-    write_json(conversion.staging / STATE_FOLDER / PROVENANCE, made)
-    conversion.staging.rename(conversion.target)
+    staging = conversion.staging
+    write_json(staging / STATE_FOLDER / PROVENANCE, made, place=staging)
+    beneath.rename(staging, staging, conversion.target, conversion.target)
     sync_folder(conversion.target.parent)

@@ -10,6 +10,8 @@ from typing import Any, BinaryIO
 
 from gaudi.base.refusal import Refusal
 
+from .files import open_in
+
 # Bytes of one step. Source and result stay in a core's second-level cache, and the result is smaller than 128 KiB, from
 # which on the C library asks the system for memory every time.
 CHUNK = 96 * 1024
@@ -106,7 +108,7 @@ class Output:
 def sum_of(path: Path) -> dict[str, Any]:
     """Size and CRC-32 of a file, as they are recorded."""
     checksum = size = 0
-    with path.open("rb", buffering=0) as stream:
+    with open_in(path.parent, path.name, buffering=0) as stream:
         while piece := stream.read(16 * CHUNK):
             checksum = crc32(piece, checksum)
             size += len(piece)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
+from gaudi.node import beneath
 from gaudi.node.folders import revalidate_directory
 
 from .checkpoint import Source
@@ -29,6 +30,7 @@ def check_places(conversion: Conversion) -> None:
         revalidate_directory(folder.parent, folder, folder / STATE_FOLDER)
     if not conversion.source.is_dir() and not (conversion.target / STATE_FOLDER / PROVENANCE).exists():
         raise Refusal("not_a_folder", f"{conversion.source} is not a folder; name the folder that holds the checkpoint")
+    beneath.refuse_writers(conversion.target.parent)
     source, target = conversion.source.resolve(), conversion.target.resolve()
     if source == target or source in target.parents or target in source.parents:
         raise Refusal(
@@ -75,10 +77,11 @@ def only_one(conversion: Conversion, place: Path | None = None) -> Iterator[None
     If it is not free, it is workers of a killed run that hold it: this waits for them, because they would still
     rename their shards into the result.
     """
-    folder = (place or conversion.staging) / STATE_FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    own, shared = (folder / name for name in LOCKS)
-    with no_empty_folder(folder), own.open("a") as lock, shared.open("a") as workers:
+    place = place or conversion.staging
+    folder = place / STATE_FOLDER
+    beneath.make_folders(folder, place)
+    own, shared = (partial(beneath.open_file, folder / name, place, "ab") for name in LOCKS)
+    with no_empty_folder(folder), own() as lock, shared() as workers:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -102,8 +105,8 @@ def no_empty_folder(state: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            state.rmdir()
-            state.parent.rmdir()
+            beneath.remove_folder(state, state.parent)
+            beneath.remove_folder(state.parent, state.parent)
 
 
 @contextlib.contextmanager
@@ -112,8 +115,9 @@ def untouched(conversion: Conversion) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if conversion.staging.exists() and not (conversion.staging / STATE_FOLDER / JOURNAL).exists():
-            shutil.rmtree(conversion.staging, ignore_errors=True)
+        if not (conversion.staging / STATE_FOLDER / JOURNAL).exists():
+            with contextlib.suppress(OSError):
+                beneath.remove_tree(conversion.staging, conversion.staging)
         raise
 
 

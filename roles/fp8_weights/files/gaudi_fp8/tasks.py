@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 
 from .checkpoint import Identity, Source
 from .conversion import Conversion
@@ -125,7 +126,7 @@ def do_task(
             )
         result = convert(source, target)
         if Identity.of(source) != identity:
-            target.unlink()
+            beneath.remove(target, target.parent)
             raise Refusal("source_changed", f"{source} changed {meanwhile}; remove {target.parent} to start over")
     result["whole"] = task["only"] is None
     result["compared"] = compare(source, target)

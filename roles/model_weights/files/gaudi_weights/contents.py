@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi_fp8 import safetensors
 
 from .model import listed
@@ -19,10 +21,11 @@ MEASURED = re.compile(r"(?P<stem>.+)_(?P<rank>\d+)_(?P<cards>\d+)(?P<kind>_mod_l
 KINDS = (".json", ".npz", "_mod_list.json")
 
 
-def check_index(path: Path, name: str, names: Iterable[str]) -> None:
-    """Refuse a model some of whose shards are not among names; name is the index's own, relative."""
+def check_index(folder: Path, name: str, names: Iterable[str]) -> None:
+    """Refuse a model some of whose shards are not among names; name is that of the index in the folder."""
     try:
-        shards = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+        with beneath.open_file(folder / name, folder) as stream:
+            shards = set(json.loads(stream.read())["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refusal(
             "index_unreadable", f"{name} is no index of shards ({error}); report it to the model's authors"
@@ -36,11 +39,11 @@ def check_index(path: Path, name: str, names: Iterable[str]) -> None:
         )
 
 
-def check_safetensors(path: Path, name: str) -> None:
-    """Refuse a shard whose header does not describe it."""
-    with path.open("rb") as stream:
+def check_safetensors(folder: Path, name: str) -> None:
+    """Refuse a shard in the folder whose header does not describe it."""
+    with beneath.open_file(folder / name, folder) as stream:
         try:
-            safetensors.parse_header(stream, path.stat().st_size)
+            safetensors.parse_header(stream, os.fstat(stream.fileno()).st_size)
         except Refusal as error:
             raise Refusal("not_safetensors", f"{name} is no proper safetensors file: {error}") from error
 

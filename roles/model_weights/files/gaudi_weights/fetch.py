@@ -10,10 +10,11 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi.weights import record
 from gaudi.weights.record import Entry, Manifest
 
-from . import contents, manifest
+from . import contents, manifest, measured
 from .hubs import connect, pool_for
 from .model import RemoteFile, SourceFailure, Stop, Stopped, choose, listed
 from .progress import Progress
@@ -21,6 +22,8 @@ from .request import Request, Source
 from .staging import check_room, clear, only_one, publish, put_right, standing
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
 
+# What a server reads of measurements; whatever else lies beside them is not taken.
+MEASURED_ENDINGS = (".json", ".npz")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -33,6 +36,43 @@ def now() -> str:
 def revision_of(source: Source, done: Manifest) -> str:
     """The revision to repair from: the recorded one where it means something, the source's own elsewhere."""
     return done.revision if source.repository == done.repository and not source.pinned else source.revision
+
+
+def check_commit(source: Source, answered: str) -> None:
+    """Raise SourceFailure where a source, such as a mirror, answers for another commit than is pinned."""
+    if source.pinned and answered != source.revision:
+        raise SourceFailure(
+            f"{source.name} answers with the commit {answered!r} of {source.repository}, but {source.revision} is "
+            "pinned: it is a mirror that lies or is broken. Use another source"
+        )
+
+
+def check_measurements_pinned(wish: Request, source: Source) -> None:
+    """Refuse measurements that whoever owns the repository could exchange: a server runs with them, and by them."""
+    if wish.measured_cards and not source.pinned:
+        raise Refusal(
+            "measurements_not_pinned",
+            f"{source.repository} holds measurements and is not pinned: whoever owns it decides what the server reads. "
+            f"Look at what is there and pin it (playbooks/pin.yml -e model=NAME -e write=true), then run this again",
+        )
+
+
+def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Source) -> list[RemoteFile]:
+    """The files with the checksums that the catalogue has; those count, whatever the source states.
+
+    Raises SourceFailure where the source lacks one of them, or states another checksum.
+    """
+    stated = {file.name: file.sha256 for file in there}
+    wrong = {name for name, sha256 in source.files.items() if name not in stated or stated[name] not in (None, sha256)}
+    if wrong:
+        raise SourceFailure(
+            f"{source.name} lacks files of {source.repository} that the catalogue pins, or has others: "
+            f"{listed(wrong)}. Use another source"
+        )
+    return [
+        RemoteFile(file.name, file.size, sha256=source.files[file.name]) if file.name in source.files else file
+        for file in chosen
+    ]
 
 
 def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: Stop) -> list[Result]:
@@ -66,30 +106,36 @@ class Fetch:
 
     def files(self) -> list[RemoteFile]:
         """What is wanted of what the source has."""
-        found = choose(self.hub.files(), self.wish.include, self.wish.exclude)
+        listed_files = self.hub.files()
+        check_commit(self.source, self.hub.revision)
+        found = pinned_files(choose(listed_files, self.wish.include, self.wish.exclude), listed_files, self.source)
         if self.wish.measured_cards:
+            found = [file for file in found if file.name.endswith(MEASURED_ENDINGS)]
             contents.check_measurements((file.name for file in found), self.wish.measured_cards)
         return found
 
     def one(self, file: RemoteFile) -> Entry:
         """Bring one file into the staging folder, checked."""
-        target = self.wish.staging / file.name
+        staging = self.wish.staging
         if file.sha256 is not None and self.arrived.has(file.name, file.sha256):
             return Entry(file.name, file.size, file.sha256)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        beneath.make_folders((staging / file.name).parent, staging)
         content = self.hub.content(file)
         if content is not None:
-            self.progress.advance(len(content) - size(target))
-            target.write_bytes(content)
-        sha256 = self.transfer.fetch(file, self.hub.place, target, self.progress.advance)
+            self.progress.advance(len(content) - size(staging, file.name))
+            with beneath.replacing(staging / file.name, staging) as out:
+                out.write(content)
+        sha256 = self.transfer.fetch(file, self.hub.place, staging, self.progress.advance)
         if file.name.endswith(".safetensors"):
-            contents.check_safetensors(target, file.name)
+            contents.check_safetensors(staging, file.name)
+        if self.wish.measured_cards and file.name.endswith(".npz"):
+            measured.check_npz(staging, file.name)
         self.arrived.add(file.name, sha256)
         return Entry(file.name, file.size, sha256)
 
     def all(self, files: list[RemoteFile]) -> Manifest:
         """Bring all files: indexes first, since they tell whether the model is whole, then the largest."""
-        here = sum(min(size(self.wish.staging / file.name), file.size) for file in files)
+        here = sum(min(size(self.wish.staging, file.name), file.size) for file in files)
         total = sum(file.size for file in files)
         check_room(self.wish, total - here)
         self.progress.begin("fetch", total, here)
@@ -97,7 +143,7 @@ class Fetch:
         indexes = [file for file in files if file.name.endswith(contents.INDEX)]
         for index in indexes:
             entries.append(self.one(index))
-            contents.check_index(self.wish.staging / index.name, index.name, (file.name for file in files))
+            contents.check_index(self.wish.staging, index.name, (file.name for file in files))
         rest = sorted((file for file in files if file not in indexes), key=lambda file: -file.size)
         entries += in_parallel(self.wish.jobs, self.one, rest, self.stop)
         self.progress.end()
@@ -117,11 +163,12 @@ def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> li
         progress.advance(count)
 
     def right(file: Entry) -> bool:
-        return manifest.sha256_of(wish.target / file.name, advance) == file.sha256
+        return manifest.sha256_of(wish.target / file.name, wish.target, advance) == file.sha256
 
     wrong |= {file.name for file, fine in zip(whole, in_parallel(wish.jobs, right, whole, stop)) if not fine}
     progress.end()
-    manifest.write(wish.target / record.VERIFIED, json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n")
+    note = json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n"
+    manifest.write(wish.target / record.VERIFIED, note, wish.target)
     return sorted(wrong)
 
 
@@ -135,7 +182,7 @@ def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
     files = [RemoteFile(file.name, recorded[file.name].size, recorded[file.name].sha256) for file in files]
     missing = sum(file.size for file in files)
     check_room(replace(fetch.wish, extra_room=0), missing)
-    fetch.progress.begin("repair", missing, sum(min(size(fetch.wish.staging / f.name), f.size) for f in files))
+    fetch.progress.begin("repair", missing, sum(min(size(fetch.wish.staging, f.name), f.size) for f in files))
     in_parallel(fetch.wish.jobs, fetch.one, files, fetch.stop)
     fetch.progress.end()
     put_right(fetch.wish, wrong)
@@ -176,6 +223,7 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
             if done is not None:
                 repair(Fetch(wish, replace(source, revision=revision_of(source, done)), progress, stop), done, wrong)
                 return summary(wish, done, progress, repaired=wrong)
+            check_measurements_pinned(wish, source)
             fetching = Fetch(wish, source, progress, stop)
             made = fetching.all(fetching.files())
             publish(wish, made)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
+from gaudi.node import beneath
 
 from .hubs import Hub, pool_for
 from .model import RemoteFile, SourceFailure
@@ -47,6 +48,7 @@ class Git(Hub):
     def __init__(self, source: Source, scratch: Path) -> None:
         super().__init__(source)
         self.token = source.token()
+        self.scratch = scratch
         self.folder = scratch / "git"
         self.address = f"{source.endpoint}/{source.repository}"
         self.lfs = f"{self.address.removesuffix('.git')}.git/info/lfs"
@@ -57,8 +59,8 @@ class Git(Hub):
         """All files of the revision, without links and submodules. Raises SourceFailure with what to do."""
         if shutil.which("git") is None:
             raise SourceFailure(f"{self.where} needs git on this node, and there is none: install the package git")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        beneath.remove_tree(self.folder, self.scratch)
+        beneath.make_folders(self.folder, self.scratch)
         self.git("init", "--quiet", "--bare")
         self.git("remote", "add", "origin", self.address)
         wanted = ["--depth=1", "--no-tags", f"--filter=blob:limit={LARGEST}", "--", "origin", self.source.revision]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
+from gaudi.base.values import check_source
+from gaudi.node.documents import read_json
 from gaudi.weights.hub_kinds import hub_kind
 from gaudi.weights.record import STAGING_SUFFIX
 
@@ -22,7 +25,8 @@ class Source:
     kind: huggingface (the hub, or a mirror that speaks its interface), modelscope, or git (any host of git-lfs, at
     endpoint/repository). The token lies in a root-only file; only its path is known here. revision: a commit id, a
     branch or a tag. user: who the token belongs to, where git asks for both. xet: whether hf_xet may fetch what a hub
-    keeps in that storage.
+    keeps in that storage. token_over_http: whether the token may go where there is no TLS.
+    files: SHA-256 by name of files that the catalogue pins, whatever the source states of them.
     """
 
     name: str
@@ -34,6 +38,12 @@ class Source:
     kind: str = "huggingface"
     user: str = "oauth2"
     xet: bool = True
+    token_over_http: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse an account in the address, and a token that others could read; raises Refusal."""
+        check_source(self.name, self.endpoint, self.token_file is not None, self.token_over_http)
 
     def token(self) -> str | None:
         """The token itself, read when it is needed and kept in no record."""
@@ -80,10 +90,21 @@ class Request:
         return self.target.with_name(self.target.name + STAGING_SUFFIX)
 
 
+def read_whole(path: Path) -> dict[str, Any]:
+    """Read the document of a request; raises Refusal where there is none."""
+    try:
+        content: dict[str, Any] | None = read_json(path)
+    except Damaged as damage:
+        raise Refusal("request_unreadable", f"the request {path} cannot be read ({damage.what})") from damage
+    if content is None:
+        raise Refusal("request_unreadable", f"the request {path} cannot be read (there is no such file)")
+    return content
+
+
 def load(path: Path) -> Request:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = read_whole(path)
         return Request(
             target=Path(content["target"]),
             sources=tuple(
@@ -97,6 +118,8 @@ def load(path: Path) -> Request:
                     kind=str(entry["kind"]),
                     user=entry.get("user") or "oauth2",
                     xet=bool(entry.get("xet", True)),
+                    token_over_http=bool(entry.get("token_over_http", False)),
+                    files=dict(entry.get("files") or {}),
                 )
                 for entry in content["sources"]
             ),
@@ -112,7 +135,7 @@ def load(path: Path) -> Request:
         )
     except Refusal:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Refusal(
             "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
         ) from error

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
-from gaudi.node import files, folders
+from gaudi.node import beneath, files, folders
 from gaudi.weights import record
 from gaudi.weights.record import Manifest
 
@@ -34,6 +33,7 @@ def standing(wish: Request) -> Manifest | None:
             "not_mounted",
             f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it",
         )
+    beneath.refuse_writers(target.parent)
     if target.is_symlink() or target.is_mount():
         raise Refusal(
             "not_a_plain_folder",
@@ -68,8 +68,8 @@ def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
 def only_one(wish: Request) -> Iterator[None]:
     """Hold the lock of this model; a second fetch of it is refused. Where nothing came, no staging folder is left."""
     lock = wish.staging / record.LOCK
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with no_empty_folder(wish.staging), lock.open("a") as handle:
+    beneath.make_folders(lock.parent, wish.staging)
+    with no_empty_folder(wish.staging), beneath.open_file(lock, wish.staging, "ab") as handle:
         if not holds(lock, handle.fileno()):
             raise Refusal(
                 "fetch_in_progress", f"{wish.target} is being fetched already, here or on a node that shares it"
@@ -77,9 +77,10 @@ def only_one(wish: Request) -> Iterator[None]:
         try:
             yield
         finally:
-            shutil.rmtree(wish.staging / record.SCRATCH, ignore_errors=True)
-            if all(path == lock or path.is_dir() for path in wish.staging.rglob("*")):
-                lock.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what is left does no harm
+                beneath.remove_tree(wish.staging / record.SCRATCH, wish.staging)
+            if all(path == lock or folder for path, folder in beneath.all_in(wish.staging)):
+                beneath.remove(lock, wish.staging)
 
 
 def holds(lock: Path, descriptor: int) -> bool:
@@ -90,7 +91,8 @@ def holds(lock: Path, descriptor: int) -> bool:
         return False
     # Who held it until now may have published the folder, and this lock with it.
     folders.revalidate_directory(lock.parents[2])
-    return folders.size_of(lock) is not None and os.path.samestat(lock.stat(), os.fstat(descriptor))
+    seen = beneath.look(lock, lock.parents[1])
+    return seen is not None and os.path.samestat(seen, os.fstat(descriptor))
 
 
 @contextlib.contextmanager
@@ -102,11 +104,12 @@ def no_empty_folder(staging: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if not (staging / record.LOCK).exists():
+        if beneath.look(staging / record.LOCK, staging) is None:
             with contextlib.suppress(OSError):
-                for folder in sorted((path for path in staging.rglob("*") if path.is_dir()), reverse=True):
-                    folder.rmdir()
-                staging.rmdir()
+                for path, is_folder in beneath.all_in(staging):
+                    if is_folder:
+                        beneath.remove_folder(path, staging)
+                beneath.remove_folder(staging, staging)
 
 
 def clear(staging: Path) -> None:
@@ -116,10 +119,10 @@ def clear(staging: Path) -> None:
     for path in [*staging.iterdir(), *(staging / record.FOLDER).iterdir()]:
         if path.name == record.FOLDER or path == staging / record.LOCK:
             continue
-        if path.is_dir():
-            shutil.rmtree(path)
+        if beneath.is_folder(path, staging):
+            beneath.remove_tree(path, staging)
         else:
-            path.unlink()
+            beneath.remove(path, staging)
 
 
 def check_room(wish: Request, missing: int) -> None:
@@ -140,29 +143,34 @@ def check_room(wish: Request, missing: int) -> None:
 def publish(wish: Request, made: Manifest) -> None:
     """Make the staging folder the model, in one rename."""
     wanted = {file.name for file in made.files}
+    staging, target = wish.staging, wish.target
     # Whoever publishes, a node may have been taken from in vain before.
     for working in (record.SCRATCH, record.INCOMING):
-        shutil.rmtree(wish.staging / working, ignore_errors=True)
-    (wish.staging / record.RELAY).unlink(missing_ok=True)
-    for path in wish.staging.rglob("*"):
-        name = path.relative_to(wish.staging).as_posix()
-        if not path.is_dir() and name not in wanted and not name.startswith(record.FOLDER + "/"):
-            path.unlink()  # of an earlier listing, such as a branch that has moved
-    manifest.write(wish.staging / record.MANIFEST, made.render())
-    (wish.staging / record.ARRIVED).unlink(missing_ok=True)
-    for folder in [wish.staging, *(path for path in wish.staging.rglob("*") if path.is_dir())]:
+        with contextlib.suppress(OSError):
+            beneath.remove_tree(staging / working, staging)
+    beneath.remove(staging / record.RELAY, staging)
+    inside = list(beneath.all_in(staging))
+    for path, is_folder in inside:
+        name = path.relative_to(staging).as_posix()
+        ours = name.startswith(record.FOLDER + "/") and not name.endswith(beneath.WRITING)
+        if not is_folder and name not in wanted and not ours:
+            # Of an earlier listing, such as a branch that has moved, or of a run that was killed.
+            beneath.remove(path, staging)
+    manifest.write(staging / record.MANIFEST, made.render(), staging)
+    beneath.remove(staging / record.ARRIVED, staging)
+    for folder in [staging, *(path for path, is_folder in inside if is_folder)]:
         files.sync_folder(folder)
-    wish.staging.rename(wish.target)
-    files.sync_folder(wish.target.parent)
-    (wish.target / record.LOCK).unlink()
+    beneath.rename(staging, staging, target, target)
+    files.sync_folder(target.parent)
+    beneath.remove(target / record.LOCK, target)
 
 
 def put_right(wish: Request, names: list[str]) -> None:
     """Put checked files of the staging folder in the place of wrong ones of the finished model, each in one rename."""
     for name in names:
         place = wish.target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (wish.staging / name).replace(place)
+        beneath.make_folders(place.parent, wish.target)
+        beneath.rename(wish.staging / name, wish.staging, place, wish.target)
         files.sync_folder(place.parent)
-    (wish.target / record.VERIFIED).unlink(missing_ok=True)
+    beneath.remove(wish.target / record.VERIFIED, wish.target)
     clear(wish.staging)

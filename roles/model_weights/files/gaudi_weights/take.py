@@ -20,15 +20,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
-from gaudi.node import files, folders
+from gaudi.node import beneath, documents, files, folders
 from gaudi.weights import record
 from gaudi.weights.record import Entry, Manifest
 
 from . import manifest, rsync
 from .model import listed
 from .progress import Progress
-from .request import Request, Source
+from .request import Request, Source, read_whole
 from .rsync import Peer
 from .run import Work, run
 from .staging import check_room, clear, only_one, publish, put_right, standing
@@ -49,7 +50,7 @@ class Offer:
 def load(path: Path) -> tuple[Request, Offer]:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = read_whole(path)
         peer = Peer(content["peer"], content["address"], Path(content["password_file"]))
         made = record.parse(json.dumps(content["manifest"]))
         # What is there already counts if it is of the revision that is given.
@@ -62,7 +63,9 @@ def load(path: Path) -> tuple[Request, Offer]:
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
         return wish, Offer(peer, made, bool(content["relays"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Refusal:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
         raise Refusal(
             "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
         ) from error
@@ -84,8 +87,9 @@ class Take:
     @property
     def here(self) -> int:
         """Bytes of the wanted files that lie in the staging folder, checked or not."""
+        here = (self.staging, self.incoming)
         return sum(
-            min(max(folders.size_of(folder / file.name) or 0 for folder in (self.staging, self.incoming)), file.size)
+            min(max(folders.size_of(folder / file.name, self.staging) or 0 for folder in here), file.size)
             for file in self.wanted
         )
 
@@ -97,22 +101,26 @@ class Take:
     def adopt(self) -> None:
         """Continue with files of a run that was interrupted: they are not checked, so they are given to nobody."""
         for name in self.missing:
-            if folders.size_of(self.staging / name) is not None:
-                (self.incoming / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.staging / name).replace(self.incoming / name)
+            if beneath.is_file(self.staging / name, self.staging):
+                self.move(self.staging / name, self.incoming / name)
+
+    def move(self, path: Path, place: Path) -> None:
+        """Give a file another place in the staging folder."""
+        beneath.make_folders(place.parent, self.staging)
+        beneath.rename(path, self.staging, place)
 
     def check(self, file: Entry) -> bool:
         """Read every byte; what is as recorded goes to its place, anything else is removed."""
         path, place = self.incoming / file.name, self.staging / file.name
-        if folders.size_of(path) != file.size or manifest.sha256_of(path, lambda _count: None) != file.sha256:
-            path.unlink(missing_ok=True)
+        whole = folders.size_of(path, self.staging) == file.size
+        if not whole or manifest.sha256_of(path, self.staging, lambda _count: None) != file.sha256:
+            beneath.remove(path, self.staging)
             return False
-        # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
-        path.chmod(0o644)
-        with path.open("rb") as stream:
+        with beneath.open_file(path, self.staging) as stream:
+            # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
+            os.fchmod(stream.fileno(), 0o644)
             os.fsync(stream.fileno())
-        place.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(place)
+        self.move(path, place)
         files.sync_folder(place.parent)
         self.arrived.add(file.name, file.sha256)
         return True
@@ -120,7 +128,7 @@ class Take:
     def all(self) -> None:
         """Bring what is missing, until it is here or the peer has no more. Raises Refusal."""
         self.adopt()
-        (self.incoming / record.RELAY).unlink(missing_ok=True)  # an earlier peer's
+        beneath.remove(self.incoming / record.RELAY, self.staging)  # an earlier peer's
         self.progress.begin("take", self.size, self.here)
         with ThreadPoolExecutor(READERS) as readers:
             while waiting := [file for name, file in self.missing.items() if name not in self.checks]:
@@ -162,7 +170,7 @@ class Take:
             return False
         for file in waiting:
             # An earlier run may have brought all of it, and of what is not there nothing is to be expected.
-            if not self.offer.relays or folders.size_of(self.incoming / file.name) == file.size:
+            if not self.offer.relays or folders.size_of(self.incoming / file.name, self.staging) == file.size:
                 come(file.name)
         if len(self.checks) == before and self.modules[0] == rsync.WHOLE:
             # An empty folder lies under the name for now.
@@ -172,13 +180,13 @@ class Take:
     def wait(self) -> None:
         """Give a peer time that takes this itself; raises Refusal when it gave up or shows no sign of life."""
         try:
-            says = (self.incoming / record.RELAY).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            says = ""
+            says = documents.read_json(self.incoming / record.RELAY, {"gave_up": str}, place=self.staging) or {}
+        except Damaged:
+            says = {}
         peer = self.offer.peer.name
-        if says and (why := json.loads(says)["gave_up"]):
+        if why := says.get("gave_up"):
             raise Refusal("peer_gave_up", f"{peer} cannot pass on {self.wish.target.name}: {why}")
-        seen = (len(self.checks), says)
+        seen = (len(self.checks), json.dumps(says))
         if seen != self.seen:
             self.seen, self.alive = seen, time.monotonic()
         if time.monotonic() - self.alive > rsync.SILENCE:
@@ -195,7 +203,7 @@ class Take:
 
         def say(beat: int, gave_up: str = "") -> None:
             said = {"beat": beat, "gave_up": gave_up}
-            files.write_json(self.staging / record.RELAY, said, durable=False)
+            files.write_json(self.staging / record.RELAY, said, durable=False, place=self.staging)
 
         def watch() -> None:
             beat = 0
@@ -247,7 +255,7 @@ def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
         lacking = taking.size - taking.here
         with taking.relayed():
             check_room(wish if done is None else replace(wish, extra_room=0), lacking)
-            taking.incoming.mkdir(parents=True, exist_ok=True)
+            beneath.make_folders(taking.incoming, taking.staging)
             taking.all()
         if done is None:
             publish(wish, offer.made)

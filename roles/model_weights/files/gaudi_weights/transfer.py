@@ -16,6 +16,7 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 from gaudi.base.units import human_bytes
+from gaudi.node import beneath, folders
 
 from .model import RemoteFile, SourceFailure, Stop, Stopped
 
@@ -105,23 +106,23 @@ class Transfer:
         self.patience = patience  # seconds a source may be gone
 
     def fetch(
-        self, file: RemoteFile, place: Callable[[RemoteFile], Place], target: Path, advance: Callable[[int], None]
+        self, file: RemoteFile, place: Callable[[RemoteFile], Place], folder: Path, advance: Callable[[int], None]
     ) -> str:
-        """Bring a file to target and return its SHA-256. Every try asks for its place.
+        """Bring a file into the folder and return its SHA-256. Every try asks for its place.
 
-        What lies in target already is kept, read again for its checksum, and continued. Raises SourceFailure when
+        What lies there already is kept, read again for its checksum, and continued. Raises SourceFailure when
         the source stays away, refuses, or keeps sending other bytes than it states; OSError for a disk that takes
         no more; Stopped.
         """
         deadline = self.stop.clock() + self.patience
         pause, wrong = FIRST_PAUSE, 0
         while True:
-            before = size(target)
+            before = size(folder, file.name)
             try:
-                return self._once(file, place, target, advance)
+                return self._once(file, place, folder, advance)
             except WrongBytes as error:
-                advance(-size(target))
-                target.unlink()
+                advance(-size(folder, file.name))
+                beneath.remove(folder / file.name, folder)
                 wrong += 1
                 if wrong > 1:
                     raise SourceFailure(f"{file.name} came twice with wrong content: {error}") from error
@@ -130,7 +131,7 @@ class Transfer:
                 if isinstance(error, SourceFailure) and not error.passing:
                     raise
                 failure, asked = error, getattr(error, "retry_after", None)
-            if size(target) > before:  # something came: the source lives
+            if size(folder, file.name) > before:  # something came: the source lives
                 deadline, pause = self.stop.clock() + self.patience, FIRST_PAUSE
             left = deadline - self.stop.clock()
             if left <= (asked or 0.0):
@@ -145,11 +146,11 @@ class Transfer:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _once(
-        self, file: RemoteFile, place: Callable[[RemoteFile], Place], target: Path, advance: Callable[[int], None]
+        self, file: RemoteFile, place: Callable[[RemoteFile], Place], folder: Path, advance: Callable[[int], None]
     ) -> str:
         """One try, from where the last one stopped."""
         checksums = Checksums(file)
-        with target.open("a+b", buffering=0) as out:
+        with beneath.open_file(folder / file.name, folder, "a+b", buffering=0) as out:
             out.seek(0)
             have = 0
             while block := out.read(BLOCK):
@@ -239,9 +240,9 @@ class Transfer:
             raise Stopped
 
 
-def size(path: Path) -> int:
-    """Bytes of a file, 0 without one."""
-    return path.stat().st_size if path.exists() else 0
+def size(folder: Path, name: str) -> int:
+    """Bytes of a file in a folder, 0 without one."""
+    return folders.size_of(folder / name, folder) or 0
 
 
 def joined(url: str, location: str) -> str:

@@ -28,8 +28,8 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
         if found is None or found.labels.get(LABEL_INSTANCE) != instance:
             print(f"There is no container of {instance}.")
             return EXIT_STOPPED
-        supervisor.remove_container(name, found.running)
-        print(f"Removed the container {name}.")
+        supervisor.earlier = supervisor.read_state()
+        print(supervisor.remove_container(name, found.running))
         return EXIT_STOPPED
     except EngineGone as gone:
         print(

@@ -22,10 +22,11 @@ REQUESTS = re.compile(rb"^vllm:num_requests_(?:running|waiting|swapped)(?:\{[^}]
 class Endpoint:
     """The server's HTTP side."""
 
-    def __init__(self, plan: Plan, keys: Path | None) -> None:
-        host, _, port = plan.endpoint[len("http://") :].rpartition(":")
+    def __init__(self, address: str, model: str, keys: Path | None) -> None:
+        """Take an address such as http://127.0.0.1:30001; raises ValueError for one without a port."""
+        host, _, port = address[len("http://") :].rpartition(":")
         self._host, self._port = host.strip("[]"), int(port)
-        self._model = plan.served_model_name
+        self._model = model
         self._keys = keys
         self._last_key = ""
 

@@ -18,6 +18,7 @@ from .clock import COMMAND_TIMEOUT
 class Container:
     """What the engine says of a container."""
 
+    id: str
     running: bool
     labels: dict[str, str]
     ran: bool
@@ -76,6 +77,7 @@ class Docker:
             return None
         state = facts["State"]
         return Container(
+            id=str(facts["Id"]),
             running=bool(state["Running"]),
             labels=dict(facts["Config"].get("Labels") or {}),
             # The zero time stands for never.

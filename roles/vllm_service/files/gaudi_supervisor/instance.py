@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -14,13 +15,13 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import gaudi
 from gaudi.base.documents import Damaged, parse
+from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.node.documents import make_room, read_json, read_text
 from gaudi.node.files import write_text
-from gaudi.node.model_directory import missing_weights
-from gaudi.node.programs import library_digest, runs_as, supervisor_digest, unit_digest
+from gaudi.node.model_directory import changed_weights, missing_weights
+from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
@@ -35,20 +36,17 @@ from gaudi.serving.plan import (
 from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configuration, quote, transient
 from gaudi.serving.state import FORM
 
-from . import clock
+from . import clock, loaded
 from .attempts import failures_so_far, pause_before
 from .clock import now_text
 from .door import Door
-from .endpoint import port_problem
+from .emptying import Emptying
+from .endpoint import Endpoint, port_problem
 from .engine import Docker, run_command
 from .run import Run
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
 from .systemd import Notifier, say
-
-# What this process has read; the files may have changed since, and changed back.
-LIBRARY = library_digest(Path(gaudi.__file__).resolve().parent)
-PROGRAM = supervisor_digest(Path(__file__).resolve().parents[1])
 
 TAIL_LINES = 400
 
@@ -70,8 +68,7 @@ class Supervisor:
             "instance": instance,
             "reason": None,
             "pid": os.getpid(),
-            "library": LIBRARY,
-            "program": PROGRAM,
+            **loaded.digests(),
             "unit": self.unit_of_this_process(),
         }
         self.written = 0.0
@@ -88,6 +85,7 @@ class Supervisor:
 
     def publish(self, phase: str, text: str, **extra: Any) -> None:
         """Tell systemd and state.json what is going on."""
+        text = printable(text)
         changed = phase != self.state.get("phase")
         if changed:
             self.state["since"] = now_text()
@@ -154,6 +152,11 @@ class Supervisor:
         shown = self.shown_unit()
         arguments = Path("/proc/self/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
         return unit_digest(shown) if runs_as(shown, arguments) else ""
+
+    def ping(self) -> None:
+        """Tell systemd's watchdog, where there is one, that we are alive."""
+        if self.watchdog:
+            self.notifier.send(WATCHDOG=1)
 
     def extend(self, seconds: float) -> None:
         """Ask systemd for more time to start; it grants it only to a unit that is starting."""
@@ -245,7 +248,7 @@ class Supervisor:
             last_reason=self.earlier.get("reason") or self.earlier.get("last_reason"),
         )
         self.publish("checking", "checking plan, engine, cards and weights")
-        self.await_engine("the container engine does not answer yet")
+        self.await_engine(plan.name)
         if self.own_container_runs(plan, made_of):
             self.remember()
             return Run(self, plan, made_of, attach=True).follow()
@@ -306,8 +309,8 @@ class Supervisor:
             return None
         return Guard(str(self.paths.programs / "guard" / "gaudi_guard.py"), str(keys), str(self.door.directory))
 
-    def await_engine(self, text: str) -> None:
-        """Wait for the engine to answer, as long as settings allow; raises Failure."""
+    def await_engine(self, name: str) -> None:
+        """Wait for the engine to answer, as long as settings allow; raises Failure. name: that of the container."""
         deadline = time.monotonic() + self.settings.engine_wait
         self.extend(self.settings.engine_wait)
         while not self.docker.answers():
@@ -317,8 +320,21 @@ class Supervisor:
                     f"The container engine did not answer for {self.settings.engine_wait:g} s."
                     " Look at systemctl status docker.",
                 )
-            self.publish("waiting", text)
-            self.wait(2.0)
+            self.publish("waiting", "the container engine does not answer yet")
+            self.ping()
+            try:
+                self.wait(min(2.0, self.watchdog or 2.0))
+            except Stopped:
+                raise self.stopped_without_engine(name) from None
+
+    @staticmethod
+    def stopped_without_engine(name: str) -> Failure:
+        """The end that was asked for while nobody can tell what runs."""
+        return transient(
+            "engine-gone",
+            f"Asked to stop while the container engine is gone: {name} may still be running."
+            " The next start takes it over, or playbooks/stop.yml removes it.",
+        )
 
     def own_container_runs(self, plan: Plan, made_of: MadeOf) -> bool:
         """Is a container of just this plan running? Any other one of ours is stopped and removed."""
@@ -330,18 +346,58 @@ class Supervisor:
                 "container-name-taken", f"A container named {plan.name} is there that is not ours. Remove or rename it."
             )
         if found.running and made_of.is_on(found.labels.get(LABEL_PLAN)):
+            self.state["container_id"] = found.id
             return True
         say(f"A container {plan.name} of another plan is still there: stopping and removing it.")
-        self.remove_container(plan.name, found.running)
+        self.publish("draining", "stopping a container of another plan")
+        say(self.remove_container(plan.name, found.running))
+        if self.asked_to_stop:
+            raise Stopped
         return False
 
-    def remove_container(self, name: str, running: bool) -> None:
-        """Leave no container behind."""
+    def remove_container(self, name: str, running: bool) -> str:
+        """Leave no container behind; returns how it went.
+
+        Requests in flight finish first, where the last supervisor said that the server serves.
+        """
+        why = ""
         if running:
-            self.extend(self.settings.stop_grace)
-            grace = self.settings.stop_grace
-            run_command(self.docker.stop_command(name, grace), grace + clock.COMMAND_TIMEOUT)
+            self.extend(self.settings.stop_grace + clock.HURRY)
+            endpoint = self.earlier_endpoint()
+            why = "" if endpoint is None else f"{self.empty(endpoint)} "
+            self.stop(name)
         self.docker.remove(name)
+        return f"{why}Removed the container {name}."
+
+    def earlier_endpoint(self) -> Endpoint | None:
+        """Where the last supervisor's server answers; None where it served nobody."""
+        if "ready" not in self.earlier or self.earlier["phase"] == "not-answering":
+            return None
+        keys = self.paths.keys(self.instance)
+        try:
+            return Endpoint(self.earlier.get("endpoint", ""), "", keys if keys.exists() else None)
+        except ValueError:
+            return None
+
+    def empty(self, endpoint: Endpoint) -> str:
+        """Wait for requests in flight, at most the grace time; returns why the waiting ended."""
+        self.door.close()
+        emptying = Emptying(endpoint, self.settings.stop_grace)
+        while (why := emptying.look()) is None:
+            self.ping()
+            time.sleep(min(clock.POLL_STARTING, self.watchdog or clock.POLL_STARTING))
+        return why
+
+    def stop(self, name: str) -> None:
+        """Tell the server to end; it has nothing left to do, or does not hear."""
+        grace = min(self.settings.stop_grace, clock.HURRY)
+        with subprocess.Popen(self.docker.stop_command(name, grace), stdout=subprocess.DEVNULL) as stopping:
+            deadline = time.monotonic() + grace + clock.COMMAND_TIMEOUT
+            while stopping.poll() is None and time.monotonic() < deadline:
+                self.ping()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    stopping.wait(clock.POLL_STARTING)
+            stopping.kill()
 
     def check_node(self, plan: Plan) -> None:
         """Everything that can be known before a container starts; raises Failure."""
@@ -356,8 +412,12 @@ class Supervisor:
             say(f"{found.damage}. The next run of the playbook writes it anew.", 4)
         check_reservation(found.reservations, plan)
         self.indexes(plan)
-        if incomplete := missing_weights(Path(plan.weights)):
-            raise configuration("weights-incomplete", f"The weights are not complete: {incomplete}. Fetch them again.")
+        for folder in map(Path, plan.weight_folders):
+            if changed := changed_weights(folder):
+                raise configuration("weights-incomplete", changed)
+            if incomplete := missing_weights(folder):
+                said = f"The weights are not complete: {incomplete}. Fetch them again."
+                raise configuration("weights-incomplete", said)
         if self.docker.image_environment(plan.image) is None:
             raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
         if taken := port_problem(plan):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import selectors
@@ -13,12 +12,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from gaudi.base.printable import journal_line, printable
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.signs import ENGINE_LOST, EngineGone, Failure, Reason, diagnose, printable, quote, transient
+from gaudi.serving.signs import ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
 
 from . import clock
 from .clock import now_text
+from .emptying import Emptying
 from .endpoint import Endpoint
 from .stopping import EXIT_RETRY, SIGNALS, Stopped
 from .systemd import say
@@ -39,16 +40,14 @@ class Run:
         self.made_of = made_of
         guard = supervisor.guard()
         self.guard = guard
-        self.endpoint = Endpoint(plan, Path(guard.keys) if guard else None)
+        self.endpoint = Endpoint(plan.endpoint, plan.served_model_name, Path(guard.keys) if guard else None)
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
         self.next_watchdog = 0.0
         self.unwell_since: float | None = None
-        # Whether the last look found no request in flight.
-        self.idle = False
-        # Until when requests in flight may finish, on the monotonic clock; None while nobody asked for the end.
-        self.empty_by: float | None = None
+        # What waits for requests in flight; None while nobody asked for the end.
+        self.emptying: Emptying | None = None
         self.draining: subprocess.Popen[bytes] | None = None
         self.end: Reason | None = None
         self.buffer = b""
@@ -149,10 +148,10 @@ class Run:
 
     def take(self, raw: str) -> None:
         """Pass one line on to the journal and learn from it."""
-        line = printable(raw)
+        line = printable(raw).rstrip()
         if not line:
             return
-        print(line, flush=True)
+        print(journal_line(line), flush=True)
         boss = self.boss
         boss.tail.append(line)
         alive = boss.progress.hear(line)
@@ -173,7 +172,7 @@ class Run:
         boss, now = self.boss, time.monotonic()
         boss.write_state_in_time()
         if boss.watchdog and now >= self.next_watchdog:
-            boss.notifier.send(WATCHDOG=1)
+            boss.ping()
             self.next_watchdog = now + boss.watchdog
         if now < self.next_poll:
             return
@@ -182,8 +181,8 @@ class Run:
             if self.draining.poll():  # too early: docker run had not created the container yet, or the engine is busy
                 self.draining = self.stop()
             return
-        if self.empty_by is not None:
-            self.poll_emptying(self.empty_by - now)
+        if self.emptying is not None:
+            self.poll_emptying(self.emptying)
         elif boss.ready_at is None:
             self.poll_starting(now)
         else:
@@ -197,12 +196,21 @@ class Run:
         boss = self.boss
         if self.endpoint.problem(models=True) is None:
             boss.ready_at = now
-            boss.publish("serving", f"serving {self.plan.served_model_name} on {self.plan.endpoint}", ready=now_text())
+            text = f"serving {self.plan.served_model_name} on {self.plan.endpoint}"
+            boss.publish("serving", text, ready=now_text(), container_id=self.container_id())
             boss.notifier.send(READY=1)
             say(f"Serving {self.plan.served_model_name} on {self.plan.endpoint}.")
         elif now - self.last_progress > boss.settings.stall:
             text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
             self.drain(text, Reason("stalled", text + " The journal has the last lines.", retry=True))
+
+    def container_id(self) -> str:
+        """What the engine calls the container, for those who find its processes while the engine is away."""
+        try:
+            found = self.boss.docker.container(self.plan.name)
+        except EngineGone:
+            found = None
+        return found.id if found is not None else ""
 
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
@@ -227,13 +235,10 @@ class Run:
     @property
     def ending(self) -> bool:
         """Whether the end has begun: by waiting for requests, or by stopping the container."""
-        return self.draining is not None or self.empty_by is not None
+        return self.draining is not None or self.emptying is not None
 
     def empty(self) -> None:
-        """Have requests in flight finish before the container is stopped; new ones are refused where there is a guard.
-
-        Most releases abort what runs when they are told to stop.
-        """
+        """Have requests in flight finish before the container is stopped; a guard refuses new ones."""
         boss = self.boss
         grace = boss.settings.stop_grace
         never_served = boss.ready_at is None and not boss.state.get("attached")
@@ -241,35 +246,20 @@ class Run:
             self.drain("Asked to stop a server that serves nobody.", None)
             return
         boss.door.close()
-        self.empty_by = time.monotonic() + grace
+        self.emptying = Emptying(self.endpoint, grace, self.plan.shutdown_timeout)
         self.next_poll = 0.0
         text = f"draining: requests in flight have up to {grace:g} s"
         boss.notifier.send(STOPPING=1)
         boss.publish("draining", text)
         say(text)
 
-    def poll_emptying(self, left: float) -> None:
-        """Stop the container as soon as no request runs, or when the seconds left are over.
-
-        A request counts once it has a slot, so that only the second look at none is believed.
-        """
-        boss = self.boss
-        try:
-            running = self.endpoint.requests()
-        except (OSError, http.client.HTTPException) as failed:
-            # A busy server may be slow to answer; only the end of the time is the end of patience.
-            if left <= 0:
-                self.drain(f"The server does not answer ({failed}): what still runs is cut.", None)
-            return
-        idle, self.idle = self.idle, running == 0
-        if running is None:
-            self.drain("The server does not say how many requests run, so streams in flight are cut.", None)
-        elif running == 0 and idle:
-            self.drain("No request runs any more: stopping the server.", None)
-        elif left <= 0:
-            self.drain(f"After {boss.settings.stop_grace:g} s requests are cut that still run: {running}.", None)
-        else:
-            boss.publish("draining", f"draining: {running} in flight, for {left:.0f} s at most")
+    def poll_emptying(self, emptying: Emptying) -> None:
+        """Stop the container as soon as no request runs, or when the time is over."""
+        why = emptying.look()
+        if why is not None:
+            self.drain(why, None)
+        elif emptying.running is not None:
+            self.boss.publish("draining", f"draining: {emptying.running} in flight, for {emptying.left:.0f} s at most")
 
     def drain(self, text: str, reason: Reason | None) -> None:
         """Stop the container; `reason` is why, where nobody asked for it."""
@@ -283,6 +273,8 @@ class Run:
     def stop(self) -> subprocess.Popen[bytes]:
         """Tell the server to end; it has nothing left to do, or does not hear."""
         grace = min(self.boss.settings.stop_grace, clock.HURRY)
+        if self.emptying is not None:
+            grace += self.emptying.told
         return self.spawn(self.boss.docker.stop_command(self.plan.name, grace))
 
     def survived(self) -> bool:
@@ -336,16 +328,11 @@ class Run:
                 boss.publish("serving", f"{text}, while the server answers without it")
             else:
                 boss.publish("waiting", text)
-            if boss.watchdog:
-                boss.notifier.send(WATCHDOG=1)
+            boss.ping()
             try:
                 boss.wait(min(2.0, boss.watchdog or 2.0))
             except Stopped:
-                raise transient(
-                    "engine-gone",
-                    f"Asked to stop while the container engine is gone: {self.plan.name} may still be running."
-                    " The next start takes it over, or playbooks/stop.yml removes it.",
-                ) from None
+                raise boss.stopped_without_engine(self.plan.name) from None
 
     def finish(self) -> int:
         """The container has ended: leave nothing behind, and say why."""

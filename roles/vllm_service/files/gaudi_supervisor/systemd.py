@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from gaudi.base.printable import journal_line, printable
+
 
 class Notifier:
     """systemd's notification socket; silent where there is none (run by hand)."""
@@ -15,11 +17,11 @@ class Notifier:
         """Send one message of NAME=value lines."""
         if self._address is None:
             return
-        message = "\n".join(f"{name}={str(value).replace(chr(10), ' ')}" for name, value in fields.items())
+        message = "\n".join(f"{name}={printable(str(value))}" for name, value in fields.items())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
             channel.sendto(message.encode(), self._address)
 
 
 def say(message: str, priority: int = 6) -> None:
     """Write a sentence of our own to the journal, with its syslog priority."""
-    print(f"<{priority}>gaudi-serving: {message}", flush=True)
+    print(journal_line(f"gaudi-serving: {message}", priority), flush=True)

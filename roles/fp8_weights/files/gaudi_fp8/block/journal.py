@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi.node.files import write_json
 
 from ..checkpoint import Identity, Source
@@ -25,6 +26,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, source: Source, in_place_space: bool) -> None:
+        self.folder = folder
         self.path = folder / STATE_FOLDER / JOURNAL
         self.done_path = folder / STATE_FOLDER / "done.json"
         self.source = source
@@ -41,9 +43,9 @@ class Journal:
 
     def begin(self, conversion: BlockConversion) -> None:
         """Write the decisions durably."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beneath.make_folders(self.path.parent, self.folder)
         decided = decisions(self.source, conversion.options())
-        write_json(self.path, {**decided, "in_place_space": self.in_place_space})
+        write_json(self.path, {**decided, "in_place_space": self.in_place_space}, place=self.folder)
 
     def record(self, name: str, result: dict[str, Any]) -> None:
         """Note durably that a shard is done."""
@@ -52,17 +54,18 @@ class Journal:
 
     def save(self) -> None:
         """Write durably what is done."""
-        write_json(self.done_path, self.done)
+        write_json(self.done_path, self.done, place=self.folder)
 
     def give_up(self, conversion: BlockConversion, name: str) -> None:
         """Delete a source shard, if that was asked for and every byte of its recorded twin was verified."""
         if conversion.in_place_space and self.done[name]["whole"]:
-            (conversion.source / name).unlink(missing_ok=True)
+            source = conversion.source.resolve()
+            beneath.remove(source / name, source)
 
     def remove_from(self, folder: Path) -> None:
         """Remove what is no longer needed; files that a killed run leaves there do no harm."""
         for name in (self.done_path.name, self.path.name, *LOCKS):
-            (folder / STATE_FOLDER / name).unlink()
+            beneath.remove(folder / STATE_FOLDER / name, folder)
 
 
 def open_journal(conversion: BlockConversion) -> Journal:

@@ -49,6 +49,7 @@ def parse_arguments(arguments: list[str]) -> BlockConversion:
         in_place_space=given.in_place_space,
         progress=given.progress,
         check=given.check,
+        reread=given.reread,
         factor=EXACT_HALF if given.exact_half else GAUDI2,
         vendor_compatible=given.vendor_compatible,
         assume_unconverted=given.assume_unconverted,

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..files import in_one_step
+from gaudi.node import beneath
+
+from ..files import open_in
 from ..refusals import Wrong
 from ..safetensors import MARKER_KEY, Header, Tensor, header_of, render_header, written_header
 from ..shards import CHUNK, REPORT_EVERY, Output, chunks
@@ -61,7 +63,8 @@ def convert_shard(
     """
     table = weight_table(factor)
     bf16_table = bf16_weight_table(factor) if "bf16" in actions.values() else b""
-    with in_one_step(target) as half, source.open("rb", buffering=0) as stream, half.open("wb", buffering=0) as raw:
+    written, read = beneath.replacing(target, target.parent, buffering=0), open_in(source.parent, source.name, 0)
+    with read as stream, written as raw:
         header = header_of(stream)
         steps, head = layout(header, actions, factor)
         out = Output(raw)
@@ -94,7 +97,7 @@ def verify_shard(
     table = weight_table(factor)
     bf16_table = bf16_weight_table(factor) if "bf16" in actions.values() else b""
     compared = 0
-    with source.open("rb") as left, target.open("rb") as right:
+    with open_in(source.parent, source.name) as left, open_in(target.parent, target.name) as right:
         source_header = header_of(left)
         steps, head = layout(source_header, actions, factor)
         target_header = written_header(right, head)

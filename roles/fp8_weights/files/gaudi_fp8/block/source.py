@@ -11,7 +11,7 @@ from gaudi.base.refusal import Refusal
 
 from ..checkpoint import Source, decided, headers_of
 from ..e4m3 import CODE_OF_240, MAGNITUDE, NAN_CODE
-from ..files import PROVENANCE, STATE_FOLDER
+from ..files import PROVENANCE, STATE_FOLDER, open_in
 from ..safetensors import MARKER_KEY, Header, Tensor
 from ..shards import chunks
 from .shard import result_size
@@ -66,7 +66,7 @@ def large_weights(headers: dict[str, Header], actions: dict[str, str]) -> Iterat
 
 def exceeds_240(path: Path, header: Header, tensor: Tensor) -> bool:
     """Whether a tensor holds a value above 240, the end of Gaudi2's range."""
-    with path.open("rb") as stream:
+    with open_in(path.parent, path.name) as stream:
         stream.seek(header.data_start + tensor.begin)
         for piece in chunks(stream, tensor.size, tensor.name):
             if any(CODE_OF_240 < (code & MAGNITUDE) < NAN_CODE for code in set(piece)):

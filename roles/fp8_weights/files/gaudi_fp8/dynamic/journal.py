@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 from gaudi.node.files import write_json
 
 from ..checkpoint import Identity, Source
@@ -53,7 +54,7 @@ class Journal:
     def save(self) -> None:
         """Write it durably."""
         decided = decisions(self.source, self.conversion.options())
-        write_json(self.path(self.conversion), {**decided, "done": self.done})
+        write_json(self.path(self.conversion), {**decided, "done": self.done}, place=self.conversion.staging)
 
     def check(self) -> None:
         """Forget results that are not as they were recorded; refuse a source that changed or is gone."""
@@ -70,7 +71,7 @@ class Journal:
     def remove_from(self, folder: Path) -> None:
         """Remove what is no longer needed; files that a killed run leaves there do no harm."""
         for name in (JOURNAL, *LOCKS):
-            (folder / STATE_FOLDER / name).unlink()
+            beneath.remove(folder / STATE_FOLDER / name, folder)
 
 
 def open_journal(conversion: DynamicConversion) -> Journal:

@@ -53,6 +53,7 @@ def parse_arguments(arguments: list[str]) -> DynamicConversion:
         in_place_space=False,
         progress=given.progress,
         check=given.check,
+        reread=given.reread,
         keep=tuple(sorted(given.keep)),
     )
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gaudi.base.refusal import Refusal
+from gaudi.node import beneath
 
-from ..files import in_one_step
+from ..files import open_in
 from ..refusals import Wrong
 from ..safetensors import DTYPE_BITS, FP8, MARKER_KEY, Header, Tensor, header_of, render_header, written_header
 from ..shards import Output, chunks, ended_too_early
@@ -153,7 +154,7 @@ def convert_shard(
     source: Path, target: Path, actions: Mapping[str, str], report: Callable[[int], None]
 ) -> dict[str, Any]:
     """Convert one shard by way of a temporary name; returns size and CRC-32 of the result."""
-    with in_one_step(target) as half, source.open("rb") as stream, half.open("wb", buffering=0) as raw:
+    with open_in(source.parent, source.name) as stream, beneath.replacing(target, target.parent, buffering=0) as raw:
         header = header_of(stream)
         parts, head = layout(header, actions)
         out = Output(raw)
@@ -168,7 +169,7 @@ def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: l
 
     Returns the number of tensors compared; raises Refusal with the name of the first wrong one.
     """
-    with source.open("rb") as left, target.open("rb") as right:
+    with open_in(source.parent, source.name) as left, open_in(target.parent, target.name) as right:
         header = header_of(left)
         parts, head = layout(header, actions)
         written_header(right, head)

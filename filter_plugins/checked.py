@@ -1,0 +1,55 @@
+"""Hold a value to its form at the very place where it lands in a file of the system."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base import values
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.engine.openpgp import fingerprints
+
+
+def checked(value: object, kind: str, what: str) -> str:
+    """Return the value, or fail with why it cannot stand where it would be written; empty stays empty."""
+    try:
+        return "" if value == "" else values.KINDS[kind](value, what)
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+def apt_login(address: str) -> str:
+    """Return apt's line for the account in an address; empty where there is none."""
+    try:
+        return values.apt_login(address)
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+def openpgp_fingerprints(armoured: str) -> list[str]:
+    """Return the fingerprints of the primary keys in a file."""
+    try:
+        return fingerprints(armoured)
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., str | list[str]]]:
+        """Name the filters."""
+        return {
+            "apt_login": apt_login,
+            "checked": checked,
+            "openpgp_fingerprints": openpgp_fingerprints,
+            "without_login": values.without_login,
+        }

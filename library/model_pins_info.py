@@ -1,0 +1,171 @@
+#!/usr/bin/python
+"""Ask a hub which commit a repository has now, and what checksums its deciding files have."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_pins_info
+short_description: Ask a hub for what pins a repository
+version_added: "0.2.0"
+author: The gaudi-serving authors
+description:
+  - Asks a hub that speaks Hugging Face's interface which commit a revision names, and computes the SHA-256 of files
+    that decide how weights are read (configuration, tokenizer, code, measurements).
+  - What the hub states of them is held against what it sends. Nothing is changed.
+options:
+  endpoint:
+    description: Address of the hub.
+    type: str
+    default: https://huggingface.co
+  repository:
+    description: Repository, as owner/name.
+    type: str
+    required: true
+  revision:
+    description: What to ask for. A commit gives the checksums of that commit.
+    type: str
+    default: main
+  token:
+    description: Token of an account there.
+    type: str
+  token_over_http:
+    description: Whether the token may go to an endpoint without TLS.
+    type: bool
+    default: false
+  proxy:
+    description: Address of a proxy to the hub.
+    type: str
+    default: ""
+  timeout:
+    description: How many seconds each question may take.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: The controller.
+    support: full
+    platforms: posix
+"""
+
+EXAMPLES = r"""
+- name: Ask for a commit and checksums
+  model_pins_info:
+    repository: Qwen/Qwen3-8B
+  register: found
+"""
+
+RETURN = r"""
+revision:
+  description: The commit that the revision names now.
+  type: str
+  returned: always
+  sample: b968826d9c46dd6066d109eabc6255188de91218
+files:
+  description: SHA-256 by name.
+  type: dict
+  returned: always
+  sample: {"config.json": "..."}
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: hub_unreadable
+"""
+
+import hashlib
+import json
+import re
+import urllib.request
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import quote
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import values
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.weights import pin_file
+from ansible.module_utils.gaudi.weights.record import unsafe
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "endpoint": {"type": "str", "default": "https://huggingface.co"},
+    "repository": {"type": "str", "required": True},
+    "revision": {"type": "str", "default": "main"},
+    "token": {"type": "str", "no_log": True},
+    "token_over_http": {"type": "bool", "default": False, "no_log": False},
+    "proxy": {"type": "str", "default": ""},
+    "timeout": {"type": "int", "default": 60},
+}
+# A list of files: some hundred bytes for each.
+LONGEST_LIST = 16 * 1024 * 1024
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def get(params: dict[str, Any], path: str, limit: int) -> bytes:
+    """What the hub sends for a path, at most so many bytes. Raises OSError or HTTPException."""
+    request = urllib.request.Request(params["endpoint"].rstrip("/") + path)  # noqa: S310 - an address of HTTP
+    if params["token"]:
+        # For the hub alone, not for where it redirects to.
+        request.add_unredirected_header("Authorization", f"Bearer {params['token']}")
+    proxies = {"http": params["proxy"], "https": params["proxy"]} if params["proxy"] else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    with opener.open(request, timeout=params["timeout"]) as answer:
+        content: bytes = answer.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(f"it sends more than {limit} bytes for {path}")
+    return content
+
+
+def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> str:
+    """The SHA-256 of one file, held against what the hub states. Raises Refusal where they differ."""
+    place = f"/{params['repository']}/resolve/{revision}/{quote(file['name'])}"
+    content = get(params, place, pin_file.LARGEST)
+    sha256 = hashlib.sha256(content).hexdigest()
+    git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    if sha256 != file["sha256"] if file["sha256"] else git != file["blob"]:
+        raise Refusal("hub_contradicts_itself", f"The hub sends another {file['name']} than it states. Pin nothing.")
+    return sha256
+
+
+def main() -> None:
+    """Ask, compute, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    try:
+        values.address(params["endpoint"], "endpoint")
+        values.check_source("of the pins", params["endpoint"], bool(params["token"]), params["token_over_http"])
+        path = f"/api/models/{quote(params['repository'])}/revision/{quote(params['revision'], safe='')}?blobs=true"
+        said = json.loads(get(params, path, LONGEST_LIST))
+        revision = str(said["sha"])
+        listed = [
+            {
+                "name": str(file["rfilename"]),
+                "size": int(file["size"]),
+                "sha256": (file.get("lfs") or {}).get("sha256"),
+                "blob": file.get("blobId"),
+            }
+            for file in said["siblings"]
+        ]
+        if not COMMIT.fullmatch(revision) or any(unsafe(file["name"]) for file in listed):
+            raise ValueError("no commit, or names that do not stay in a folder")
+        if COMMIT.fullmatch(params["revision"]) and revision != params["revision"]:
+            raise ValueError(f"it answers with the commit {revision}")
+        files = {file["name"]: checksum(params, revision, file) for file in pin_file.deciding(listed)}
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        failed = Refusal(
+            "hub_unreadable", f"{params['repository']} cannot be asked for: {error}. Look at the endpoint."
+        )
+        module.fail_json(msg=str(failed), refused_id=failed.id)
+    module.exit_json(changed=False, revision=revision, files=dict(sorted(files.items())))
+
+
+if __name__ == "__main__":
+    main()

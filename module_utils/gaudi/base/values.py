@@ -1,0 +1,130 @@
+"""Values of a site that land in somebody else's file: a unit, a drop-in, apt's lists, the request of a download.
+
+Each form has no line break, quote, backslash or dollar sign in it, so that a value stays one word wherever it lands.
+What may hold a password is in no sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from urllib.parse import unquote, urlsplit
+
+from .checks import matching
+from .refusal import Refusal
+
+_LOGIN = r"[A-Za-z0-9._~!*+,;=%&()-]+(:[A-Za-z0-9._~!*+,;=%&():-]*)?@"
+_HOST = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
+_ADDRESS = re.compile(rf"https?://({_LOGIN})?{_HOST}(/[A-Za-z0-9._~/%+=,:@?&-]*)?")
+# yum knows variables: $releasever, $basearch.
+_INDEX = re.compile(rf"(https?://({_LOGIN})?{_HOST}|file://)(/[A-Za-z0-9._~/%+=,:@$-]*)?")
+_PROXY = re.compile(rf"((https?|socks5h?)://)?({_LOGIN})?{_HOST}/?")
+_NO_PROXY = re.compile(r"[A-Za-z0-9.*:/\[\]_, -]*")
+_PROGRAM = re.compile(r"(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:+=~_/-]*")
+_FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
+
+# Hosts whose traffic leaves the node for nobody to read.
+_LOOPBACK = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1")
+
+
+def _hidden(value: object, what: str, pattern: re.Pattern[str], form: str) -> str:
+    """A text of a form; the sentence does not show it, since it may hold a password."""
+    if not isinstance(value, str) or len(value) > 2048 or not pattern.fullmatch(value):
+        raise Refusal("wrong_form", f"{what} must be {form}, and is not. Its value is not shown: it may hold a secret.")
+    return str(value)
+
+
+def address(value: object, what: str) -> str:
+    """An address of HTTP, with or without an account in it."""
+    return _hidden(value, what, _ADDRESS, "an address such as https://mirror.example/path, without blanks and quotes")
+
+
+def index(value: object, what: str) -> str:
+    """The address of a package index; file:// names a folder of the node."""
+    return _hidden(value, what, _INDEX, "an address such as https://mirror.example/debian, without blanks and quotes")
+
+
+def proxy(value: object, what: str) -> str:
+    """The address of a proxy."""
+    form = "an address such as http://proxy.example:3128, other characters of a password as %40"
+    return _hidden(value, what, _PROXY, form)
+
+
+def no_proxy(value: object, what: str) -> str:
+    """Names and networks that are reached without a proxy."""
+    return matching(value, what, _NO_PROXY, "names, addresses and networks with commas between them")
+
+
+def program(value: object, what: str) -> str:
+    """The path of a program on the node."""
+    return matching(value, what, _PROGRAM, "an absolute path of letters, digits and ._+-, such as /usr/bin/python3")
+
+
+def word(value: object, what: str) -> str:
+    """A word such as the name of a package or of a suite."""
+    return matching(value, what, _WORD, "one word of letters, digits and .:+=~_/-")
+
+
+def fingerprint(value: object, what: str) -> str:
+    """The fingerprint of an OpenPGP key, without blanks."""
+    said = value.replace(" ", "").upper() if isinstance(value, str) else value
+    return matching(said, what, _FINGERPRINT, "40 or 64 hexadecimal digits, as gpg --show-keys prints them")
+
+
+Reader = Callable[[object, str], str]
+KINDS: Mapping[str, Reader] = {
+    "address": address,
+    "fingerprint": fingerprint,
+    "index": index,
+    "no_proxy": no_proxy,
+    "program": program,
+    "proxy": proxy,
+    "word": word,
+}
+
+
+def without_login(address: str) -> str:
+    """The same address without an account: fit for a file that everybody reads."""
+    scheme, separator, rest = address.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
+
+
+def apt_login(address: str) -> str:
+    """The line of /etc/apt/auth.conf.d for an address with an account in it; empty for one without (apt_auth.conf(5)).
+
+    Raises Refusal for a name or a password with blanks, which would be other words there.
+    """
+    split = urlsplit(address)
+    if split.username is None:
+        return ""
+    name, password = unquote(split.username), unquote(split.password or "")
+    for said in (name, password):
+        if not said or not said.isascii() or any(letter.isspace() or not letter.isprintable() for letter in said):
+            raise Refusal(
+                "account_not_for_apt",
+                "The account in the address of a package index has an empty name or password, or blanks and letters "
+                "that apt's auth.conf cannot hold. Give it another password.",
+            )
+    return f"machine {without_login(address)} login {name} password {password}\n"
+
+
+def check_source(name: str, endpoint: str, has_token: bool, token_over_http: bool) -> None:
+    """Refuse an account in a hub's address, and a token that anybody on the way could read.
+
+    ``token_over_http`` is the site's own word that nobody can. The address is not shown: it may hold a password.
+    """
+    split = urlsplit(endpoint)
+    if "@" in split.netloc:
+        raise Refusal(
+            "account_in_address",
+            f"The endpoint of source {name} has an account in it, which logs and processes would show. Write the "
+            f"address alone, and the account as token (and user).",
+        )
+    if has_token and split.scheme != "https" and not (token_over_http or _LOOPBACK.fullmatch(split.hostname or "")):
+        raise Refusal(
+            "token_in_the_clear",
+            f"Source {name} has a token and an endpoint without TLS: anybody on the way reads the token. Use https, or "
+            f"say token_over_http: true where the way is the site's own.",
+        )

@@ -1,0 +1,80 @@
+"""Whose key a file holds: fingerprints of OpenPGP keys, so that nothing has to be installed to look (RFC 9580)."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import re
+from collections.abc import Iterator
+
+from ..base.refusal import Refusal
+
+_ARMOUR = re.compile(
+    r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:[^\n:]+: [^\n]*\n)*\n?([A-Za-z0-9+/=\n]+?)(?:\n=[A-Za-z0-9+/]{4})?\n"
+    r"-----END PGP PUBLIC KEY BLOCK-----"
+)
+# Section 5: the packet of a primary key. Section 4.2: how long a packet is.
+_PUBLIC_KEY = 6
+_ONE_BYTE, _TWO_BYTES, _FIVE_BYTES = 192, 224, 255
+
+
+def fingerprints(armoured: str) -> list[str]:
+    """Fingerprints of all primary keys of an ASCII-armoured file, in its order, in upper case.
+
+    Raises Refusal for what is no such file, or has keys of another version than 4 and 6.
+    """
+    blocks = _ARMOUR.findall(armoured.replace("\r\n", "\n"))
+    try:
+        found = [
+            _fingerprint(body)
+            for block in blocks
+            for tag, body in _packets(binascii.a2b_base64(block))
+            if tag == _PUBLIC_KEY
+        ]
+    except (IndexError, ValueError) as error:
+        raise Refusal("not_a_key", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
+    # What is armoured in another way, apt might read all the same.
+    if not found or armoured.count("-----BEGIN") != len(blocks):
+        raise Refusal("not_a_key", "the file of the key holds something else than ASCII-armoured OpenPGP keys.")
+    return found
+
+
+def _fingerprint(body: bytes) -> str:
+    """Section 5.5.4: a hash of the key's packet, with its length before it."""
+    if body[0] == 4:
+        return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body, usedforsecurity=False).hexdigest().upper()
+    if body[0] == 6:
+        return hashlib.sha256(b"\x9b" + len(body).to_bytes(4, "big") + body).hexdigest().upper()
+    raise ValueError(f"a key of version {body[0]}")
+
+
+def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tag and body of each packet; a packet in parts is no key's."""
+    at = 0
+    while at < len(data):
+        head = data[at]
+        if not head & 0x80:
+            raise ValueError("no packet where one should begin")
+        if head & 0x40:
+            tag, (size, begin) = head & 0x3F, _new_length(data, at + 1)
+        else:
+            wide = 1 << (head & 3)
+            if wide > 4:
+                raise ValueError("a packet without a length")
+            tag, size, begin = head >> 2 & 0xF, int.from_bytes(data[at + 1 : at + 1 + wide], "big"), at + 1 + wide
+        if begin + size > len(data):
+            raise ValueError("a packet that is cut off")
+        yield tag, data[begin : begin + size]
+        at = begin + size
+
+
+def _new_length(data: bytes, at: int) -> tuple[int, int]:
+    """Bytes of a packet of the new format, and where they begin."""
+    first = data[at]
+    if first < _ONE_BYTE:
+        return first, at + 1
+    if first < _TWO_BYTES:
+        return (first - _ONE_BYTE << 8) + data[at + 1] + _ONE_BYTE, at + 2
+    if first == _FIVE_BYTES:
+        return int.from_bytes(data[at + 1 : at + 5], "big"), at + 5
+    raise ValueError("a packet in parts")

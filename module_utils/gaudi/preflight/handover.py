@@ -1,0 +1,78 @@
+"""What changes between the instances of a node in one run: cards and ports that one gives up to another, and moves.
+
+A run is judged by its result. Two instances may swap their cards or ports: those that give something up are stopped
+before the first one starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .checks import instance_of
+
+
+@dataclass(frozen=True)
+class Handover:
+    """One card or port: what it is called, the instance that has it, and the one that is to have it."""
+
+    what: str
+    giver: str
+    taker: str
+
+
+def cards(
+    plans: Sequence[Mapping[str, Any]], topology: Mapping[str, Any], reserved: Mapping[str, str]
+) -> list[Handover]:
+    """The cards of these plans that another instance has reserved (by module id, as text) or uses."""
+    users = {card["module_id"]: card.get("users") or [] for card in topology.get("cards", [])}
+    found = []
+    for plan in plans:
+        for module in (card["module_id"] for card in plan.get("modules", [])):
+            having = {reserved.get(str(module)), *(instance_of(user) for user in users.get(module, []))}
+            found += [
+                Handover(f"module {module}", giver, plan["instance"])
+                for giver in sorted(name for name in having if name)
+                if giver != plan["instance"]
+            ]
+    return found
+
+
+def port(
+    plan: Mapping[str, Any], user: Mapping[str, Any] | None, plans: Sequence[Mapping[str, Any]]
+) -> Handover | None:
+    """The port of a plan, where the one who listens there is an instance that is to have another port."""
+    giver = None if user is None else instance_of(user)
+    wanted = plan["listen"]["port"]
+    if giver and any(other["instance"] == giver and other["listen"]["port"] != wanted for other in plans):
+        return Handover(f"port {wanted}", giver, plan["instance"])
+    return None
+
+
+def stopped_first(handovers: Iterable[Handover]) -> list[str]:
+    """The instances that give something up, sorted."""
+    return sorted({handover.giver for handover in handovers})
+
+
+def sentences(handovers: Iterable[Handover]) -> list[str]:
+    """One for each pair of instances."""
+    given: dict[tuple[str, str], list[str]] = {}
+    for handover in handovers:
+        given.setdefault((handover.giver, handover.taker), []).append(handover.what)
+    return [
+        f"{giver} gives {' and '.join(what)} up to {taker}, so it is stopped before {taker} starts."
+        for (giver, taker), what in given.items()
+    ]
+
+
+def move(plan: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:
+    """Say that an instance moves to other cards; ``before`` is its plan on the node, None where it has none."""
+    old, new = (sorted(card["module_id"] for card in each.get("modules", [])) for each in (before or {}, plan))
+    if not old or old == new:
+        return []
+    return [f"{plan['instance']} moves from {_modules(old)} to {_modules(new)}."]
+
+
+def _modules(ids: Sequence[int]) -> str:
+    return f"{'module' if len(ids) == 1 else 'modules'} {', '.join(map(str, ids))}"

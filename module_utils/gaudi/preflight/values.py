@@ -1,0 +1,53 @@
+"""Options whose value lands in a file of the system, and the form that keeps it one word there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..base import values
+from ..base.refusal import Refusal
+
+# By option. Empty means: not set.
+FORMS: Mapping[str, values.Reader] = {
+    "container_runtime_habana_key": values.index,
+    "container_runtime_habana_key_fingerprint": values.fingerprint,
+    "container_runtime_habana_package": values.word,
+    "container_runtime_habana_path": values.program,
+    "container_runtime_habana_repository": values.index,
+    "container_runtime_habana_suite": values.word,
+    "container_runtime_http_proxy": values.proxy,
+    "container_runtime_https_proxy": values.proxy,
+    "container_runtime_no_proxy": values.no_proxy,
+    "container_runtime_rhel_key": values.index,
+    "container_runtime_rhel_repository": values.index,
+    "model_weights_python": values.program,
+    "model_weights_python_index": values.address,
+    "vllm_service_python": values.program,
+}
+SOURCES = "model_weights_sources"
+
+
+def landing_faults(name: str, value: object) -> Iterator[str]:
+    """Say what is wrong with a value of the right type, for the option it is of."""
+    if name == SOURCES:
+        for place, source in enumerate(value if isinstance(value, (list, tuple)) else ()):
+            yield from _source_faults(f"{name}[{place}]", source)
+    elif name in FORMS and value != "":
+        try:
+            FORMS[name](value, name)
+        except Refusal as refusal:
+            yield str(refusal)
+
+
+def _source_faults(what: str, source: object) -> Iterator[str]:
+    if not isinstance(source, Mapping):
+        return
+    endpoint = str(source.get("endpoint") or "")
+    over_http = str(source.get("token_over_http", False)).lower() in ("true", "yes", "on", "1")
+    try:
+        values.check_source(str(source.get("name")), endpoint, bool(source.get("token")), over_http)
+        values.address(endpoint, f"{what}.endpoint")
+        if source.get("proxy"):
+            values.proxy(source["proxy"], f"{what}.proxy")
+    except Refusal as refusal:
+        yield str(refusal)

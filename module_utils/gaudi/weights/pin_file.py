@@ -1,0 +1,74 @@
+"""A model's pins in a file of their own beside its entry: commits, and checksums of the files that decide what runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..base.refusal import Refusal
+
+# Configuration, tokenizer, code, measurements: what decides how weights are read. Weights themselves are large, and
+# their checksums are in the record of each folder.
+DECIDING = (".json", ".py", ".txt", ".model", ".jinja", ".npz")
+# Bytes: a tokenizer has some twenty million, a file of measurements some ten.
+LARGEST = 64 * 1024 * 1024
+# Parts of an entry that name repositories.
+PARTS: tuple[tuple[str, ...], ...] = (("repositories",), ("measurements", "repositories"))
+PINNED = ("revision", "files")
+
+
+def deciding(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of the files a hub lists (name, size), those whose checksums are worth a line."""
+    return [file for file in files if str(file["name"]).endswith(DECIDING) and int(file["size"]) <= LARGEST]
+
+
+def block(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The content of a file of pins, from (revision, files) for ``weights`` and ``measurements``, as far as found."""
+    made: dict[str, Any] = {}
+    for name, path in zip(("weights", "measurements"), PARTS):
+        if name in found:
+            inner: dict[str, Any] = {"huggingface": {key: found[name][key] for key in PINNED}}
+            for key in reversed(path):
+                inner = {key: inner}
+            made.update(inner)
+    return made
+
+
+def with_pins(entry: Mapping[str, Any], pins: Mapping[str, Any] | None) -> dict[str, Any]:
+    """An entry with the pins of its file; nothing else of the entry changes. Raises Refusal where the two disagree."""
+    made = copy.deepcopy(dict(entry))
+    for hub, path, said in _pins(pins or {}):
+        place: Any = made
+        for key in (*path, hub):
+            place = place.get(key) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise Refusal(
+                "pins_disagree",
+                f"The pins of {entry.get('name')} name {'.'.join((*path, hub))}, which its entry does not have. Write "
+                f"them anew (playbooks/pin.yml).",
+            )
+        for key in PINNED:
+            if key in said and place.get(key, said[key]) != said[key]:
+                raise Refusal(
+                    "pins_disagree",
+                    f"The pins of {entry.get('name')} have another {'.'.join((*path, hub, key))} than its entry. "
+                    f"Remove one of the two.",
+                )
+            if key in said:
+                place[key] = said[key]
+    return made
+
+
+def _pins(pins: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
+    """Hub, where it stands, and what is said of it. Raises Refusal for a file that is not one of pins."""
+    if not isinstance(pins, Mapping) or not set(pins) <= {path[0] for path in PARTS}:
+        raise Refusal("not_pins", "A file of pins holds repositories and measurements, and nothing else.")
+    for path in PARTS:
+        place: Any = pins
+        for key in path:
+            place = place.get(key, {}) if isinstance(place, Mapping) else {}
+        for hub, said in place.items() if isinstance(place, Mapping) else ():
+            if not isinstance(said, Mapping) or not set(said) <= set(PINNED):
+                raise Refusal("not_pins", f"A file of pins says {' and '.join(PINNED)} of {hub}, and nothing else.")
+            yield str(hub), path, said

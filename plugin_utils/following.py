@@ -1,0 +1,42 @@
+"""Look again and again at what goes on on a node; a connection that breaks is a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable
+
+
+class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+    """The action of work that belongs to the node, and goes on whoever watches."""
+
+    def look(
+        self, module: str, arguments: dict[str, Any], variables: dict[str, Any], what: str, again: str
+    ) -> dict[str, Any]:
+        """Call a module. Where the node gave no answer, msg says so: ``what`` is followed, ``again`` how to go on."""
+        host = str(variables.get("inventory_hostname", "the node"))
+        try:
+            looked: dict[str, Any] = self._execute_module(
+                module_name=module, module_args=arguments, task_vars=variables
+            )
+        except AnsibleConnectionFailure as failure:
+            return {"unreachable": True, "failed": True, "msg": cut(host, what, str(failure), again)}
+        # What a module prints itself never has this key: here is what was no answer of one.
+        if looked.get("failed") and "module_stdout" in looked:
+            said = str(looked.get("module_stderr") or looked["module_stdout"] or f"status {looked.get('rc')}")
+            return {"failed": True, "msg": cut(host, what, said, again)}
+        return looked
+
+
+def cut(host: str, what: str, said: str, again: str) -> str:
+    """Say that a node gave no answer; of what was ``said`` instead the last line."""
+    seen = (said.strip().splitlines() or ["nothing was said"])[-1].strip().rstrip(".")
+    seen = printable(seen)
+    return f"{host} gave no answer while {what} was followed ({seen}). The work is the node's own and goes on. {again}"

@@ -1,0 +1,205 @@
+"""Values that land in files of the system stay one word there, whatever a site writes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleError
+from ansible.module_utils.gaudi.base import values
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.engine import daemon
+from ansible.module_utils.gaudi.engine.openpgp import fingerprints
+from ansible.module_utils.gaudi.preflight.values import FORMS, landing_faults
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from plugin_utils import role_options
+from tests.unit.preflight.test_templates import ROLES, evaluate, render
+
+HIDDEN = "hunter2-hunter2"
+# What starts a second section, a second variable, another directive, or another word.
+HOSTILE = "http://p:1\n[Service]\nExecStartPre=/bin/sh -c 'id'"
+PIECES = st.sampled_from(
+    ["http://", "a", "user:pw@", "host", ":3128", "/x", "\n", "\r", "\0", " ", "\t", '"', "'", "\\", "$", "`", "%",
+     "[Service]\n", "\u2028", "\x85", "-o", "#", ";", "é", "@", "//", "..", "[::1]"]
+)  # fmt: skip
+TEXTS = st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=8).map("".join))
+LETHAL = re.compile(r"[\x00-\x1f\x7f-\xa0\u2028\u2029\"'`\\]")
+
+
+@pytest.mark.parametrize("kind", sorted(values.KINDS))
+@given(value=TEXTS)
+@example(value=HOSTILE)
+@example(value="http://host/\n")
+@example(value="word\n")
+def test_no_form_lets_a_line_or_a_quote_through(kind: str, value: str) -> None:
+    try:
+        taken = values.KINDS[kind](value, "x")
+    except Refusal as refusal:
+        assert refusal.id in ("wrong_form", "control_character", "empty", "too_long")
+    else:
+        assert not LETHAL.search(taken)
+        assert kind in ("no_proxy", "index") or "$" not in taken
+        assert kind == "no_proxy" or (shlex.split(taken) == [taken] and not taken.startswith("-"))
+
+
+@pytest.mark.parametrize("value", [None, 5, ["http://a"], {"a": 1}, True])
+@pytest.mark.parametrize("kind", sorted(values.KINDS))
+def test_what_is_no_text_is_refused(kind: str, value: Any) -> None:
+    with pytest.raises(Refusal):
+        values.KINDS[kind](value, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("address", "https://pypi.org/simple"),
+        ("address", "http://u:p%40ss@[fe80::1]:8080/a/b?c=d"),
+        ("index", "https://download.docker.com/linux/rhel/$releasever/$basearch/stable"),
+        ("index", "file:///srv/mirror"),
+        ("proxy", "http://user:p%40ss@proxy.example:3128"),
+        ("proxy", "proxy.example:3128"),
+        ("proxy", "socks5://proxy:1080"),
+        ("no_proxy", "localhost,127.0.0.1, .example.com,10.0.0.0/8,[::1]"),
+        ("program", "/usr/bin/python3.11"),
+        ("word", "jammy/updates"),
+        ("word", "habanalabs-container-runtime=1.22.2-32"),
+    ],
+)
+def test_what_sites_write_is_taken(kind: str, value: str) -> None:
+    assert values.KINDS[kind](value, "x") == value
+
+
+def test_a_password_is_in_no_sentence() -> None:
+    for kind in ("address", "index", "proxy"):
+        with pytest.raises(Refusal) as refused:
+            values.KINDS[kind](f"http://u:{HIDDEN}@host\n", "x")
+        assert HIDDEN not in str(refused.value)
+
+
+def test_the_defaults_of_the_roles_have_their_forms() -> None:
+    declared = role_options.declared()
+    assert set(FORMS) <= set(declared.options)
+    for name in FORMS:
+        assert list(landing_faults(name, declared.defaults[name])) == []
+        assert list(landing_faults(name, HOSTILE)) != []
+
+
+def test_the_file_of_proxies_holds_a_variable_a_line() -> None:
+    given_ = {"container_runtime_https_proxy": "http://user:p%40ss@proxy.example:3128"}
+    assert render("container_runtime", "proxy.env.j2", **given_).splitlines() == [
+        "# Ansible managed",
+        "HTTPS_PROXY=http://user:p%40ss@proxy.example:3128",
+        "NO_PROXY=localhost,127.0.0.1",
+    ]
+    assert evaluate("container_runtime", "{{ __container_runtime_proxy_variables }}") == daemon.OWN_VARIABLES
+
+
+@pytest.mark.parametrize(
+    ("role", "template", "given_"),
+    [
+        ("container_runtime", "proxy.env.j2", {"container_runtime_http_proxy": HOSTILE}),
+        ("container_runtime", "proxy.env.j2", {"container_runtime_no_proxy": "a\nHTTP_PROXY=http://evil"}),
+        ("container_runtime", "habana.sources.j2", {"container_runtime_habana_repository": "https://a\nTrusted: yes"}),
+        (
+            "container_runtime",
+            "habana.sources.j2",
+            {"container_runtime_habana_repository": "https://a", "container_runtime_habana_suite": "x\nTrusted: yes"},
+        ),
+    ],
+)
+def test_a_hostile_value_never_reaches_a_file(role: str, template: str, given_: dict[str, str]) -> None:
+    with pytest.raises(AnsibleError):
+        render(role, template, ansible_facts={"os_family": "Debian", "distribution_release": "jammy"}, **given_)
+
+
+def test_a_unit_starts_a_program_and_nothing_else() -> None:
+    source = (ROLES / "vllm_service/templates/vllm.service.j2").read_text(encoding="utf-8")
+    line = next(line for line in source.splitlines() if line.startswith("ExecStart="))
+    words = line.partition("}}")[0] + "}}"
+    assert evaluate("vllm_service", words) == "ExecStart=/usr/bin/python3"
+    for python in ("/usr/bin/python3\nExecStartPost=/bin/evil", "python3", "/usr/bin/env evil", "-/bin/true"):
+        with pytest.raises(AnsibleError):
+            evaluate("vllm_service", words, vllm_service_python=python)
+
+
+def test_an_account_of_an_index_is_for_root_alone() -> None:
+    address = "https://reader:p%40ss@vault.example/artifactory/debian"
+    text = render(
+        "container_runtime",
+        "habana.sources.j2",
+        ansible_facts={"os_family": "Debian", "distribution_release": "jammy"},
+        container_runtime_habana_repository=address,
+    )
+    assert "URIs: https://vault.example/artifactory/debian" in text.splitlines()
+    assert values.apt_login(address) == "machine https://vault.example/artifactory/debian login reader password p@ss\n"
+    assert values.apt_login("https://vault.example/debian") == ""
+
+
+@given(name=TEXTS, password=TEXTS)
+def test_an_account_is_one_line_of_apts(name: str, password: str) -> None:
+    address = f"https://{name}:{password}@vault.example/debian"
+    try:
+        line = values.apt_login(values.index(address, "x"))
+    except Refusal:
+        return
+    words = line.rstrip("\n").split(" ")
+    assert words[::2] == ["machine", "login", "password"]
+    assert words[1] == "https://vault.example/debian"
+    assert line.count("\n") == 1
+
+
+KEY = (Path(__file__).parents[1] / "preflight/nobody.asc").read_text(encoding="utf-8")
+FINGERPRINT = "68B60407372208D22B0FB02D3CDFF4A7960A84B2"
+
+
+def test_a_key_is_known_by_its_fingerprint() -> None:
+    """As `gpg --show-keys` 2.2.40 prints it for a key that this version made."""
+    assert fingerprints(KEY) == [FINGERPRINT]
+    assert values.fingerprint("68b6 0407 3722 08D2 2B0F  B02D 3CDF F4A7 960A 84B2", "x") == FINGERPRINT
+    assert fingerprints(KEY + KEY) == [FINGERPRINT] * 2
+
+
+@given(st.one_of(st.text(max_size=200), st.integers(0, len(KEY)).map(lambda at: KEY[:at] + "A" + KEY[at + 1 :])))
+def test_no_file_of_a_key_is_misread(text: str) -> None:
+    try:
+        found = fingerprints(text)
+    except Refusal as refusal:
+        assert refusal.id == "not_a_key"
+    else:
+        assert found
+
+
+def test_a_key_that_is_armoured_otherwise_is_refused() -> None:
+    with pytest.raises(Refusal):
+        fingerprints(KEY + KEY.replace("BLOCK-----\n", "BLOCK----- \n", 1))
+
+
+def source(**more: Any) -> dict[str, Any]:
+    return {"name": "hub", "endpoint": "https://hub.example", **more}
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        (source(), ""),
+        (source(token=HIDDEN), ""),
+        (source(endpoint="http://hub.example"), ""),
+        (source(endpoint="http://127.0.0.1:8090", token=HIDDEN), ""),
+        (source(endpoint="http://hub.example", token=HIDDEN, token_over_http=True), ""),
+        (source(endpoint="http://hub.example", token=HIDDEN), "anybody on the way reads the token"),
+        (source(endpoint="http://127.0.0.1.evil.example", token=HIDDEN), "anybody on the way reads the token"),
+        (source(endpoint=f"https://u:{HIDDEN}@hub.example"), "has an account in it"),
+        (source(endpoint="https://hub.example\nx"), "must be an address"),
+        (source(proxy="http://p\nq"), "must be an address"),
+    ],
+)
+def test_a_token_stays_with_its_hub(given_: dict[str, Any], said: str) -> None:
+    found = "".join(landing_faults("model_weights_sources", [given_]))
+    assert said in found
+    assert bool(said) == bool(found)
+    assert HIDDEN not in found

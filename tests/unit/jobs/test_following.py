@@ -1,0 +1,73 @@
+"""Following work from the controller: a connection that breaks is a sentence, and the work goes on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+
+from action_plugins import node_job, vllm_service_wait
+
+# What Ansible makes of a module that printed nothing.
+CUT = {
+    "failed": True,
+    "msg": "Module result deserialization failed: No start of json char found",
+    "module_stdout": "",
+    "module_stderr": "Warning: ...\nConnection to 10.0.0.1 closed by remote host.\n",
+    "rc": 255,
+}
+JOB = {"key": "fetch.tiny", "status": "running", "text": "", "progress": {}, "state": {}}
+BEGUN = {"changed": True, "job": JOB, "digest": "d"}
+
+
+def follow(action: Any, arguments: dict[str, Any], *answers: Any) -> dict[str, Any]:
+    """Run an action whose modules answer, or raise, these one after the other."""
+    left = list(answers)
+
+    class Scripted(action.ActionModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._task = SimpleNamespace(args=arguments, check_mode=False, diff=False, async_val=0)
+            self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
+
+        def _execute_module(self, **_options: Any) -> dict[str, Any]:
+            answer = left.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return dict(answer)
+
+    said: dict[str, Any] = Scripted().run(None, {"inventory_hostname": "gaudi-01"})
+    return said
+
+
+BROKEN = AnsibleConnectionFailure("Failed to connect to the host via ssh: Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("answer", "seen", "unreachable"),
+    [
+        (CUT, "Connection to 10.0.0.1 closed by remote host", False),
+        ({**CUT, "module_stderr": ""}, "status 255", False),
+        (BROKEN, "Failed to connect to the host via ssh: Connection refused", True),
+    ],
+)
+def test_a_broken_connection_is_said_and_how_to_go_on(answer: Any, seen: str, unreachable: bool) -> None:
+    said = follow(vllm_service_wait, {"instances": ["tiny"]}, answer)
+    assert said["msg"] == (
+        f"gaudi-01 gave no answer while the start of tiny was followed ({seen}). "
+        "The work is the node's own and goes on. "
+        "Run the playbook again to follow further, or look with playbooks/status.yml."
+    )
+    assert (said["failed"], bool(said.get("unreachable"))) == (True, unreachable)
+    said = follow(node_job, {"key": "fetch.tiny"}, BEGUN, answer)
+    assert said["msg"] == (
+        f"gaudi-01 gave no answer while fetch.tiny was followed ({seen}). The work is the node's own and goes on. "
+        "Run this again to follow further, or ansible-playbook playbooks/jobs.yml --limit gaudi-01 "
+        "-e job_key=fetch.tiny."
+    )
+
+
+def test_what_a_module_refuses_itself_is_left_as_it_is() -> None:
+    said = follow(vllm_service_wait, {"instances": ["tiny"]}, {"failed": True, "msg": "systemctl is not there"})
+    assert said["msg"] == "systemctl is not there"

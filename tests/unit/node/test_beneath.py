@@ -1,0 +1,339 @@
+"""Files in places where somebody else may write, and that nothing else is used there."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import beneath, documents, files, folders
+
+ROOT = Path(__file__).parents[3]
+VICTIM = "somebody else's"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A place, with a folder in it, beside what is to be out of reach."""
+    (tmp_path / "place" / "inner").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "victim").write_text(VICTIM)
+    return tmp_path / "place"
+
+
+def outside(place: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (place.parent / "outside").iterdir()}
+
+
+# Everything that reads or changes a file, given its path and the place.
+ACTS: dict[str, Callable[[Path, Path], Any]] = {
+    "read": lambda path, place: beneath.open_file(path, place).close(),
+    "append": lambda path, place: beneath.open_file(path, place, "ab").close(),
+    "continue": lambda path, place: beneath.open_file(path, place, "a+b").close(),
+    "change": lambda path, place: beneath.open_file(path, place, "r+b").close(),
+    "make": lambda path, place: beneath.open_file(path, place, "xb").close(),
+    "make a folder": beneath.make_folders,
+    "replace": lambda path, place: files.write_text(path, "ours", place=place),
+    "remove": beneath.remove,
+    "remove a tree": beneath.remove_tree,
+    "rename": lambda path, place: beneath.rename(path, place, place / "renamed"),
+    "rename to": lambda path, place: beneath.rename(place / "inner", place, path),
+}
+CHANGING_THE_LINK_ITSELF = ("replace", "remove", "rename")
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_no_link_in_a_folders_place_is_followed(place: Path, act: str) -> None:
+    (place / "link").symlink_to(place.parent / "outside")
+    with pytest.raises(Refusal, match=r"place/link is a link"):
+        ACTS[act](place / "link" / "victim", place)
+    assert outside(place) == {"victim": VICTIM}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_no_link_in_the_places_own_place_is_followed(place: Path, act: str) -> None:
+    link = place.parent / "link"
+    link.symlink_to(place.parent / "outside")
+    with pytest.raises(Refusal, match=r"link is a link"):
+        ACTS[act](link / "victim", link)
+    assert outside(place) == {"victim": VICTIM}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("leads", ["victim", "new"])
+def test_no_link_in_a_files_place_is_followed(place: Path, act: str, leads: str) -> None:
+    (place / "file").symlink_to(place.parent / "outside" / leads)
+    if act in CHANGING_THE_LINK_ITSELF:
+        ACTS[act](place / "file", place)
+        assert act != "replace" or (place / "file").read_text() == "ours"
+    else:
+        with pytest.raises((Refusal, FileExistsError, NotADirectoryError)):
+            ACTS[act](place / "file", place)
+    assert outside(place) == {"victim": VICTIM}
+
+
+@pytest.mark.parametrize("act", ["read", "append", "continue", "change"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder"])
+def test_only_regular_files_are_opened(place: Path, act: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = place / "it"
+    monkeypatch.chdir(place)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind("it")
+    else:
+        path.mkdir()
+    with pytest.raises((Refusal, IsADirectoryError), match=r"is not a regular file|Is a directory"):
+        ACTS[act](path, place)
+
+
+def test_a_temporary_name_cannot_be_foreseen(place: Path) -> None:
+    seen = []
+    for _ in range(2):
+        with beneath.replacing(place / "it", place) as out:
+            seen += [path.name for path in place.iterdir() if path.name.endswith(beneath.WRITING)]
+            out.write(b"x")
+    assert len(set(seen)) == 2
+    assert sorted(path.name for path in place.iterdir()) == ["inner", "it"]
+
+
+def test_what_fails_midway_leaves_the_old_file_and_nothing_else(place: Path) -> None:
+    (place / "it").write_text("old")
+    with pytest.raises(OSError, match="full"), beneath.replacing(place / "it", place) as out:
+        out.write(b"new")
+        raise OSError("full")
+    assert {path.name for path in place.iterdir()} == {"inner", "it"}
+    assert (place / "it").read_text() == "old"
+
+
+def test_a_tree_goes_and_what_its_links_lead_to_stays(place: Path) -> None:
+    (place / "inner" / "deep").mkdir()
+    (place / "inner" / "deep" / "folder").symlink_to(place.parent / "outside")
+    (place / "inner" / "deep" / "file").symlink_to(place.parent / "outside" / "victim")
+    beneath.remove_tree(place, place)
+    beneath.remove_tree(place, place)
+    assert not place.exists()
+    assert outside(place) == {"victim": VICTIM}
+
+
+def test_a_name_that_leads_out_is_refused(place: Path) -> None:
+    for path in (place / ".." / "outside" / "victim", place.parent / "outside" / "victim", Path("/etc/passwd")):
+        with pytest.raises(Refusal, match="is not in"):
+            beneath.open_file(path, place)
+        assert folders.size_of(path, place) is None
+
+
+def test_what_lies_behind_a_link_has_no_size_and_is_no_document(place: Path) -> None:
+    (place.parent / "outside" / "it.json").write_text("{}")
+    (place / "link").symlink_to(place.parent / "outside")
+    (place / "it.json").symlink_to(place.parent / "outside" / "it.json")
+    assert folders.sizes_in(place, ["link/it.json", "it.json"]) == {"link/it.json": None, "it.json": None}
+    for path in (place / "link" / "it.json", place / "it.json"):
+        with pytest.raises(Damaged, match="links are not followed there"):
+            documents.read_json(path, place=place)
+    # Where nobody else writes, an administrator may have put a link.
+    assert documents.read_json(place / "it.json") == {}
+
+
+def test_a_link_that_stays_is_read_and_one_that_leaves_is_named(place: Path) -> None:
+    (place / "blob").write_bytes(b"x")
+    (place / "inner" / "stays").symlink_to("../blob")
+    (place / "inner" / "leaves").symlink_to("../../outside/victim")
+    with beneath.open_linked(place / "inner" / "stays", [place]) as stream:
+        assert stream.read() == b"x"
+    for within in ([place], [place / "inner"]):
+        with pytest.raises(Refusal, match=r"inner/leaves is a link to .*outside/victim, outside its folder"):
+            beneath.open_linked(place / "inner" / "leaves", within)
+
+
+def test_a_mode_that_empties_a_file_is_not_there(place: Path) -> None:
+    with pytest.raises(ValueError, match="is none of"):
+        beneath.open_file(place / "it", place, "wb")
+
+
+# --- who may write above a place ---------------------------------------------------------------------------
+
+
+def test_folders_of_ours_are_fine_and_what_is_missing_as_well(place: Path) -> None:
+    beneath.refuse_writers(place)
+    beneath.refuse_writers(place / "not" / "there")
+
+
+@pytest.mark.parametrize(("mode", "who"), [(0o777, "everybody"), (0o1777, "everybody"), (0o702, "everybody")])
+def test_a_folder_that_everybody_writes_to_is_refused(place: Path, mode: int, who: str) -> None:
+    place.chmod(mode)
+    for folder in (place, place / "not there"):
+        with pytest.raises(Refusal, match=f"{place} can be written by {who}, who could put anything"):
+            beneath.refuse_writers(folder)
+    if not mode & 0o1000:
+        with pytest.raises(Refusal, match=f"{place} can be written"):
+            beneath.refuse_writers(place / "inner")
+
+
+def test_a_folder_of_somebody_else_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.lstat
+
+    def owned(path: Path) -> os.stat_result:
+        seen = real(path)
+        changed = [*seen[:4], *((1234, 1234) if path == place else seen[4:6]), *seen[6:]]
+        return os.stat_result(changed)
+
+    monkeypatch.setattr(Path, "lstat", owned)
+    for folder in (place, place / "inner"):
+        with pytest.raises(Refusal, match=f"{place} can be written by user 1234"):
+            beneath.refuse_writers(folder)
+
+
+def test_a_group_that_writes_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.chmod(0o770)
+    monkeypatch.setattr("os.getegid", lambda: 4321)
+    if place.stat().st_gid == 0:
+        beneath.refuse_writers(place)
+    real = Path.lstat
+    monkeypatch.setattr(Path, "lstat", lambda path: os.stat_result([*real(path)[:5], 99, *real(path)[6:]]))
+    with pytest.raises(Refusal, match="can be written by group 99"):
+        beneath.refuse_writers(place)
+
+
+def test_a_link_of_the_administrators_is_followed_to_where_it_leads(place: Path) -> None:
+    (place.parent / "models").symlink_to("place")
+    beneath.refuse_writers(place.parent / "models")
+    place.chmod(0o777)
+    with pytest.raises(Refusal, match=f"{place} can be written by everybody"):
+        beneath.refuse_writers(place.parent / "models")
+
+
+def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        beneath.refuse_writers(tmp_path / "a")
+
+
+# --- nothing else is used there ----------------------------------------------------------------------------
+
+# What runs as root in the weights root: in staging folders, among measurements, on locks and records.
+# Not here: /var/lib/gaudi-serving, /etc/gaudi-serving and /run, where only root writes.
+THERE = (
+    *sorted((ROOT / "roles/model_weights/files/gaudi_weights").glob("*.py")),
+    *sorted((ROOT / "roles/fp8_weights/files/gaudi_fp8").rglob("*.py")),
+    ROOT / "roles/fp8_calibration/files/calibrate.py",
+    ROOT / "module_utils/gaudi/node/folders.py",
+    ROOT / "module_utils/gaudi/node/weight_folders.py",
+    ROOT / "library/model_weights_remove.py",
+    ROOT / "library/weights_giving.py",
+)
+METHODS = {
+    *("open", "read_text", "read_bytes", "write_text", "write_bytes", "unlink", "rename", "mkdir", "rmdir", "touch"),
+    *("chmod", "symlink_to", "hardlink_to", "link_to"),
+}
+SYSTEM = {
+    *("open", "replace", "rename", "renames", "unlink", "remove", "removedirs", "mkdir", "makedirs", "rmdir", "chmod"),
+    *("chown", "link", "symlink", "truncate", "mkfifo", "utime"),
+}
+WRITERS = {"write_json", "write_text", "replacing"}
+HARMLESS = {"shutil.which", "shutil.copyfileobj"}
+# What lies elsewhere, where only root writes: function, and call as it is written.
+ELSEWHERE = {
+    # The request and the tokens, in /etc/gaudi-serving and /var/lib/gaudi-serving.
+    ("request.py", "self.token_file.read_text"),
+    ("request.py", "path.read_text"),
+    ("take.py", "path.read_text"),
+    ("take.py", "offer.peer.password_file.unlink"),
+    ("calibrate.py", "Path(seed['password_file']).unlink"),
+    ("calibrate.py", "named.unlink"),
+    ("calibrate.py", "documents.read_json"),
+    # The plans of instances, in /etc/gaudi-serving.
+    ("weight_folders.py", "file.read_bytes"),
+    # Above the place, which refuse_writers has looked at.
+    ("calibrate.py", "target.parent.mkdir"),
+    # /dev/null.
+    ("workers.py", "os.open"),
+    # The unit, the token and rsync's configuration, in /run.
+    ("weights_giving.py", "path.unlink"),
+    ("weights_giving.py", "os.open"),
+    ("weights_giving.py", "directory.mkdir"),
+    ("weights_giving.py", "unit.parent.mkdir"),
+    ("weights_giving.py", "shutil.rmtree"),
+    ("weights_giving.py", "unit.unlink"),
+}
+
+
+def used(text: str) -> Iterator[str]:
+    """Calls that open, make, replace or remove a file without knowing whose place it is in."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        said = ast.unparse(node.func)
+        if isinstance(node.func, ast.Name):
+            if said == "open" or (said in WRITERS and not any(keyword.arg == "place" for keyword in node.keywords)):
+                yield said
+            continue
+        if not isinstance(node.func, ast.Attribute):
+            continue
+        of, name = ast.unparse(node.func.value), node.func.attr
+        known = {keyword.arg for keyword in node.keywords}
+        if of == "beneath":
+            continue
+        if of in ("documents", "files"):
+            if name.startswith(("read", "write")) and not known & {"place", "within"} and len(node.args) < 3:
+                yield said
+        elif (
+            (of == "shutil" and said not in HARMLESS)
+            or (of == "os" and name in SYSTEM)
+            or (of == "tempfile" and name != "TemporaryFile")
+            or (of != "os" and name in METHODS)
+            # text.replace has two arguments.
+            or (name == "replace" and of not in ("os", "dataclasses") and len(node.args) == 1)
+        ):
+            yield said
+
+
+@pytest.mark.parametrize("path", THERE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_nothing_else_is_used_where_others_write(path: Path) -> None:
+    assert [said for said in used(path.read_text()) if (path.name, said) not in ELSEWHERE] == []
+
+
+def test_the_list_of_exceptions_is_in_use() -> None:
+    there = {(path.name, said) for path in THERE for said in used(path.read_text())}
+    assert there == ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open(path)",
+        "path.open('rb')",
+        "(folder / name).read_text()",
+        "os.replace(a, b)",
+        "staging.replace(target)",
+        "shutil.rmtree(staging)",
+        "tempfile.mkdtemp()",
+        "documents.read_json(path)",
+        "files.write_text(path, text)",
+        "lock.touch()",
+    ],
+)
+def test_what_is_not_to_be_used_is_found(text: str) -> None:
+    assert list(used(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "beneath.open_file(path, place)",
+        "documents.read_json(path, place=place)",
+        "text.replace('a', 'b')",
+        "files.write_text(path, text, place=place)",
+        "shutil.which('git')",
+    ],
+)
+def test_what_is_right_is_not_found(text: str) -> None:
+    assert not list(used(text))

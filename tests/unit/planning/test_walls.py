@@ -1,0 +1,71 @@
+"""What a container is given is never more than its release's manual asks for, and where nothing asks, less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from . import vendor
+from .test_releases import RELEASES
+
+
+def container(release: str, **options: Any) -> dict[str, Any]:
+    """The container of a plan."""
+    plan = vendor.plan_request(release, {"instance": "a", "weights": "/models/x", **options})
+    assert "refused" not in plan, plan
+    return dict(plan["container"])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_memory_is_shared_with_nobody_unless_that_is_wished(release: str) -> None:
+    asked = vendor.catalogue(release).release.container
+    box = container(release)
+    assert (box["ipc"], box["shm_mib"], box["network"]) == ("private", 16384, asked.network)
+    assert set(box["capabilities"]) <= set(asked.capabilities)
+    assert ("memlock" in box["ulimits"]) <= asked.memlock
+    assert 0 < box["pids"] < 2**22, "the kernel's own limit, which a fork bomb must not reach"
+    back = container(release, ipc="host")
+    assert (back["ipc"], back["shm_mib"]) == ("host", None)
+
+
+@pytest.mark.parametrize("value", ["shareable", "container:other", "none", "", "host\n", None, True])
+def test_nothing_else_is_an_ipc(value: object) -> None:
+    plan = vendor.plan_request("1.22", {"instance": "a", "weights": "/models/x", "ipc": value})
+    if value is None:
+        assert plan["container"]["ipc"] == "private"
+    else:
+        assert plan["refused_id"] == "unknown_choice"
+
+
+def test_cards_that_talk_over_host_nics_have_what_the_manuals_ask_for() -> None:
+    request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
+    plan = vendor.plan_request("1.22", request, "pcie8")
+    assert plan["requires"]["host_nics"] is True
+    assert plan["container"]["ipc"] == "host"
+    wished = vendor.plan_request("1.22", {**request, "ipc": "private"}, "pcie8")
+    assert wished["container"]["ipc"] == "private"
+
+
+NETWORK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HCCL_SOCKET_IFNAME": "lo"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "10.20.0.11"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_servers_processes_talk_over_loopback(release: str, host: str) -> None:
+    """Ports between them have no key: wherever clients are served, these are for the node alone."""
+    request = {"instance": "a", "weights": "/models/x", "host": host}
+    plan = vendor.plan_request(release, request)
+    known = vendor.catalogue(release).release.variables
+    assert {name: plan["environment"].get(name) for name in NETWORK if name in known} == {
+        name: value for name, value in NETWORK.items() if name in known
+    }
+    back = vendor.plan_request(release, {**request, "node_address": "10.20.0.11"})
+    assert back["environment"]["VLLM_HOST_IP"] == "10.20.0.11"
+
+
+def test_host_nics_keep_the_network_of_the_releases_script() -> None:
+    request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
+    plan = vendor.plan_request("1.21", request, "pcie8")
+    assert plan["requires"]["host_nics"] is True
+    assert plan["environment"]["VLLM_HOST_IP"] != "127.0.0.1"

@@ -1,0 +1,151 @@
+"""Cards and ports that instances give up to each other in one run: judged by the result."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.node import weight_folders
+from ansible.module_utils.gaudi.preflight import handover
+from ansible.module_utils.gaudi.preflight.site import not_in_inventory
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from library import gaudi_preflight
+from tests.unit.preflight.conftest import Run
+from tests.unit.preflight.test_contracts import ROOT, load, tasks
+from tests.unit.preflight.test_modules import HERE, preflight
+from tests.unit.preflight.test_modules import plan as planned
+from tests.unit.preflight.test_templates import trusted
+
+
+def plan(name: str, modules: list[int], port: int) -> dict[str, Any]:
+    return {
+        "instance": name,
+        "modules": [{"module_id": module} for module in modules],
+        "listen": {"host": "127.0.0.1", "port": port},
+    }
+
+
+def user(instance: str) -> dict[str, Any]:
+    return {"pid": 7, "name": "python3", "unit": None, "container": "c", "container_name": f"vllm-{instance}"}
+
+
+A, B = plan("a", [1], 30002), plan("b", [0], 30001)
+
+
+def test_cards_that_are_swapped_are_given_up_by_both() -> None:
+    topology = {"cards": [{"module_id": 0, "users": [user("a")]}, {"module_id": 1, "users": []}]}
+    handed = handover.cards([A, B], topology, {"0": "a", "1": "b"})
+    assert handover.stopped_first(handed) == ["a", "b"]
+    assert handover.sentences(handed) == [
+        "b gives module 1 up to a, so it is stopped before a starts.",
+        "a gives module 0 up to b, so it is stopped before b starts.",
+    ]
+
+
+def test_an_instance_that_keeps_its_cards_gives_nothing_up() -> None:
+    topology = {"cards": [{"module_id": 1, "users": [user("a")]}, {"module_id": 0, "users": [user("b")]}]}
+    assert handover.cards([A, B], topology, {"1": "a", "0": "b"}) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "given"),
+    [("b", True), ("stranger", False), ("a", False)],
+)
+def test_a_port_is_given_up_by_an_instance_that_is_to_have_another(other: str, given: bool) -> None:
+    handed = handover.port(A, user(other), [A, B])
+    assert handed == (handover.Handover("port 30002", "b", "a") if given else None)
+
+
+def test_a_port_that_nobody_has_and_one_that_its_instance_keeps() -> None:
+    assert handover.port(A, None, [A, B]) is None
+    assert handover.port(A, user("b"), [A, plan("b", [0], 30002)]) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (None, []),
+        ({}, []),
+        (plan("a", [1], 1), []),
+        (plan("a", [3], 1), ["a moves from module 3 to module 1."]),
+        (plan("a", [4, 3], 1), ["a moves from modules 3, 4 to module 1."]),
+    ],
+)
+def test_a_move_is_said(before: dict[str, Any] | None, said: list[str]) -> None:
+    assert handover.move(A, before) == said
+
+
+def test_a_node_says_what_changes_hands_and_who_moves(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/plan.json").write_text('{"modules": [{"module_id": 5}]}')
+    monkeypatch.setattr(weight_folders, "PLANS", tmp_path)
+    monkeypatch.setattr(gaudi_preflight, "user_of", lambda *_: user("two"))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as free:
+        port, other = (int(each.getsockname()[1]) for each in (server, free))
+        free.close()
+        one = {**planned(tmp_path, port), "modules": [{"module_id": 3}]}
+        two = {**planned(tmp_path, other), "instance": "two", "modules": [{"module_id": 4}]}
+        ran = run(gaudi_preflight, preflight(plans=[one, two], reserved={"3": "two"}), HERE)
+    assert ran["problems"] == []
+    assert ran["stop_first"] == ["two"]
+    assert f"two gives module 3 and port {port} up to one, so it is stopped before one starts." in ran["findings"]
+    assert "one moves from module 5 to module 3." in ran["findings"]
+
+
+def test_instances_that_give_something_up_are_stopped_before_any_starts() -> None:
+    serve = next(play for play in load(ROOT / "site.yml") if play["name"] == "Serve")
+    stop, start = serve["tasks"]
+    assert stop["ansible.builtin.include_role"]["tasks_from"] == "stop"
+    assert stop["loop"] == start["vars"]["vllm_service_given_up_by"] == "{{ preflight_node.stop_first }}"
+    (reserve,) = load(ROOT / "roles/vllm_service/tasks/reserve.yml")
+    assert reserve["card_reservation"]["given_up_by"] == "{{ vllm_service_given_up_by }}"
+
+
+def test_an_instance_that_the_inventory_does_not_name() -> None:
+    assert not_in_inventory("n1", ["a"], ["a"]) == []
+    (line,) = not_in_inventory("n1", ["a", "b"], ["a"])
+    assert line.endswith("ansible-playbook playbooks/remove.yml --limit n1 -e instance=b")
+    assert not_in_inventory("n1", ["a"], None) == []
+
+
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ([{"instance": "chat", "port": "{{ nowhere }}"}], True),
+        ([{"instance": "old", "port": "{{ nowhere }}"}], False),
+        (["nonsense", {"model": "x"}], True),
+        ([], True),
+        (None, False),
+    ],
+)
+def test_status_names_it_whatever_else_the_inventory_says(wished: Any, said: bool) -> None:
+    (play,) = load(ROOT / "playbooks/status.yml")
+    show = next(task for task in play["tasks"] if "others" in task.get("vars", {}))
+    site = {} if wished is None else {"gaudi_serving_instances": trusted(wished)}
+    node = {"instances": [{"instance": "old"}], "picture": "8 x HL-225", "waits": ""}
+    values = {"inventory_hostname": "n1", "node": node, **site, **trusted(show["vars"])}
+    text = Templar(loader=DataLoader(), variables=values).template(trusted(show["ansible.builtin.debug"]["msg"]))
+    assert [line.split(" is on ")[0] for line in text.splitlines()] == ["8 x HL-225", *(["old"] if said else [])]
+
+
+def test_a_name_that_no_node_has_is_refused_by_every_playbook() -> None:
+    """remove.yml was green without a word."""
+    for name in ("remove", "stop", "start"):
+        (task,) = tasks(load(ROOT / f"playbooks/{name}.yml"))
+        assert task["vars"] == {"vllm_service_instance": "{{ instance | default('') }}"}
+
+
+def test_a_removal_that_was_cut_off_can_be_run_again() -> None:
+    """An instance is known by its directory, so that goes last."""
+    files = load(ROOT / "roles/vllm_service/tasks/remove.yml")
+    names = [task.get("ansible.builtin.import_tasks") or next(key for key in task if key != "name") for task in files]
+    assert names[-2:] == ["card_reservation", "erase.yml"]
+    (gone, *_) = load(ROOT / "roles/vllm_service/tasks/erase.yml")
+    assert gone["loop"][-1] == "/etc/gaudi-serving/instances/{{ vllm_service_instance }}"

@@ -1,0 +1,87 @@
+"""When the tasks of the role run: what systemd and the supervisors say decides it, never what this run has written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.vllm_service.test_rendered import PLAN, ROLE, evaluate
+
+
+def tasks(file: str) -> list[dict[str, Any]]:
+    """The tasks of a file, those in blocks as well."""
+    found: list[dict[str, Any]] = []
+    for task in yaml.safe_load((ROLE / "tasks" / file).read_text()):
+        found += task.get("block", [task])
+    return found
+
+
+def runs(file: str, module: str, **given: Any) -> bool:
+    """Whether the task of a file that uses a module runs."""
+    (task,) = [task for task in tasks(file) if module in task]
+    return bool(evaluate(f"{{{{ {task.get('when', True)} }}}}", PLAN, **given))
+
+
+def changes(**given: bool) -> dict[str, Any]:
+    """What vllm_service_changes says of a settled instance, but for what is given."""
+    return {"settled": True, "current": True, "outdated": False, "installed": True, "reasons": [], **given}
+
+
+@pytest.mark.parametrize(
+    ("given", "forgets"),
+    [
+        # As after a full disk or a damaged state: systemd has given the unit up, and the files are as they were.
+        ({"settled": False}, True),
+        ({"outdated": True}, True),
+        ({"current": False}, False),
+    ],
+)
+def test_a_start_limit_does_not_outlive_the_repair(given: dict[str, bool], forgets: bool) -> None:
+    found = changes(**given)
+    assert runs("run.yml", "ansible.builtin.command", __vllm_service_changes=found) is forgets
+    written = {"written": [], "library_changed": False}
+    settled = evaluate(
+        "{{ __vllm_service_settled }}", PLAN, __vllm_service_changes=found, __vllm_service_written=written
+    )
+    assert settled is False, "or the file with this task is not even looked at"
+
+
+PROGRAM = "/usr/local/lib/gaudi-serving/gaudi_supervisor/run.py"
+
+
+@pytest.mark.parametrize(
+    ("checking", "written", "library", "foreseen"),
+    [
+        (True, [PROGRAM], False, True),
+        (True, [], True, True),
+        (True, ["/etc/gaudi-serving/instances/tiny/plan.json"], False, False),
+        (True, [], False, False),
+        # What runs is asked, where it can be.
+        (False, [PROGRAM], True, False),
+    ],
+)
+def test_check_mode_foresees_that_supervisors_are_handed_over(
+    checking: bool, written: list[str], library: bool, foreseen: bool
+) -> None:
+    given = {
+        "ansible_check_mode": checking,
+        "__vllm_service_written": {"written": written, "library_changed": library},
+        "item": {"current": True, "unwritten": ""},
+    }
+    assert evaluate("{{ __vllm_service_foreseen }}", PLAN, **given) is foreseen
+    assert runs("hand_over.yml", "ansible.builtin.systemd_service", **given) is foreseen
+
+
+@pytest.mark.parametrize(
+    ("item", "reloads"),
+    [
+        ({"current": True, "unwritten": ""}, False),
+        ({"current": False, "unwritten": ""}, True),
+        ({"current": False, "unwritten": "state.json cannot be written"}, False),
+    ],
+)
+def test_a_supervisor_that_cannot_say_what_it_runs_with_is_not_reloaded(item: dict[str, Any], reloads: bool) -> None:
+    given = {"ansible_check_mode": False, "__vllm_service_written": {"written": [], "library_changed": False}}
+    assert runs("hand_over.yml", "ansible.builtin.systemd_service", item=item, **given) is reloads

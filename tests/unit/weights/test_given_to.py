@@ -1,0 +1,59 @@
+"""Who is let in where a node gives weights: what the role writes for rsync. Real rsync is in molecule/fanout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+ROLE = Path(__file__).parents[3] / "roles" / "weights_supply"
+
+
+def configuration(allow: list[str], listen: str = "") -> list[str]:
+    """What the role writes for a folder Model, by lines."""
+    values: dict[str, Any] = {
+        "gaudi_weights_root": "/data/models",
+        "weights_supply_item": {"directory": "Model"},
+        "weights_supply_relays": False,
+        "__weights_supply_giving": "/run/giving",
+        "__weights_supply_allow": allow,
+        "__weights_supply_listen": listen,
+    }
+    text = trust_as_template((ROLE / "templates" / "rsyncd.conf.j2").read_text())
+    return str(Templar(loader=DataLoader(), variables=values).template(text)).splitlines()
+
+
+@pytest.mark.parametrize("said", ["max connections = 4", "timeout = 600", "hosts deny = *", "hosts allow = a b"])
+def test_only_those_who_take_are_let_in_and_so_many_at_a_time(said: str) -> None:
+    lines = configuration(["a", "b"])
+    # For all modules: below one of them it would be that one's alone.
+    assert said in lines[: lines.index("[weights]")]
+
+
+def test_it_listens_where_it_is_reached() -> None:
+    assert "address = 10.0.0.1" in configuration(["a"], "10.0.0.1")
+    assert not [line for line in configuration(["a"]) if line.startswith("address")]
+
+
+def test_who_may_come_is_who_takes() -> None:
+    values = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
+    hosts = {name: {"weights_supply_addresses": addresses} for name, addresses in
+             {"a": ["10.0.0.1"], "b": ["10.0.0.2", "fd00::2"], "c": ["10.0.0.3"]}.items()}  # fmt: skip
+    takes = {"b": {"peer": "a", "seed": "a"}, "c": {"peer": "b", "seed": "a"}}
+    variables = {
+        "inventory_hostname": "a",
+        "hostvars": hosts,
+        "__weights_supply_round": {"take": takes},
+        "weights_supply_receivers": trust_as_template(values["__weights_supply_takers"]),
+        "weights_supply_address": "10.0.0.1:8730",
+        "ansible_facts": {"all_ipv4_addresses": ["10.0.0.1"]},
+    }
+    templar = Templar(loader=DataLoader(), variables=variables)
+    assert templar.template(trust_as_template(values["__weights_supply_allow"])) == ["10.0.0.2", "fd00::2"]
+    assert templar.template(trust_as_template(values["__weights_supply_listen"])) == "10.0.0.1"
+    elsewhere = Templar(loader=DataLoader(), variables={**variables, "weights_supply_address": "gateway:8730"})
+    assert elsewhere.template(trust_as_template(values["__weights_supply_listen"])) == ""

@@ -1,0 +1,146 @@
+"""What somebody who may write to a folder of weights could have root do: a container, or a user of the node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gaudi.base.refusal import Refusal
+from gaudi.weights import record
+from gaudi_weights import fetch, staging
+from gaudi_weights.model import Stop
+from gaudi_weights.progress import Progress
+from gaudi_weights.request import Request
+
+from simulator.hub.server import Hub
+from tests.unit.weights.models import source, wish
+
+ROOT = Path(__file__).parents[3]
+VICTIM = "root:x:0:0:root:/root:/bin/bash\n"
+COMMAND = "x$(id)"
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of the node that only root writes."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text(VICTIM)
+    return tmp_path / "etc" / "passwd"
+
+
+@pytest.fixture
+def finished(hub: Hub, tmp_path: Path) -> Request:
+    """A finished folder."""
+    made = wish(tmp_path, source(hub))
+    fetch.fetch(made, Progress(None), Stop())
+    return made
+
+
+def planted_names(folder: Path) -> None:
+    """Have the record name a file as somebody would who wants the name written elsewhere."""
+    record_of = json.loads((folder / record.MANIFEST).read_text())
+    record_of["files"].append({"name": COMMAND, "size": 1, "sha256": "0" * 64})
+    (folder / record.MANIFEST).write_text(json.dumps(record_of))
+
+
+@pytest.mark.parametrize("name", ["verified.json", "verified.json.writing"])
+def test_a_recheck_writes_through_no_link(finished: Request, victim: Path, name: str) -> None:
+    planted_names(finished.target)
+    (finished.target / record.FOLDER / name).symlink_to(victim)
+    with pytest.raises(Refusal, match="damaged"):
+        fetch.verify(finished, Progress(None), Stop())
+    assert victim.read_text() == VICTIM
+    assert COMMAND in (finished.target / record.VERIFIED).read_text()
+    assert not (finished.target / record.VERIFIED).is_symlink()
+
+
+def test_a_recheck_follows_no_linked_folder_of_records(finished: Request, tmp_path: Path) -> None:
+    # Everything of the record is right, but it lies where the link leads: so does what is written.
+    (finished.target / record.FOLDER).rename(tmp_path / "elsewhere")
+    (finished.target / record.FOLDER).symlink_to(tmp_path / "elsewhere")
+    before = sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
+    with pytest.raises(Refusal):
+        fetch.verify(finished, Progress(None), Stop())
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "verified.json"])
+def test_a_pipe_for_a_record_keeps_nobody_waiting(finished: Request, name: str) -> None:
+    path = finished.target / record.FOLDER / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    look = (
+        "import sys, pathlib; from gaudi.node.weight_folders import look; print(look(pathlib.Path(sys.argv[1]), None))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", look, str(finished.target.parent)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("'status': 'damaged'" in done.stdout) is (name == "manifest.json")
+
+
+def test_a_pipe_for_a_shard_is_a_wrong_file(finished: Request) -> None:
+    shard = finished.target / "model-00001-of-00003.safetensors"
+    shard.unlink()
+    os.mkfifo(shard)
+    with pytest.raises(Refusal, match=r"model-00001-of-00003\.safetensors"):
+        fetch.verify(finished, Progress(None), Stop())
+
+
+def test_what_a_linked_staging_folder_leads_to_is_not_emptied(finished: Request, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / record.FOLDER).mkdir(parents=True)
+    (home / "thesis.txt").write_text("years of work")
+    finished.staging.symlink_to(home)
+    with pytest.raises(Refusal, match="is a link"):
+        staging.clear(finished.staging)
+    assert (home / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_linked_staging_folder_is_not_fetched_into(hub: Hub, tmp_path: Path) -> None:
+    asked = wish(tmp_path, source(hub))
+    (tmp_path / "home").mkdir()
+    asked.target.parent.mkdir()
+    asked.staging.symlink_to(tmp_path / "home")
+    with pytest.raises(Refusal, match="is a link"):
+        fetch.fetch(asked, Progress(None), Stop())
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777], ids=oct)
+@pytest.mark.parametrize("above", [False, True])
+def test_a_root_that_others_write_to_is_refused(hub: Hub, tmp_path: Path, mode: int, above: bool) -> None:
+    asked = wish(tmp_path / "all" if above else tmp_path, source(hub))
+    shared = tmp_path / "all" if above else asked.target.parent
+    shared.mkdir(parents=True)
+    shared.chmod(mode)
+    with pytest.raises(Refusal, match=r"can be written by everybody.*chown root:root .*; chmod go-w"):
+        fetch.fetch(asked, Progress(None), Stop())
+    assert list(shared.iterdir()) == []
+
+
+def test_a_file_is_not_fetched_through_a_link(hub: Hub, tmp_path: Path, victim: Path) -> None:
+    asked = wish(tmp_path, source(hub))
+    asked.staging.mkdir(parents=True)
+    (asked.staging / "config.json").symlink_to(victim)
+    with pytest.raises(Refusal, match=r"config\.json is a link"):
+        fetch.fetch(asked, Progress(None), Stop())
+    assert victim.read_text() == VICTIM
+
+
+def test_what_a_kill_left_half_written_is_not_published(hub: Hub, tmp_path: Path) -> None:
+    asked = wish(tmp_path, source(hub))
+    (asked.staging / record.FOLDER).mkdir(parents=True)
+    for name in ("config.json.0a1b.writing", f"{record.MANIFEST}.0a1b.writing"):
+        (asked.staging / name).write_text("{")
+    fetch.fetch(asked, Progress(None), Stop())
+    assert not list(asked.target.rglob("*.writing"))

@@ -1,0 +1,293 @@
+"""A mirror that lies, and measurements that would run something."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
+from ansible.module_utils.gaudi.preflight import pins
+from ansible.module_utils.gaudi.weights import pin_file
+from gaudi.base.refusal import Refusal
+from gaudi_weights import fetch, measured
+from gaudi_weights.model import Stop
+from gaudi_weights.progress import Progress
+from hypothesis import given
+from hypothesis import strategies as st
+
+from action_plugins import serving_plan
+from simulator.hub.server import Hub
+from tests.unit.host.modules import run_main
+from tests.unit.weights.models import MODEL, source, wish
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORDED = Path(__file__).parent / "recorded/inc_hooks_maxabs_0_2.npz"
+FETCHED = RECORDED.read_bytes()
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def lie(hub: Hub, tmp_path: Path, pinned: str) -> None:
+    """Have a mirror serve another configuration under the pinned commit."""
+    other = tmp_path / "lying"
+    other.mkdir()
+    for path in (tmp_path / "hub").rglob("*"):
+        if path.is_file():
+            target = other / path.relative_to(tmp_path / "hub")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    (other / "config.json").write_text('{"auto_map": {"AutoConfig": "evil.Config"}}')
+    repository = hub.repositories[MODEL]
+    repository.commits[pinned] = repository.commits[repository.add(other)]
+
+
+def test_a_mirror_that_answers_with_another_commit_is_refused(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    """It knows the pinned name, and gives what is newest."""
+    pinned = "ab" * 20
+    hub.repositories[MODEL].commits[pinned] = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]
+    answer = hub.repositories[MODEL].commit
+    hub.repositories[MODEL].commit = lambda revision: answer("main" if revision == pinned else revision)  # type: ignore[method-assign]
+    asked = wish(tmp_path, source(hub, revision=pinned))
+    with pytest.raises(Refusal, match="is pinned: it is a mirror that lies or is broken"):
+        fetch.fetch(asked, progress, stop)
+    assert not asked.target.exists()
+
+
+def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_checksums(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    pinned = hub.repositories[MODEL].main
+    files = {"config.json": sha256(tmp_path / "hub/config.json")}
+    lie(hub, tmp_path, pinned)
+    asked = wish(tmp_path, source(hub, revision=pinned, files=files))
+    with pytest.raises(Refusal):
+        fetch.fetch(asked, progress, stop)
+    assert not asked.target.exists()
+    # Without them nothing contradicts it.
+    believed = wish(tmp_path, source(hub, revision=pinned))
+    fetch.fetch(believed, progress, stop)
+    assert "evil" in (believed.target / "config.json").read_text()
+
+
+def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    files = {name: sha256(tmp_path / "hub" / name) for name in ("config.json", "tokenizer/merges & more.txt")}
+    asked = wish(tmp_path, source(hub, files=files))
+    assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
+    assert asked.target.exists()
+
+
+@pytest.mark.parametrize("name", ["absent.json", "model-00001-of-00003.safetensors"])
+def test_a_file_that_is_not_there_or_stated_otherwise_ends_it(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+) -> None:
+    with pytest.raises(Refusal, match=r"lacks files of .* that the catalogue pins, or has others"):
+        fetch.fetch(wish(tmp_path, source(hub, files={name: "0" * 64})), progress, stop)
+
+
+def test_measurements_of_a_branch_are_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    asked = wish(tmp_path, source(hub, revision="main"), measured_cards=2)
+    with pytest.raises(Refusal) as refused:
+        fetch.fetch(asked, progress, stop)
+    assert refused.value.id == "measurements_not_pinned"
+
+
+def test_the_report_refuses_them_whether_pins_are_required_or_not() -> None:
+    item = {"directory": "m", "repositories": {"huggingface": {"repository": "o/m"}}, "measured_cards": 8}
+    (said,) = pins.measurement_refusals([item], ["huggingface"])
+    assert "Measurements are never taken unpinned" in said
+    item["repositories"] = {"huggingface": {"repository": "o/m", "revision": "ab" * 20}}
+    assert pins.measurement_refusals([item], ["huggingface"]) == []
+    assert pins.measurement_refusals([{**item, "measured_cards": 0}], ["huggingface"]) == []
+
+
+# --- what is in measurements ---------------------------------------------------------------------------------
+
+
+def npz(tmp_path: Path, payload: bytes, descr: str = "'|O'", name: str = "arr_0.npy") -> Path:
+    """An archive with one array of objects, whose elements are this pickle."""
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (), }}".encode()
+    header += b" " * (118 - 1 - len(header)) + b"\n"
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + payload)
+    return path
+
+
+class Runs:
+    """Does something when it is read."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return __import__("os").system, ("id",)
+
+
+def test_what_numpy_wrote_is_taken() -> None:
+    measured.check_npz(RECORDED.parent, RECORDED.name)
+
+
+# Names that are put on the stack in parts, through the memo, or by a step of an older protocol.
+THROUGH_MEMO = b"\x80\x04\x8c\x02os\x94\x8c\x06system\x940h\x00h\x01\x93\x8c\x02id\x85R."
+OLD = b"cos\nsystem\n(S'id'\ntR."
+INST = b"(S'id'\nios\nsystem\n."
+HIDDEN_BEHIND = b"\x80\x04\x8c\x05numpy\x94\x8c\x05dtype\x94K\x01\x93."
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *(pickle.dumps({"a": [Runs()]}, protocol=protocol) for protocol in range(6)),
+        THROUGH_MEMO,
+        OLD,
+        INST,
+        HIDDEN_BEHIND,
+        pickle.dumps(Path),
+        b"",
+        b"\x80\x04K\x01",
+        b"\x80\x04\x82\x01.",
+    ],
+)
+def test_what_runs_something_is_refused(tmp_path: Path, payload: bytes) -> None:
+    with pytest.raises(Refusal) as refused:
+        measured.check_npz(tmp_path, npz(tmp_path, payload).name)
+    assert refused.value.id == "measurements_unsafe"
+
+
+def test_a_file_that_only_looks_like_an_archive_is_refused(tmp_path: Path) -> None:
+    """numpy.load reads a pickle where the first bytes are no archive's; zipfile looks at the end."""
+    path = npz(tmp_path, pickle.dumps(1))
+    measured.check_npz(path.parent, path.name)
+    path.write_bytes(pickle.dumps(Runs()) + path.read_bytes())
+    with pytest.raises(Refusal):
+        measured.check_npz(path.parent, path.name)
+
+
+@pytest.mark.parametrize("descr", ["[('a', '|O')]", "'|O', 'x': 1", "'|V8'", "'O8,O8'"])
+def test_an_element_that_is_pickled_in_disguise_is_refused(tmp_path: Path, descr: str) -> None:
+    with pytest.raises(Refusal):
+        measured.check_npz(tmp_path, npz(tmp_path, pickle.dumps(Runs()), descr).name)
+
+
+def test_bounds_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = npz(tmp_path, pickle.dumps(list(range(100))))
+    measured.check_npz(path.parent, path.name)
+    for bound, most in (("MOST_STEPS", 50), ("MOST_BYTES", 100), ("MOST_ARRAYS", 0)):
+        with monkeypatch.context() as patched:
+            patched.setattr(measured, bound, most)
+            with pytest.raises(Refusal):
+                measured.check_npz(path.parent, path.name)
+
+
+@given(st.binary(max_size=200), st.integers(0, len(FETCHED) - 1), st.integers(0, 255))
+def test_no_damage_is_a_traceback(noise: bytes, at: int, byte: int) -> None:
+    for content in (noise, b"PK\x03\x04" + noise, FETCHED[:at] + bytes([byte]) + FETCHED[at + 1 :], FETCHED[:at]):
+        with io.BytesIO(content):
+            try:
+                measured.check_pickle(content)
+            except (ValueError, IndexError):
+                continue
+
+
+def test_measurements_that_run_something_are_never_published(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    evil = npz(tmp_path, pickle.dumps({"Nodes": Runs()})).read_bytes()
+    for rank in range(2):
+        for end in (".json", "_mod_list.json"):
+            (folder / f"m_{rank}_2{end}").write_text("{}")
+        (folder / f"m_{rank}_2.npz").write_bytes(evil if rank else FETCHED)
+    hub.repository("maker/evil", folder)
+    asked = wish(tmp_path, source(hub, repository="maker/evil", revision=hub.repositories["maker/evil"].main))
+    with pytest.raises(Refusal, match="would run what is in it"):
+        fetch.fetch(replace(asked, measured_cards=2), progress, stop)
+    assert not asked.target.exists()
+
+
+# --- the file of pins ----------------------------------------------------------------------------------------
+
+
+ENTRY = yaml.safe_load((ROOT / "catalog/models/deepseek-r1-0528.yml").read_text(encoding="utf-8"))
+FOUND = {
+    "weights": {"revision": ENTRY["repositories"]["huggingface"]["revision"], "files": {"config.json": "a" * 64}},
+    "measurements": {"revision": "b" * 40, "files": {"x_0_8.npz": "c" * 64}},
+}
+
+
+def test_pins_lie_beside_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pin_file.with_pins(ENTRY, yaml.safe_load(yaml.safe_dump(pin_file.block(FOUND))))
+    assert serving_plan.findings("model", made) == []
+    entry = ModelEntry.from_mapping(made)
+    assert entry.measurements is not None
+    assert entry.measurements.repositories["huggingface"].revision == "b" * 40
+    assert entry.repositories["huggingface"].files == {"config.json": "a" * 64}
+    assert pin_file.with_pins(ENTRY, None) == ENTRY
+    folder = tmp_path / "catalog/models"
+    folder.mkdir(parents=True)
+    (folder / "deepseek-r1-0528.yml").write_text(yaml.safe_dump(ENTRY))
+    (folder / "deepseek-r1-0528.pins.yaml").write_text(yaml.safe_dump(pin_file.block(FOUND)))
+    monkeypatch.setattr(serving_plan, "CATALOG", tmp_path / "catalog")
+    assert serving_plan.names("models") == ["deepseek-r1-0528"]
+    loaded = serving_plan.load_checked("model", folder / "deepseek-r1-0528.yml")
+    assert loaded["measurements"]["repositories"]["huggingface"]["revision"] == "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("pins_", "id_"),
+    [
+        ({"repositories": {"huggingface": {"revision": "0" * 40}}}, "pins_disagree"),
+        ({"repositories": {"git": {"revision": "0" * 40}}}, "pins_disagree"),
+        ({"defaults": {"host": "0.0.0.0"}}, "not_pins"),
+        ({"repositories": {"huggingface": {"repository": "evil/x"}}}, "not_pins"),
+        ([], None),
+        ([1], "not_pins"),
+        ("x", "not_pins"),
+    ],
+)
+def test_a_file_of_pins_says_nothing_else(pins_: Any, id_: str | None) -> None:
+    if id_ is None:
+        assert pin_file.with_pins(ENTRY, pins_) == ENTRY
+        return
+    with pytest.raises(Exception) as refused:
+        pin_file.with_pins(ENTRY, pins_)
+    assert getattr(refused.value, "id", None) == id_
+
+
+def ask(hub: Hub, **more: Any) -> dict[str, Any]:
+    return run_main("library.model_pins_info", {"endpoint": hub.endpoint, "repository": MODEL, **more})
+
+
+def test_the_hub_is_asked_for_pins(hub: Hub, tmp_path: Path) -> None:
+    answer = ask(hub)
+    assert answer["revision"] == hub.repositories[MODEL].main
+    names = {"config.json", "model.safetensors.index.json", "tokenizer/merges & more.txt"}
+    assert names <= set(answer["files"])
+    assert not any(name.endswith(".safetensors") for name in answer["files"])
+    for name, said in answer["files"].items():
+        assert said == sha256(tmp_path / "hub" / name)
+
+
+def test_a_hub_that_cannot_be_asked_pins_nothing(hub: Hub) -> None:
+    assert ask(hub, repository="nobody/nothing")["refused_id"] == "hub_unreadable"
+    assert ask(hub, endpoint="http://u:p@127.0.0.1:1")["refused_id"] == "account_in_address"
+    assert json.dumps(ask(hub, endpoint="file:///etc")).count("passwd") == 0
+
+
+def test_nothing_claims_a_pin_that_nobody_has_seen() -> None:
+    """Measurements of others' repositories have none in the catalogue; the site looks, and pins."""
+    for path in (ROOT / "catalog/models").glob("*.yml"):
+        entry = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for said in (entry.get("measurements") or {}).get("repositories", {}).values():
+            assert "revision" not in said
+    assert list((ROOT / "catalog/models").glob("*.pins.yaml")) == []
