@@ -121,10 +121,11 @@ def answer(image: str, printed: str) -> Inside:
     except json.JSONDecodeError:
         said = None
     if said is None or misfit(said, _FORM):
+        words = printable(printed.strip()[-300:]) or "nothing"
         raise Refusal(
             "image_silent",
-            f"{image} could not be looked into: its Python printed {printable(printed.strip()[-300:]) or 'nothing'!r}. It is no "
-            "image of a serving release: check serving_image_ref, or build it anew.",
+            f"{image} could not be looked into: its Python printed {words!r}. It is no image of a serving "
+            "release: check serving_image_ref, or build it anew.",
         )
     # Nobody knows yet whose image it is: what it says is for a terminal.
     return Inside(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -135,7 +136,13 @@ def test_the_server_of_several_models_is_not_asked() -> None:
 
 def test_what_an_image_says_does_nothing_to_a_terminal() -> None:
     rejected = {"one": "a\nb\x1b]0;x\x07"}
-    said = {"packages": {"vllm": "1\x1b[31m"}, "programs": [], "pillow": "\x07", "vllm": None, "rejected": rejected}
+    said: dict[str, Any] = {
+        "packages": {"vllm": "1\x1b[31m"},
+        "programs": [],
+        "pillow": "\x07",
+        "vllm": None,
+        "rejected": rejected,
+    }
     found = inside.answer(IMAGE, "noise\ngaudi-image " + json.dumps(said))
     assert found.packages == {"vllm": "1"}
     assert (found.pillow, found.vllm, found.rejected) == ("?", None, {"one": "a b"})
