@@ -47,8 +47,13 @@ Say = Callable[[str], None]
 def commits() -> dict[str, str]:
     """The commit that each repository has, by the name of its pin."""
     with tempfile.TemporaryDirectory(prefix="gaudi-sources-") as bare, running() as hub:
+        # What Python left beside the files is in no container either.
+        for path, file in context.tree(FOLDER).items():
+            place = Path(bare, "files", path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(file.content)
         return {
-            pin: git.publish(hub, name, FOLDER / name.partition("/")[2], Path(bare)).main
+            pin: git.publish(hub, name, Path(bare, "files", name.partition("/")[2]), Path(bare)).main
             for name, pin in REPOSITORIES.items()
         }
 

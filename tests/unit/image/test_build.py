@@ -204,6 +204,21 @@ def test_the_same_recipe_gives_docker_the_same_context(node: Node) -> None:
     assert files["cards/hl-smi"][1] & 0o111
 
 
+def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
+    """The library of the node is not in a build."""
+    node.build()
+    context = node.folder / "context"
+    for name, (content, _) in json.loads((node.folder / "context.json").read_text()).items():
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        (context / name).write_text(content)
+    (node.folder / "hpu.txt").write_text("ray\n")
+    command = [sys.executable, "-S", "-m", "gaudi_build", str(node.folder / "hpu.txt")]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env={"PYTHONPATH": str(context)}, cwd=context
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("change", "id_", "words"),
     [

@@ -24,7 +24,7 @@ IMAGE = "gaudi-serving/vllm:1.22-abc"
 
 def look(arguments: dict[str, list[str]], *search: Path, path: str = "/nowhere") -> inside.Inside:
     """Run the program as the image's Python would."""
-    environment = {"PYTHONPATH": os.pathsep.join(map(str, search)), "PATH": path}
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, search)), "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-S", "-c", inside.PROGRAM],
         input=inside.question(arguments),

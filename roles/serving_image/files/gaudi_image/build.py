@@ -29,7 +29,14 @@ Tell = Callable[[dict[str, Any]], None]
 
 RECORD = Path(STATE) / "images.json"
 # Of the library, what steps import; the build runs on the image's Python.
-_OF_LIBRARY = ("__init__.py", "base/__init__.py", "base/refusal.py", "image/__init__.py", "image/requirements.py")
+_OF_LIBRARY = (
+    "__init__.py",
+    "base/__init__.py",
+    "base/printable.py",
+    "base/refusal.py",
+    "image/__init__.py",
+    "image/requirements.py",
+)
 _CONTEXT = Path(__file__).parent / "context"
 
 
