@@ -35,9 +35,12 @@ from ansible.module_utils.gaudi.catalogue.extends import extended, file_of
 from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.pages.page import page as describe
 from ansible.module_utils.gaudi.request.options import name_of
+from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.gaudi.weights.hub_kinds import hub_kind
 from ansible.module_utils.gaudi.weights.pin_file import with_pins
+
+from plugin_utils import role_options
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = ROOT / "catalog"
@@ -445,8 +448,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         elif options["topology"] is not None:
             topology = given_topology(options["topology"], "topology")
         requests, broken = self._configs(requests)
+        requests, open_ones = self._guarded(requests, task_vars)
         models, refused = self._models(requests)
         refused.update(broken)
+        refused.update(open_ones)
         report = options["on_refusal"] == "report"
         try:
             release = load_checked("release", resolve("releases", "release", options["release"]))
@@ -528,6 +533,28 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                     "Get the model's files again, or correct it.",
                 )
         return read, broken
+
+    def _guarded(self, requests: list[Any], task_vars: dict[str, Any]) -> tuple[list[Any], dict[int, Refusal]]:
+        """The requests, guarded where the host has keys for them, and a refusal for each that contradicts itself.
+
+        Read here, so that no caller can forget it: a server whose keys were overlooked would be open.
+        """
+        read = role_options.Host(self._loader, task_vars).read("vllm_service_api_keys")
+        found: list[Any] = []
+        refused: dict[int, Refusal] = {}
+        for position, request in enumerate(requests):
+            found.append(request)
+            try:
+                if read.why_not is not None:
+                    raise Refusal(
+                        "keys_unreadable",
+                        "vllm_service_api_keys cannot be read (a variable or a vault is missing), so that nobody can "
+                        "tell whether the server is to ask for keys.",
+                    )
+                found[position] = keys.with_guard(request, read.value)
+            except Refusal as refusal:
+                refused[position] = refusal
+        return found, refused
 
     @staticmethod
     def _models(requests: list[Any]) -> tuple[dict[str, Any], dict[int, Refusal]]:

@@ -192,7 +192,6 @@ node:
 import contextlib
 import os
 import platform
-import re
 import shutil
 import socket
 import time
@@ -204,18 +203,20 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
-from ansible.module_utils.gaudi.node import folders
+from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
-from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.documents import read, read_json
 from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import handover, images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
+from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.gaudi.weights.hub_kinds import kind_sentences
@@ -255,8 +256,6 @@ MEASUREMENTS = (".json", ".npz")
 # What the role serving_image records of the images of the node.
 IMAGES = Path(paths.STATE) / "images.json"
 
-_SOCKET = re.compile(r"socket:\[(\d+)\]")
-
 
 def read_text(path: str) -> str:
     """Return a file's text, or nothing when there is no such file."""
@@ -286,20 +285,6 @@ def room(what: str, path: str, wanted: int) -> preflight.Room:
     """Put a wish for space beside what the file system has for root's programs."""
     parent = existing_parent(path)
     return preflight.Room(what, path, mount_point(parent), wanted, shutil.disk_usage(parent).free)
-
-
-def holder_of(inode: int) -> int | None:
-    """Return the process that holds a socket, or None when it cannot be seen."""
-    for descriptors in Path("/proc").glob("[0-9]*/fd"):
-        try:
-            for descriptor in descriptors.iterdir():
-                match = _SOCKET.fullmatch(str(descriptor.readlink()))
-                if match and int(match.group(1)) == inode:
-                    return int(descriptors.parent.name)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            # The process ended while it was looked at, or not even root may look into it.
-            continue
-    return None
 
 
 @dataclass(frozen=True)
@@ -336,9 +321,7 @@ def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
 
 
-def port_user(
-    engine: Engine, plan: Mapping[str, Any], listeners: Sequence[preflight.Listener]
-) -> dict[str, Any] | None:
+def port_user(engine: Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]) -> dict[str, Any] | None:
     """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
 
     Raises socket.gaierror when the node does not know the host the instance is to listen on.
@@ -347,7 +330,7 @@ def port_user(
     addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     for address in addresses:
         for listener in preflight.blocking_listeners(listeners, address, port):
-            user = user_of(engine, holder_of(listener.inode))
+            user = user_of(engine, next(listening.holders_of(listener.inode), None))
             if not topology_users.is_own(user, plan["instance"]):
                 return user
     return None
@@ -366,8 +349,8 @@ def check_listen(
     engine: Engine, plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]
 ) -> tuple[list[preflight.Problem], list[handover.Handover]]:
     """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
-    listeners = preflight.parse_listeners(read_text("/proc/net/tcp"))
-    listeners += preflight.parse_listeners(read_text("/proc/net/tcp6"))
+    listeners = parse_listeners(read_text("/proc/net/tcp"))
+    listeners += parse_listeners(read_text("/proc/net/tcp6"))
     try:
         user = port_user(engine, plan, listeners)
     except socket.gaierror as error:
@@ -391,6 +374,7 @@ def check_plan(
             if path not in coming:
                 problems += preflight.check_weights(one, weights_present(one), mend_advice(module, one) or said)
         problems += check_start(module, plan, coming)
+        problems += preflight.check_keys(plan, keys_made(plan["instance"]))
     return problems
 
 
@@ -408,6 +392,16 @@ def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collecti
         types = CardType.table(params["card_types"])
         problems.append(preflight.host_nics(plan, preflight.bandwidth_advice(types, names[0], len(plan["modules"]))))
     return problems
+
+
+def keys_made(instance: str) -> list[str]:
+    """The names of an instance's keys that playbooks/keys.yml made; of a damaged file that it is."""
+    file = Path(paths.INSTANCES) / instance / paths.KEYS_FILE
+    try:
+        held = read(file, keys.read) or []
+    except Damaged as damage:
+        return [str(damage)]
+    return [key.name for key in held if key.origin == keys.PLAYBOOK]
 
 
 def measurement_files(folder: Path) -> int:

@@ -187,7 +187,8 @@ options:
         description: Further variables by name; they win over computed ones.
         type: dict
       host:
-        description: Address the server listens on.
+        description: Address the server listens on, V(127.0.0.1) where not given. Others reach it elsewhere, which needs
+          keys (O(requests[].guarded)) or a reason (O(requests[].open_without_keys)).
         type: str
       port:
         description: Port the server listens on, 1 to 65535.
@@ -199,6 +200,16 @@ options:
           - Where it is not given, V(host) for cards that talk over host NICs and V(private) for all others.
         type: str
         choices: [private, host]
+      guarded:
+        description:
+          - Whether everybody has to bring an API key, on every path. True for an instance that C(vllm_service_api_keys)
+            of the host has keys for, else false.
+          - Needed for an instance whose keys C(playbooks/keys.yml) makes.
+        type: bool
+      open_without_keys:
+        description: Why others than the node itself may reach a server that asks for no keys, in words. Needed where
+          O(requests[].host) is not on loopback and the instance is not guarded; shown with its state.
+        type: str
       node_address:
         description: Address of the node that its processes talk over.
         type: str
@@ -340,6 +351,15 @@ plans:
       description: Address and port of the server.
       type: dict
       sample: {host: 127.0.0.1, port: 30001}
+    guarded:
+      description: Whether everybody has to bring an API key. The guard, its mounts and its argument are in the plan.
+      type: bool
+      sample: false
+    paths:
+      description: Where the release's server answers.
+      type: list
+      elements: str
+      sample: [/health, /v1/chat/completions, /v1/models]
     modules:
       description: The cards, by module id, with the serial numbers that must be found there at every start.
       type: list
@@ -364,8 +384,8 @@ plans:
       type: str
       sample: HPU graphs
     container:
-      description: Runtime, capabilities, limits, network, mounts, the places in memory that may be written to, and the
-        variables that only the container needs.
+      description: Runtime, capabilities, limits, network, mounts, the places in memory that may be written to, the
+        variables that only the container needs, and what its supervisor adds at the start (C(at_start)).
       type: dict
       sample:
         name: vllm-qwen3-8b

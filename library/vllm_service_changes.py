@@ -40,10 +40,6 @@ options:
     description: The text of the unit that is to be written.
     type: str
     required: true
-  guarded:
-    description: Whether the instance is to have API keys.
-    type: bool
-    required: true
   weights:
     description: Directory the weights are in.
     type: path
@@ -78,7 +74,6 @@ EXAMPLES = r"""
     environment_text: "{{ lookup('ansible.builtin.template', 'environment.j2') }}"
     guard_text: "{{ lookup('ansible.builtin.file', 'guard/gaudi_guard.py', rstrip=false) }}"
     unit: "{{ lookup('ansible.builtin.template', 'vllm.service.j2') }}"
-    guarded: false
     weights: "{{ plan.requires.weights_path }}"
   register: changes
   become: true
@@ -151,7 +146,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "environment_text": {"type": "str", "required": True},
     "guard_text": {"type": "str", "required": True},
     "unit": {"type": "str", "required": True},
-    "guarded": {"type": "bool", "required": True},
     "weights": {"type": "path", "required": True},
     "weights_coming": {"type": "bool", "default": False},
 }
@@ -183,8 +177,10 @@ def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
     plan, environment, text = contents
     found: list[str] = plan_diff.differences(plan, wanted["plan"], plan_diff.environment_of(environment))
     found += plan_diff.unit_differences(text, wanted["unit"])
-    if (folder / "keys/api_keys").exists() != wanted["guarded"]:
-        found.append(f"API keys {'added' if wanted['guarded'] else 'removed'}")
+    # A plan of 0.1 does not say it.
+    guarded = plan.get("guarded", (folder / "keys/api_keys").exists())
+    if guarded != wanted["plan"]["guarded"]:
+        found.append("it asks for API keys" if wanted["plan"]["guarded"] else "it asks for no API key any more")
     return found
 
 
@@ -217,7 +213,7 @@ def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:
 def made_of(params: dict[str, Any]) -> MadeOf:
     """What the instance's container is to be made of."""
     plan, environment, guard = (params[name].encode() for name in ("plan_text", "environment_text", "guard_text"))
-    return MadeOf(plan, environment, guard if params["guarded"] else None)
+    return MadeOf(plan, environment, guard if params["plan"]["guarded"] else None)
 
 
 def main() -> None:

@@ -12,6 +12,9 @@ description:
   - Fails unless the container was made of what this run has written, is confined as planned by the engine
     and by the kernel, the server serves the planned model under its name, and the question is answered.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
+  - Fails where somebody else than the container listens at the port, before anything is sent there.
+  - A guarded server is asked without a key on every path of its release, and has to answer 401; then it is asked with
+    the token that its supervisor has drawn for it. No key is needed.
   - No proxy of the node is used, because the server is on the node itself.
 options:
   plan:
@@ -27,9 +30,6 @@ options:
     description: Where the server answers, without a path.
     type: str
     required: true
-  api_key:
-    description: A key that opens the server.
-    type: str
   question:
     description: What is asked. Empty asks nothing.
     type: str
@@ -81,9 +81,12 @@ models:
   sample: [qwen3-8b]
 """
 
+import http.client
 import json
+import socket
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -92,15 +95,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.node import containers, instances
-from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node import containers, instances, listening
+from ansible.module_utils.gaudi.node.documents import read_json, read_text
 from ansible.module_utils.gaudi.serving import answers, confinement
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
     "labels": {"type": "list", "elements": "str", "required": True},
     "url": {"type": "str", "required": True},
-    "api_key": {"type": "str", "no_log": True},
     "question": {"type": "str", "default": ""},
     "tokens": {"type": "int", "default": 32, "no_log": False},
     "timeout": {"type": "int", "default": 300},
@@ -110,12 +112,85 @@ PROC = Path("/proc")
 # How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
 HAND_OVER_SECONDS = 60.0
 LOOK_AGAIN = 0.5
+# The handshake of a websocket, and what it is refused with; the key in it is the example of RFC 6455, and no secret.
+WEBSOCKET = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+REFUSED = {"a websocket": (403, 401)}
+
+
+def token_of(plan: dict[str, Any]) -> str:
+    """What the supervisor asks a guarded server with; empty where it is not there, or nobody is asked for a key."""
+    try:
+        return (read_text(Path(paths.INSTANCE_STATES) / plan["instance"] / paths.PROBE) or "").strip()
+    except Damaged:
+        return ""
+
+
+def check_listener(module: AnsibleModule, container: containers.Container) -> None:
+    """End the module where another process than the container's would be asked."""
+    where = urllib.parse.urlsplit(module.params["url"])
+    main, identity = int(container.inspected["State"]["Pid"]), str(container.inspected["Id"])
+    try:
+        address = socket.getaddrinfo(where.hostname, where.port, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError as error:
+        module.fail_json(msg=f"{where.hostname} is not known on this node: {error}")
+        return
+    found = listening.listeners_at(str(address), int(where.port or 0))
+    if not found:
+        module.fail_json(
+            msg=f"Nobody listens at {module.params['url']}. Look at journalctl -u {container_name(module)}."
+        )
+    for listener in found:
+        if listening.holder_within(listener.inode, identity, listening.cgroup_of(main), [main]) is None:
+            module.fail_json(
+                msg=f"{module.params['url']} is taken by {listening.describe(listener)}, which is not of the container "
+                f"{container_name(module)}. Nothing was sent to it. Stop it, then run the playbook again."
+            )
+
+
+def container_name(module: AnsibleModule) -> str:
+    """The container, which is called as its unit is."""
+    return str(module.params["plan"]["container"]["name"])
+
+
+def status_without_a_key(module: AnsibleModule, path: str, headers: dict[str, str]) -> int:
+    """What a server answers to somebody without a key. Ends the module where it does not answer."""
+    where = urllib.parse.urlsplit(module.params["url"])
+    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
+    try:
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        module.fail_json(msg=f"{module.params['url']}{path} gave no answer: {error}")
+    finally:
+        connection.close()
+    raise AssertionError("fail_json ends the module")
+
+
+def check_guard(module: AnsibleModule, plan: dict[str, Any]) -> None:
+    """End the module where a guarded server lets anybody in without a key, on whatever path."""
+    asked = answers.asked_without_a_key(plan["paths"])
+    found = {path: status_without_a_key(module, path, {}) for path in asked}
+    # A server without the library for websockets takes the handshake for a request.
+    found["a websocket"] = status_without_a_key(module, asked[0], WEBSOCKET)
+    let_in = [f"{path} ({status})" for path, status in found.items() if status not in REFUSED.get(path, (401,))]
+    if let_in:
+        module.fail_json(
+            msg=f"{plan['instance']} is to ask everybody for a key, but answered without one: {', '.join(let_in)}. "
+            f"Stop it (playbooks/stop.yml -e instance={plan['instance']}), and look at journalctl -u "
+            f"{container_name(module)}."
+        )
 
 
 def ask(module: AnsibleModule, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return a reply of the server; with a body the request is a POST. Ends the module where there is none."""
-    url, key = module.params["url"] + path, module.params["api_key"]
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    plan = module.params["plan"]
+    url, token = module.params["url"] + path, token_of(plan) if plan["guarded"] else ""
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     data = None if body is None else json.dumps(body).encode()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -141,13 +216,13 @@ def written_by(instance: str) -> str:
     return f" The plan on the node was written by {said['written']['by']} at {said['written']['at']}."
 
 
-def check_container(module: AnsibleModule, plan: dict[str, Any]) -> None:
-    """End the module unless the container that runs is the one this run wished for."""
+def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.Container:
+    """Return the container; ends the module unless it is the one this run wished for."""
     name, instance = plan["container"]["name"], plan["instance"]
     container = containers.look(module, name)
     if container is None or not container.running:
         module.fail_json(msg=f"The container {name} does not run. Look at journalctl -u {name}.")
-        return
+        raise AssertionError("fail_json ends the module")
     if container.plan not in module.params["labels"]:
         module.fail_json(
             msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
@@ -157,10 +232,11 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> None:
         process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
     except OSError:
         module.fail_json(msg=f"The container {name} has just ended. Look at journalctl -u {name}.")
-        return
+        raise AssertionError("fail_json ends the module") from None
     wrong = confinement.differences(container.inspected, plan, process)
     if wrong:
         module.fail_json(msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}.")
+    return container
 
 
 def await_supervisor(module: AnsibleModule, instance: str) -> None:
@@ -187,8 +263,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, plan = module.params, module.params["plan"]
     model = plan["served_model_name"]
-    check_container(module, plan)
+    container = check_container(module, plan)
     await_supervisor(module, plan["instance"])
+    check_listener(module, container)
+    if plan["guarded"]:
+        check_guard(module, plan)
     models = [served["id"] for served in ask(module, "/v1/models")["data"]]
     if model not in models:
         module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")

@@ -19,6 +19,14 @@ INSTANCES = f"{CONFIGURATION}/instances"
 """A directory for each instance, with its plan."""
 INSTANCE_STATES = f"{STATE}/instances"
 """A directory for each instance, with what its supervisor says of it."""
+GUARD = f"{PROGRAMS}/guard"
+"""The guard, as containers import it."""
+KEYS_FILE = "guard/keys.json"
+"""Below an instance's directory: digests of the keys that open it."""
+DOOR = "door"
+"""Below an instance's state: what its supervisor tells its guard."""
+PROBE = "probe"
+"""Below an instance's state, the token that its supervisor asks with; below its door, the digest of that."""
 JOBS = f"{STATE}/jobs"
 """A directory for each job."""
 RESERVATIONS = f"{STATE}/cards.lock"
@@ -71,12 +79,12 @@ TABLE = (
     Owned(f"{PROGRAMS}/library-*", "node_library", "0755", whole=True),
     Owned(f"{PROGRAMS}/vllm_supervisor.py", "vllm_service", "0644"),
     Owned(CONFIGURATION, "vllm_service", "0755", ("model_weights", "serving_image", "weights_supply")),
-    Owned(INSTANCES, "vllm_service", "0700"),
-    Owned(f"{INSTANCES}/*", "vllm_service", "0700"),
+    Owned(INSTANCES, "vllm_service", "0700", ("instance_keys",)),
+    Owned(f"{INSTANCES}/*", "vllm_service", "0700", ("instance_keys",)),
     Owned(f"{INSTANCES}/*/environment", "vllm_service", "0600"),
     Owned(f"{INSTANCES}/*/explanation.json", "vllm_service", "0600"),
-    Owned(f"{INSTANCES}/*/keys", "vllm_service", "0700"),
-    Owned(f"{INSTANCES}/*/keys/api_keys", "vllm_service", "0600"),
+    Owned(f"{INSTANCES}/*/guard", "instance_keys", "0700"),
+    Owned(f"{INSTANCES}/*/guard/keys.json", "instance_keys", "0600"),
     Owned(f"{INSTANCES}/*/plan.json", "vllm_service", "0600"),
     Owned(f"{CONFIGURATION}/image", "serving_image", "0700"),
     Owned(f"{CONFIGURATION}/image/*.json", "serving_image", "0600"),
@@ -104,7 +112,9 @@ TABLE = (
     Owned(f"{INSTANCE_STATES}/*", "vllm_supervisor.py", "0700"),
     Owned(f"{INSTANCE_STATES}/*/door", "vllm_supervisor.py", "0700"),
     Owned(f"{INSTANCE_STATES}/*/door/closed", "vllm_supervisor.py", "0600"),
+    Owned(f"{INSTANCE_STATES}/*/door/probe", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/lock", "vllm_supervisor.py", "0600"),
+    Owned(f"{INSTANCE_STATES}/*/probe", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/state.json", "vllm_supervisor.py", "0600"),
     Owned(JOBS, "node_job", "0700"),
     Owned(f"{JOBS}/*", "node_job", "0700"),

@@ -116,7 +116,8 @@ def check_source(name: str, endpoint: str, has_token: bool, token_over_http: boo
     ``token_over_http`` is the site's own word that nobody can. The address is not shown: it may hold a password.
     """
     split = urlsplit(endpoint)
-    if "@" in split.netloc:
+    # A peer is asked by rsync, with the account's name in the address and its password in a file.
+    if split.password is not None or ("@" in split.netloc and split.scheme != "rsync"):
         raise Refusal(
             "account_in_address",
             f"The endpoint of source {name} has an account in it, which logs and processes would show. Write the "

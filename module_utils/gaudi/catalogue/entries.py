@@ -345,6 +345,7 @@ class ReleaseEntry:
     ``rules`` names the family of rules (``families/registry.py`` lists them and refuses others);
     ``constants`` are the numbers those rules use; ``unsupported`` are features with the sentence to refuse them with;
     ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
+    ``paths`` is where its server answers, listed like the arguments;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
     ``model_types`` are what the server has classes of its own for, listed like the arguments; ``build`` is how its
     image is built, None where the file says no way.
@@ -368,6 +369,8 @@ class ReleaseEntry:
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
     build: Build | None = None
+    # Where the server answers, sorted.
+    paths: tuple[str, ...] = ()
 
     KEYS = (
         "name",
@@ -388,6 +391,7 @@ class ReleaseEntry:
         "architectures",
         "model_types",
         "build",
+        "paths",
     )
 
     @classmethod
@@ -428,6 +432,7 @@ class ReleaseEntry:
             architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
             model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
             build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
+            paths=tuple(sorted(_flat(reader.mapping("paths"), f"{where}: paths"))),
         )
 
 

@@ -32,10 +32,10 @@ def fingerprints(armoured: str) -> list[str]:
             if tag == _PUBLIC_KEY
         ]
     except (IndexError, ValueError) as error:
-        raise Refusal("not_a_key", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
+        raise Refusal("not_openpgp_keys", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
     # What is armoured in another way, apt might read all the same.
     if not found or armoured.count("-----BEGIN") != len(blocks):
-        raise Refusal("not_a_key", "the file of the key holds something else than ASCII-armoured OpenPGP keys.")
+        raise Refusal("not_openpgp_keys", "the file of the key holds something else than ASCII-armoured OpenPGP keys.")
     return found
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.documents import Damaged
+from ..jobs.decisions import HOMES
 from .documents import read_json
 
 _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result?": dict}
@@ -14,10 +15,10 @@ _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result
 def writable_folder(path: Path) -> Path:
     """The path itself, or the nearest folder above it that is there; a unit can name only what exists.
 
-    Where that would be the whole node, what is missing is made.
+    Where that would be the whole node, or all homes, what is missing is made: the unit keeps work out of these.
     """
     found = next(folder for folder in (path, *path.parents) if folder.exists())
-    if found == Path("/"):
+    if found != path and str(found) in ("/", *HOMES):
         path.mkdir(parents=True)
         return path
     return found

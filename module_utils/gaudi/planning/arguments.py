@@ -41,7 +41,10 @@ TENSOR_PARALLEL_INSTEAD = ("--pipeline-parallel-size", "--data-parallel-size")
 # Nothing to choose, with the reason: another engine than these cards', a process that is no server, or one that does
 # not answer where, and as, everybody asks it. The supervisor, the checks after a start and the guard ask over HTTP on
 # the plan's port and paths.
-_TLS = "the server is asked over HTTP: end TLS in a proxy before it"
+_TLS = (
+    "the server speaks plain HTTP: keep it on 127.0.0.1, and put a gateway before it that ends TLS with your "
+    "certificate (docs/keys.md shows one)"
+)
 FIXED = {
     "--device": "hpu is the only device of these images",
     "--headless": "an instance is one server",

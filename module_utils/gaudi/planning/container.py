@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base import paths
 from ..base.measured import MEASURED, measured_files
 from ..base.places import check_place, check_writable, is_below
 from ..base.refusal import Refusal
@@ -16,6 +17,7 @@ from ..model.headers import Weights
 from ..request.node import Node
 from ..request.options import RecipeCache, Request
 from ..rules.memory import MIB
+from ..serving.plan import AT_START, DOOR_DIRECTORY, GUARD_DIRECTORY, KEYS_DIRECTORY, PYTHON_PATH
 from .writable import SCRATCH, VARIABLES, check_leading, places, tmpfs
 
 # A trace of the profiler outlives the container here, a directory for each instance.
@@ -45,6 +47,8 @@ class Setting:
     weights_root: str
     # Whether the cards talk over host NICs.
     host_nics: bool = False
+    # Whether every request must bring an API key.
+    guarded: bool = False
 
     @property
     def working_directory(self) -> str:
@@ -168,6 +172,12 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         # measurements themselves, which root of the node reads as well, it cannot change.
         for name in measured_files(MEASURED, setting.cards):
             mount(f"{setting.measurements}/{name}", f"{setting.measured_in}/{name}")
+    if setting.guarded:
+        # The directories: a file that is replaced in one is seen in the container.
+        instance = request.instance or "unnamed"
+        mount(paths.GUARD, GUARD_DIRECTORY)
+        mount(f"{paths.INSTANCES}/{instance}/{paths.KEYS_FILE}".rpartition("/")[0], KEYS_DIRECTORY)
+        mount(f"{paths.INSTANCE_STATES}/{instance}/{paths.DOOR}", DOOR_DIRECTORY)
     check_leading(said, request.extra_args, setting.working_directory, places(list(mounts.values())))
     return {
         "name": f"vllm-{request.instance}" if request.instance else None,
@@ -184,6 +194,8 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         "working_directory": setting.working_directory,
         "mounts": list(mounts.values()),
         "environment": {name: value for name, value in environment.items() if name not in said},
+        # What the supervisor adds, since nobody knows it before the start. It adds nothing else.
+        "at_start": [*AT_START, *([PYTHON_PATH] if setting.guarded else [])],
     }
 
 

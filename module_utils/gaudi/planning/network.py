@@ -1,4 +1,4 @@
-"""Listen address, node address and interface: three settings the vendor's scripts mix up."""
+"""Listen address, node address and interface: three settings the vendor's scripts mix up; and who may reach what."""
 
 from __future__ import annotations
 
@@ -59,6 +59,33 @@ def listen_host(host: str) -> str | None:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return None
+
+
+def reached_by_others(host: str) -> bool:
+    """Whether more than the node itself can connect; a name that only name resolution knows may stand for anything."""
+    address = listen_host(host)
+    return address is None or not _is_loopback(address)
+
+
+def check_reach(host: str, guarded: bool, because: str | None) -> None:
+    """Refuse a server that others reach without a key, unless ``because`` says why; and a reason without such a server.
+
+    vLLM has no TLS or keys of its own that would do: behind its port are routes that stop, profile or exchange models.
+    """
+    opened = reached_by_others(host) and not guarded
+    if opened and because is None:
+        raise Refusal(
+            "open_to_others",
+            f"host is {host}, so that others reach the server, and it asks for no key. Give the instance keys "
+            f"(vllm_service_api_keys, or guarded: true and playbooks/keys.yml), leave host out to listen on 127.0.0.1, "
+            f"or say why it may be open: open_without_keys: REASON.",
+        )
+    if because is not None and not opened:
+        why = "it asks for keys" if guarded else f"it listens on {host} only"
+        raise Refusal(
+            "not_open",
+            f"open_without_keys is {because!r}, but the server is not open to others: {why}. Leave it out.",
+        )
 
 
 def network(

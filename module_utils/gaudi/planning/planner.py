@@ -23,6 +23,7 @@ from ..request.node import Node
 from ..request.options import ALL, Request, check_options
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Origin
+from ..serving.plan import MIDDLEWARE
 from .arguments import check_environment, join_arguments, options_in_arguments
 from .buckets import buckets_part
 from .chosen_cards import all_modules, bind_cpus, card_name, module_variables, place
@@ -42,7 +43,16 @@ from .refusals import (
     fabric_warning,
     scale_once,
 )
-from .server import execution_mode, extra_environment, listen, model_options, network_variables, served_names, shutdown
+from .server import (
+    execution_mode,
+    extra_environment,
+    guarded,
+    listen,
+    model_options,
+    network_variables,
+    served_names,
+    shutdown,
+)
 from .weights import data_type, served_name, weights_path
 
 SCHEMA = 1
@@ -193,6 +203,7 @@ def _document(
         cards=len(subject.cards),
         weights_root=node.root,
         host_nics=fabric is not None,
+        guarded=guarded(request),
     )
     check_places(setting)
     memory = memory_part(
@@ -219,8 +230,12 @@ def _document(
             "vllm.entrypoints.openai.api_server",
             *[word for option in draft.arguments for word in option],
             *request.extra_args,
+            *(MIDDLEWARE if setting.guarded else ()),
         ],
+        "guarded": setting.guarded,
         "listen": address,
+        # Nobody without a key gets past the guard on any of them, which is looked at.
+        "paths": list(release.paths),
         "execution_mode": execution_mode(draft, request, release),
         "buckets": buckets_part(draft, resolved, lengths, memory),
         "memory": memory,

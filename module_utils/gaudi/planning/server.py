@@ -13,7 +13,7 @@ from ..request.node import Node
 from ..request.options import Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given, rule
-from .network import LOOPBACK, Network, network, read_addresses
+from .network import LOOPBACK, Network, check_reach, network, read_addresses
 
 # Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).
 ONE_NODE = Network(
@@ -38,6 +38,11 @@ def reasoning_parser(parser: str | bool) -> str | bool:
     return parser
 
 
+def guarded(request: Request) -> bool:
+    """Whether every request must bring an API key. The site says so; the action serving_plan does where it has keys."""
+    return bool(request.guarded)
+
+
 def listen(draft: Draft, resolved: ResolvedRequest, node: Node, label: str) -> dict[str, Any]:
     """The address and the port, which no other instance of the same call may have."""
     host, port = resolved.pick("host"), resolved.pick("port")
@@ -46,11 +51,10 @@ def listen(draft: Draft, resolved: ResolvedRequest, node: Node, label: str) -> d
         raise Refusal(
             "port_taken", f"{label}: port {port.result} is planned for {holder} already. Choose another port."
         )
-    if resolved.request.host is None and host.result == "0.0.0.0":  # noqa: S104 - compared, not bound
-        draft.warn(
-            f"Nobody said where to listen: the server listens on every address ({host.result}), as the release's own "
-            f"script has it. Set host to 127.0.0.1 unless other machines are meant to reach it."
-        )
+    because = resolved.request.open_without_keys
+    check_reach(host.result, guarded(resolved.request), because)
+    if because is not None:
+        draft.warn(f"Whoever reaches {host.result}:{port.result} may ask without a key: {because}")
     if port.result < LOWEST_PORT:
         draft.warn(
             f"port is {port.result}: a container without capabilities on the host's network cannot bind below "
@@ -59,7 +63,8 @@ def listen(draft: Draft, resolved: ResolvedRequest, node: Node, label: str) -> d
         )
     draft.option("--host", host)
     draft.option("--port", port)
-    return {"host": host.result, "port": port.result}
+    opened = {} if because is None else {"open_without_keys": because}
+    return {"host": host.result, "port": port.result, **opened}
 
 
 def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | None, surface: Surface) -> None:

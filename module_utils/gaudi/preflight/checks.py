@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..base.absent import absent
+from ..base.listeners import ANY, Listener
 from ..cards.users import describe_user
 from ..catalogue.entries import CardType
 
@@ -35,8 +36,6 @@ _NUMBERS = re.compile(r"\d+")
 _OS_LINE = re.compile(r"^([A-Z_]+)=(.*)$")
 # What an instance is called: its container, and its unit.
 _INSTANCE = re.compile(r"vllm-([a-z0-9][a-z0-9-]*?)(?:\.service)?")
-# The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
-_LISTEN = "0A"
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,6 @@ class Room:
     filesystem: str
     wanted: int
     free: int
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A TCP socket that accepts connections; ``inode`` leads to the process that holds it."""
-
-    address: str
-    port: int
-    inode: int
 
 
 def parse_os_release(text: str) -> dict[str, str]:
@@ -406,6 +396,21 @@ def check_start(plan: Mapping[str, Any], lacking: Sequence[str], found: int) -> 
     return problems
 
 
+def check_keys(plan: Mapping[str, Any], made: Sequence[str]) -> list[Problem]:
+    """Refuse to open a server that keys were made for; ``made`` names those of playbooks/keys.yml on the node."""
+    if plan.get("guarded") or not made:
+        return []
+    name = plan["instance"]
+    return [
+        Problem(
+            "keys",
+            f"{name}: the node has keys for it ({', '.join(made)}), but nothing says that it asks for keys, so that "
+            f"its server would be open. Say guarded: true for it in gaudi_serving_instances; to open it, revoke them "
+            f"first (playbooks/keys.yml -e instance={name} -e revoke=NAME).",
+        )
+    ]
+
+
 def check_runtime(path: str, present: bool) -> list[Problem]:
     """Refuse a node without the vendor's container runtime, where no role installs it."""
     if present or not path:
@@ -420,26 +425,6 @@ def check_runtime(path: str, present: bool) -> list[Problem]:
     ]
 
 
-def parse_listeners(text: str) -> list[Listener]:
-    """Read the listening sockets of /proc/net/tcp or /proc/net/tcp6."""
-    listeners = []
-    for line in text.splitlines()[1:]:
-        columns = line.split()
-        if columns[3] == _LISTEN:
-            address, port = columns[1].rsplit(":", 1)
-            listeners.append(Listener(_address(address), int(port, 16), int(columns[9])))
-    return listeners
-
-
-def _address(text: str) -> str:
-    """Turn the kernel's little-endian words into an address; ``*`` stands for every address."""
-    raw = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
-    address = ipaddress.ip_address(raw)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
-    return "*" if address.is_unspecified else str(address)
-
-
 def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> list[Listener]:
     """Return the sockets that keep ``host:port`` from being bound; ``host`` is an address.
 
@@ -450,7 +435,7 @@ def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> l
         listener
         for listener in listeners
         if listener.port == port
-        and (address.is_unspecified or listener.address == "*" or listener.address == str(address))
+        and (address.is_unspecified or listener.address == ANY or listener.address == str(address))
     ]
 
 

@@ -1,26 +1,41 @@
-"""API keys: what one must look like. No key is in any sentence."""
+"""API keys: what an inventory's must look like. No key is in any sentence."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+
+from ..base.refusal import Refusal
+from ..serving import keys
 
 OPTION = "vllm_service_api_keys"
-# A key is one line of a file and one word of a header; shorter ones can be guessed.
-KEY = re.compile(r"[!-~]{16,512}")
-FORM = "a text of 16 to 512 printable ASCII characters without blanks and line breaks, in quotes if it is all digits"
+FORM = (
+    "a text of 16 to 512 printable ASCII characters without blanks and line breaks, in quotes if it is all digits, or "
+    "the digest of one"
+)
 
 
 def faults(name: str, value: object) -> list[str]:
-    """A sentence for each API key that is none; nothing for other options. ``value`` is the option's, a list."""
+    """A sentence for each API key that is none; nothing for other options.
+
+    ``value`` is the option's, a list for all instances or a mapping from an instance to its list.
+    """
     if name != OPTION:
         return []
-    if not isinstance(value, (list, tuple)):
-        return [f"{name} must be a list, and is {_kind(value)}. Its value is not shown: it may hold a secret."]
-    return [
-        f"{name}[{place}] is {_kind(key)}, but a key is {FORM}. It is not shown."
-        for place, key in enumerate(value)
-        if not (isinstance(key, str) and KEY.fullmatch(key))
-    ]
+    lists = {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, Mapping) else {name: value}
+    return [said for where, entries in lists.items() for said in _faults(where, entries)]
+
+
+def _faults(where: str, entries: object) -> Iterator[str]:
+    if not isinstance(entries, (list, tuple)):
+        yield f"{where} must be a list, and is {_kind(entries)}. Its value is not shown: it may hold a secret."
+        return
+    for place, entry in enumerate(entries):
+        try:
+            keys.entry(entry, place + 1)
+        except Refusal as refusal:
+            said = f"is {_kind(entry)}, but a key is {FORM}. It is not shown."
+            yield f"{where}[{place}]{f': {refusal}' if refusal.id != 'not_an_api_key' else f' {said}'}"
 
 
 def _kind(value: object) -> str:

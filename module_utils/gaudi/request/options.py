@@ -40,6 +40,9 @@ KV_CACHE_DTYPES = ("auto", "fp8", "fp8_inc", "fp8_e4m3", "fp8_e5m2")
 LONGEST = 1 << 20
 MOST_SEQUENCES = 4096
 
+# Characters of a reason; less is no reason that anybody else understands.
+SHORTEST_REASON = 10
+
 # What ``modules: all`` becomes: the module ids are the node's to say.
 ALL: tuple[int, ...] = ()
 
@@ -113,6 +116,9 @@ class Request:
     host: str | None = None
     port: int | None = None
     ipc: str | None = None
+    # Whether every request must bring an API key, and why others may reach it where none must.
+    guarded: bool | None = None
+    open_without_keys: str | None = None
     node_address: str | None = None
     network_interface: str | None = None
 
@@ -300,6 +306,17 @@ def _host(value: object, what: str) -> str:
         )
 
 
+def _reason(value: object, what: str) -> str:
+    """Words for people, who read them in a line of status."""
+    result = text(value, what, longest=200).strip()
+    if len(result) < SHORTEST_REASON:
+        raise Refusal(
+            "no_reason",
+            f"{what} is {shown(value)}, but must be the reason in words, such as 'the gateway asks for keys'.",
+        )
+    return result
+
+
 def _address(value: object, what: str) -> str:
     result = text(value, what, longest=64)
     try:
@@ -392,6 +409,8 @@ READERS = {
     "host": _host,
     "port": _integer(1, 65535),
     "ipc": _choice(IPC),
+    "guarded": switch,
+    "open_without_keys": _reason,
     "node_address": _address,
     "network_interface": _matching(INTERFACE, "the name of a network interface such as eth0"),
 }

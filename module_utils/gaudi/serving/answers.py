@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 FINISHED = ("stop", "length")
 """How an answer may end; anything else was broken off."""
+UNKNOWN = "/no-such-path"
+"""Where no server answers; the guard refuses what it does not know as well."""
+
+
+def asked_without_a_key(paths: Sequence[str]) -> list[str]:
+    """Where a guarded server is asked without a key: everywhere that it answers, at its root, and nowhere."""
+    return list(dict.fromkeys([*paths, "/", UNKNOWN]))
 
 
 def question_of(task: str, model: str, text: str, tokens: int) -> tuple[str, dict[str, Any]]:

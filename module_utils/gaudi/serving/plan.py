@@ -6,7 +6,6 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import StringIO
-from pathlib import PurePosixPath
 from typing import Any
 
 from .signs import configuration, transient
@@ -15,11 +14,19 @@ LABEL_INSTANCE = "gaudi-serving.instance"
 LABEL_PLAN = "gaudi-serving.plan"
 SCHEMA = 1
 
-# Where the guard and the keys are seen inside the container.
+# Where the guard and the keys are seen inside the container, and the argument that has the server ask the guard.
 GUARD_DIRECTORY = "/run/gaudi-serving/guard"
 KEYS_DIRECTORY = "/run/gaudi-serving/keys"
 DOOR_DIRECTORY = "/run/gaudi-serving/door"
 GUARD_CLASS = "gaudi_guard.ApiKeyGuard"
+MIDDLEWARE = ("--middleware", GUARD_CLASS)
+
+# What is known only at the start, by the names that a plan has for it (container.at_start).
+LABELS = "labels"
+LOG_OPTIONS = "log_options"
+DEVICES = "HABANA_VISIBLE_DEVICES"
+PYTHON_PATH = "PYTHONPATH"
+AT_START = (LABELS, LOG_OPTIONS, DEVICES)
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,10 @@ class Plan:
     port: int
     weight_folders: tuple[str, ...]
     environment: dict[str, str]
+    # Whether every request must bring an API key; None in a plan of 0.1, which does not say it.
+    guarded: bool | None = None
+    # Why others may reach it without a key, where they may.
+    open_because: str | None = None
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Plan:
@@ -51,7 +62,7 @@ class Plan:
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema is {document.get('schema')!r}, this supervisor reads schema {SCHEMA}")
         try:
-            return cls(
+            plan = cls(
                 instance=str(document["instance"]),
                 served_model_name=str(document["served_model_name"]),
                 image=str(document["image"]),
@@ -65,11 +76,38 @@ class Plan:
                     *map(str, document["requires"].get("weights_beside", [])),
                 ),
                 environment={str(k): str(v) for k, v in document["environment"].items()},
+                guarded=document.get("guarded"),
+                open_because=document["listen"].get("open_without_keys"),
             )
+            plan.check_guard()
+            return plan
         except KeyError as missing:
             raise ValueError(f"the key {missing} is missing") from missing
         except (TypeError, AttributeError) as wrong:
             raise ValueError(f"a value has the wrong type: {wrong}") from wrong
+
+    def check_guard(self) -> None:
+        """Refuse a plan that is guarded and does not hold its guard, or that asks for what nobody adds. ValueError."""
+        if self.guarded not in (True, False, None):
+            raise ValueError("guarded is neither true nor false")
+        unknown = sorted(set(self.at_start) - {*AT_START, PYTHON_PATH})
+        if unknown:
+            raise ValueError(f"at_start names {', '.join(unknown)[:60]}, which this supervisor does not know")
+        if not self.guarded:
+            return
+        targets = {str(item["target"]) for item in self.container.get("mounts", []) if item.get("read_only")}
+        whole = (
+            {GUARD_DIRECTORY, KEYS_DIRECTORY, DOOR_DIRECTORY} <= targets
+            and self.command[-len(MIDDLEWARE) :] == MIDDLEWARE
+            and PYTHON_PATH in self.at_start
+        )
+        if not whole:
+            raise ValueError("it is guarded, but its guard, or a mount of it, is missing")
+
+    @property
+    def at_start(self) -> tuple[str, ...]:
+        """What is added at the start. Plans of 0.1 do not name it, and have no guard."""
+        return tuple(map(str, self.container.get("at_start", AT_START)))
 
     @property
     def environment_file(self) -> str:
@@ -94,14 +132,11 @@ class Plan:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
         return f"http://{'[' + host + ']' if ':' in host else host}:{self.port}"
 
-
-@dataclass(frozen=True)
-class Guard:
-    """The API key guard: two files on the node and the directory of the door, mounted read-only into the container."""
-
-    module: str
-    keys: str
-    door: str
+    @property
+    def serving(self) -> str:
+        """What is served, and where, for people."""
+        openly = f", open to others without keys: {self.open_because}" if self.open_because else ""
+        return f"serving {self.served_model_name} on {self.endpoint}{openly}"
 
 
 def mount(source: str, target: str, read_only: bool) -> str:
@@ -133,17 +168,24 @@ def container_command(
     digest: str,
     indexes: list[int],
     env_file: str,
-    guard: Guard | None,
     image_python_path: str | None,
 ) -> list[str]:
-    """Build the docker run vector; nothing in it is ever read by a shell."""
+    """Build the docker run vector; nothing in it is ever read by a shell.
+
+    Everything in it is the plan's, or is named by the plan's ``at_start``.
+    """
     box = plan.container
+    added = {
+        LABELS: ["--label", f"{LABEL_INSTANCE}={plan.instance}", "--label", f"{LABEL_PLAN}={digest}"],
+        # The journal keeps the output; the engine keeps a little of it for docker logs, not without end.
+        LOG_OPTIONS: ["--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"],
+        DEVICES: ["--env", f"{DEVICES}=" + ",".join(str(index) for index in sorted(indexes))],
+        # The guard is found, and the image's own search path stays: Habana's images need theirs.
+        PYTHON_PATH: ["--env", f"{PYTHON_PATH}=" + ":".join(filter(None, [GUARD_DIRECTORY, image_python_path]))],
+    }
     # No --rm: engines before 25 kill such a container when they restart, live-restore or not (moby issue 46308),
     # and an ended container still has its exit status to tell. The supervisor removes it.
     command = ["docker", "run", "--sig-proxy=false", "--pull", "never", "--name", plan.name]
-    command += ["--label", f"{LABEL_INSTANCE}={plan.instance}", "--label", f"{LABEL_PLAN}={digest}"]
-    # The journal keeps the output; the engine keeps a little of it for docker logs, not without end.
-    command += ["--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"]
     command += ["--runtime", str(box["runtime"]), "--network", str(box["network"]), "--ipc", str(box["ipc"])]
     command += walls(box)
     command += ["--cap-drop", "ALL"]
@@ -162,17 +204,9 @@ def container_command(
     for item in box.get("mounts", []):
         command += ["--mount", mount(str(item["source"]), str(item["target"]), bool(item.get("read_only")))]
     command += ["--env-file", env_file]
-    command += ["--env", "HABANA_VISIBLE_DEVICES=" + ",".join(str(index) for index in sorted(indexes))]
-    arguments = list(plan.command)
-    if guard is not None:
-        # The image's own search path stays: Habana's images need theirs.
-        path = plan.environment.get("PYTHONPATH", image_python_path)
-        command += ["--mount", mount(str(PurePosixPath(guard.module).parent), GUARD_DIRECTORY, True)]
-        command += ["--mount", mount(str(PurePosixPath(guard.keys).parent), KEYS_DIRECTORY, True)]
-        command += ["--mount", mount(guard.door, DOOR_DIRECTORY, True)]
-        command += ["--env", "PYTHONPATH=" + ":".join(filter(None, [GUARD_DIRECTORY, path]))]
-        arguments += ["--middleware", GUARD_CLASS]
-    return [*command, plan.image, *arguments]
+    for name in plan.at_start:
+        command += added[name]
+    return [*command, plan.image, *plan.command]
 
 
 def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:

@@ -56,9 +56,9 @@ class Symptom:
     kind: str
     pattern: re.Pattern[str]
     advice: str
+    # Whether a start that ended so is worth another try. A server that had been serving always is: what it served with
+    # was right, and what it said last may be the words of whoever asked it.
     retry: bool
-    # Deterministic while starting, but worth another try for a server that had been serving.
-    retry_after_ready: bool = False
     advice_while: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -95,7 +95,6 @@ SYMPTOMS = (
         " raise graph_reserved_mem (1.16 does not read it), or lower max_num_seqs or max_num_batched_tokens; then run"
         " the playbook again.",
         retry=False,
-        retry_after_ready=True,
         advice_while={
             "weights": "The weights do not fit on the cards. Raise tensor_parallel_size, or serve weights in FP8; then"
             " run the playbook again.",
@@ -179,6 +178,12 @@ SYMPTOMS = (
     ),
 )
 
+# A line of uvicorn's access log, which holds whatever somebody without a key asked for. What a client sends stands
+# behind its address; nothing that a server says of itself begins so. Format: AccessFormatter in uvicorn/logging.py.
+ACCESS = re.compile(r"(?:\([^)]{0,60}\) *)?INFO: +\S{1,60}:\d{1,5} - \"[A-Za-z]{1,20} ")
+# Characters of a line that are looked at; patterns take longer than linear time, and a line may have 64 KiB.
+LOOKED_AT = 1000
+
 # vLLM's server ends with status 0 when its engine dies. That is what follows from the cause, so it is looked for last.
 # Texts: core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1 of 0.32.0 and of earlier releases.
 ENGINE_DIED = re.compile(
@@ -186,7 +191,7 @@ ENGINE_DIED = re.compile(
     r"|EngineDeadError"
 )
 
-ERROR_LINE = re.compile(r"^(?:\S*\b\w*(?:Error|Exception)\b|docker: |.*\berror: ).*")
+ERROR_LINE = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: ).*")
 ERROR_LEVEL = re.compile(r"^(?:\([^)]*\) *)?(?:ERROR|CRITICAL)\b")
 # What the docker client says when the engine goes away below it.
 ENGINE_LOST = re.compile(
@@ -202,11 +207,12 @@ def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int, pr
     ``kernel_oom`` is by how much the kernel's own count of out-of-memory kills rose meanwhile, ``progress`` how far the
     server had come.
     """
+    lines = [line[:LOOKED_AT] for line in lines if not ACCESS.match(line)]
     filling = "" if was_ready else progress.filling
     for symptom in SYMPTOMS:
         for line in lines:
             if symptom.pattern.search(line):
-                retry = symptom.retry or (was_ready and symptom.retry_after_ready)
+                retry = symptom.retry or was_ready
                 advice = symptom.advice_while.get(filling, symptom.advice)
                 return Reason(symptom.kind, f"{quote(line)} {advice}", retry)
     died = next((line for line in lines if ENGINE_DIED.search(line)), None)
@@ -260,7 +266,7 @@ def quote(line: str, limit: int = 300) -> str:
 
 WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/ -]{1,40})\]\[(?P<done>\d+)/(?P<total>\d+)\]")
 GENERATED = re.compile(r"(?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
-SHARDS = re.compile(r"checkpoint shards:.*?\b(?P<done>\d+)/(?P<total>\d+)\b")
+SHARDS = re.compile(r"checkpoint shards:[^/]{0,100}?\b(?P<done>\d{1,9})/(?P<total>\d{1,9})\b")
 # 1.16 leaves "in total" out; it logs no line of MEMORY either, but BLOCKS as every release does.
 WEIGHTS = re.compile(r"Loading model weights took (?:in total )?(?P<size>[\d.]+ \S+) (?:of device memory|\()")
 MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for KV cache)")
@@ -285,6 +291,7 @@ class Progress:
 
     def hear(self, line: str) -> bool:
         """Take one line in; True if it is a sign of life (the same sentence over and over is not)."""
+        line = line[:LOOKED_AT]
         self._understand(line)
         message = PREFIX.sub("", line)
         if message in self._heard:

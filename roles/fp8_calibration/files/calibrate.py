@@ -42,7 +42,7 @@ from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
-from gaudi.node.model_directory import missing_weights
+from gaudi.node.weight_folders import missing_weights
 from gaudi.serving.plan import Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
 

@@ -145,7 +145,7 @@ def test_the_tasks_are_read_as_they_are_meant() -> None:
     assert Made("fp8_calibration", f"{paths.PROGRAMS}/calibrate.py", "0644") in everything
     assert Made("fp8_calibration", f"{paths.STATE}/calibrations", "0700") in everything
     assert Made("node_job", paths.JOBS, "0700") in everything
-    assert len(everything) > 30
+    assert len(everything) >= 30
 
 
 def imported(role: str) -> set[str]:
@@ -215,7 +215,7 @@ def test_what_a_kill_leaves_for_the_next_write_is_no_fault() -> None:
         (f"{paths.PROGRAMS}/left.py", "root:root", "0644", "has no owner."),
         (f"{paths.PROGRAMS}/vllm_plan.py", "root:root", "0644", "has no owner."),
         (f"{paths.JOBS}/fetch.x/core", "root:root", "0600", "has no owner."),
-        (f"{paths.INSTANCES}/tiny/keys/api_keys", "root:root", "0644", "of vllm_service is root:root 0644, not"),
+        (f"{paths.INSTANCES}/tiny/guard/keys.json", "root:root", "0644", "of instance_keys is root:root 0644, not"),
         (f"{paths.PROGRAMS}/calibrate.py", "1000:root", "0644", "of fp8_calibration is 1000:root 0644, not"),
         (f"{paths.PROGRAMS}/gaudi", "root:root", "0700", "of node_library is root:root 0700, not root:root 0755."),
         # The row that says most counts.

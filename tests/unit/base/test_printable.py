@@ -161,6 +161,7 @@ def test_modules_quote_tools_printably(path: Path) -> None:
 
 # Every place below that writes to the journal or to the operator's terminal, and how its text got there.
 EXITS = {
+    "action_plugins/new_api_key.py": "the words of a task of ours, and the key that was drawn",
     "action_plugins/node_job.py": "Voice, failure",
     "action_plugins/vllm_service_wait.py": "line, failure",
     "roles/node_job/files/gaudi_job.py": "Log.add; its own sentences",

@@ -169,7 +169,7 @@ def test_no_file_of_a_key_is_misread(text: str) -> None:
     try:
         found = fingerprints(text)
     except Refusal as refusal:
-        assert refusal.id == "not_a_key"
+        assert refusal.id == "not_openpgp_keys"
     else:
         assert found
 

@@ -30,6 +30,8 @@ SITE = {
     "recipe_cache",
     "trust_remote_code",
     "ipc",
+    "guarded",
+    "open_without_keys",
     "node_address",
     "network_interface",
     "log_step_graph_compilation",

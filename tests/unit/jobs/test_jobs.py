@@ -119,6 +119,12 @@ def test_a_job_may_write_to_the_nearest_folder_that_is_there(tmp_path: Path) -> 
     assert not (tmp_path / "a" / "b").exists()
 
 
+def test_a_folder_directly_below_all_homes_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_files, "HOMES", (str(tmp_path),))
+    assert job_files.writable_folder(tmp_path / "models" / "x") == tmp_path / "models" / "x"
+    assert (tmp_path / "models" / "x").is_dir()
+
+
 def test_progress_as_text() -> None:
     text = jobs.progress_text(
         {"phase": "fetch", "done": 4.2e9, "total": 16.4e9, "unit": "bytes", "rate": 1e8, "eta": 122.0, "message": ""}

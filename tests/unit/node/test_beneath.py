@@ -244,16 +244,16 @@ HARMLESS = {"shutil.which", "shutil.copyfileobj"}
 ELSEWHERE = {
     # The request and the tokens, in /etc/gaudi-serving and /var/lib/gaudi-serving.
     ("request.py", "self.token_file.read_text"),
-    ("request.py", "path.read_text"),
-    ("take.py", "path.read_text"),
     ("take.py", "offer.peer.password_file.unlink"),
     ("calibrate.py", "Path(seed['password_file']).unlink"),
     ("calibrate.py", "named.unlink"),
     ("calibrate.py", "documents.read_json"),
     # The plans of instances, in /etc/gaudi-serving.
-    ("weight_folders.py", "file.read_bytes"),
+    ("weight_folders.py", "documents.read"),
     # Above the place, which refuse_writers has looked at.
     ("calibrate.py", "target.parent.mkdir"),
+    # A member of an archive that is open already.
+    ("measured.py", "archive.open"),
     # /dev/null.
     ("workers.py", "os.open"),
     # The unit, the token and rsync's configuration, in /run.

@@ -174,13 +174,14 @@ TEXTS: dict[str, Any] = {
 }
 # Options that take text of a fixed form, or none at all: no hostile word is one of theirs.
 FORMS = {"model", "dtype", "ipc", "kv_cache_dtype", "graph_prompt_strategy", "graph_decode_strategy", "node_address"}
-FORMS |= {"network_interface", "share_card_with", "modules", "model_config", "partial_warmup"}
+FORMS |= {"open_without_keys", "network_interface", "share_card_with", "modules", "model_config", "partial_warmup"}
 NUMBERS = {"tensor_parallel_size", "max_model_len", "input_range", "output_range", "max_num_seqs", "block_size", "port"}
 NUMBERS |= {"max_num_batched_tokens", "max_num_prefill_seqs", "max_seq_len_to_capture", "gpu_memory_utilization"}
 NUMBERS |= {"padding_limit", "scheduler_steps", "graph_reserved_mem", "graph_prompt_ratio"}
 SWITCHES = {"skip_warmup", "profile", "zero_padding", "fused_sdpa", "fp32_softmax", "enforce_eager", "lazy_mode"}
 SWITCHES |= {"exponential_bucketing", "log_step_graph_compilation", "log_step_graph_compilation_all"}
 SWITCHES |= {"log_step_cpu_fallbacks", "log_step_cpu_fallbacks_all", "metrics_gc_details", "trust_remote_code"}
+SWITCHES |= {"guarded"}
 
 
 def with_text(option: str, text: str) -> dict[str, Any]:

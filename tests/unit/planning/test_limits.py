@@ -46,7 +46,7 @@ def plan(release: str = "1.22", where: str = "oam8", files: Weights | None = Non
     model = options.get("model")
     request = options if model else {"weights": "/models/something", **options}
     answers: list[dict[str, Any]] = plan_all(
-        [request],
+        [vendor.said_openly(request)],
         vendor.catalogue(release, model if model in vendor.MODELS else None),
         vendor.topology(where),
         weights_root="/data/models",
@@ -816,7 +816,10 @@ def test_what_modules_may_be(modules: Any) -> None:
 def network(addresses: list[list[str]], release: str = "1.21", **options: Any) -> dict[str, Any]:
     topology = {**vendor.topology("oam8"), "addresses": addresses}
     answers: list[dict[str, Any]] = plan_all(
-        [{"weights": "/m/x", **options}], vendor.catalogue(release), topology, weights_root="/data/models"
+        [vendor.said_openly({"weights": "/m/x", **options})],
+        vendor.catalogue(release),
+        topology,
+        weights_root="/data/models",
     )
     return answers[0]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
@@ -257,7 +258,7 @@ PROC_TCP6 = proc_net(
 
 
 def test_listening_sockets_are_read_and_others_are_not() -> None:
-    found = preflight.parse_listeners(PROC_TCP) + preflight.parse_listeners(PROC_TCP6)
+    found = parse_listeners(PROC_TCP) + parse_listeners(PROC_TCP6)
     assert [(each.address, each.port, each.inode) for each in found] == [
         ("*", 22, 19203),
         ("127.0.0.1", 30001, 20391),
@@ -265,7 +266,7 @@ def test_listening_sockets_are_read_and_others_are_not() -> None:
         ("::1", 30003, 6),
         ("127.0.0.1", 30004, 7),
     ]
-    assert preflight.parse_listeners("") == []
+    assert parse_listeners("") == []
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_listening_sockets_are_read_and_others_are_not() -> None:
     ],
 )
 def test_what_keeps_an_address_from_being_bound(host: str, port: int, blocked: bool) -> None:
-    found = preflight.parse_listeners(PROC_TCP) + preflight.parse_listeners(PROC_TCP6)
+    found = parse_listeners(PROC_TCP) + parse_listeners(PROC_TCP6)
     assert bool(preflight.blocking_listeners(found, host, port)) is blocked
 
 
@@ -311,7 +312,7 @@ def test_another_instance_on_the_port_is_named(user: dict[str, str]) -> None:
 
 
 def test_the_port_to_take_instead_is_free() -> None:
-    listeners = [preflight.Listener("*", port, 1) for port in (30001, 30002, 30003, 30005)]
+    listeners = [Listener("*", port, 1) for port in (30001, 30002, 30003, 30005)]
     assert preflight.free_port(listeners, 30001) == 30004
     assert preflight.free_port(listeners, 22) == 1024
     assert preflight.free_port(listeners, 65535) == 65535

@@ -65,8 +65,10 @@ def test_a_number_in_its_range_is_right(value: object) -> None:
         (["abcdefgh 01234567"], "[0] is a text with blanks or line breaks"),
         (["short"], "[0] is a text of 5 characters"),
         (["schlüsselschlüssel"], "[0] is a text with other characters than ASCII"),
-        ([[KEY]], "[0] must be text, and is not"),
-        ({"a": KEY}, " must be a list"),
+        ([[KEY]], "[0] is no text"),
+        ({"a": KEY}, ".a must be a list, and is a text of 16 characters"),
+        ({"a": [KEY], "b": ["short"]}, ".b[0] is a text of 5 characters"),
+        ([f"sha256:{KEY}"], "[0]: A digest of a key is sha256: and 64 hexadecimal digits"),
         (KEY, " must be a list, and is a text of 16 characters"),
         (5, " must be a list"),
     ],
@@ -78,8 +80,10 @@ def test_an_api_key_that_is_none_is_refused_and_not_shown(value: object, said: s
     assert "1234567890" not in sentence
 
 
-@pytest.mark.parametrize("value", [[], [KEY], [KEY, KEY[::-1]]])
-def test_api_keys_that_are_right(value: list[str]) -> None:
+@pytest.mark.parametrize(
+    "value", [[], {}, [KEY], [KEY, KEY[::-1]], {"chat": [KEY]}, [f"sha256:{'0' * 64} alice until 2027-01-31"]]
+)
+def test_api_keys_that_are_right(value: object) -> None:
     assert judged(vllm_service_api_keys=value) == []
     assert keys.faults("vllm_service_question", ["x"]) == []
 

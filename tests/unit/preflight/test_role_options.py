@@ -342,7 +342,7 @@ def test_what_is_wrong_stops_nothing(answers: dict[str, Any]) -> None:
         "model_weights_python_index must be text, and is not. Its value is not shown: it may hold a secret.",
         "model_weights_sources must be a list, each entry a mapping, and is not. "
         "Its value is not shown: it may hold a secret.",
-        "vllm_service_api_keys must be a list, each entry text, and is not. "
+        "vllm_service_api_keys.a must be a list, and is a text of 15 characters. "
         "Its value is not shown: it may hold a secret.",
     ]
     assert answers["wrong"]["options"]["model_weights_sources"][0]["name"] == "huggingface"

@@ -1,7 +1,11 @@
-"""Run the real supervisor against a node that is a directory: paths and the clock of a test, nothing else."""
+"""Run the real supervisor against a node that is a directory: paths, clock and control groups of a test, nothing else.
+
+The process that plays the container is in the container's group, every other one in somebody's session.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,10 +15,21 @@ NODE = Path(os.environ["FAKE_NODE"])
 # A test may install programs and library as the role does.
 sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
 
+from gaudi.node import listening  # noqa: E402
 from gaudi_supervisor import clock, command_line, settings  # noqa: E402 - found on the path just made
 
 clock.POLL_STARTING = 0.05
 clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 clock.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
+
+
+def cgroup_of(pid: int) -> str:
+    """What /proc/PID/cgroup would have."""
+    container = NODE / "container.json"
+    own = container.exists() and json.loads(container.read_text())["pid"] == pid
+    return f"0::/system.slice/docker-{'c0' * 32}.scope\n" if own else "0::/user.slice/session-1.scope\n"
+
+
+listening.cgroup_of = cgroup_of
 paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc")
 sys.exit(command_line.main(sys.argv[1:], paths))

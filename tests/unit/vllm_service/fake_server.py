@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -23,6 +24,17 @@ class Handler(BaseHTTPRequestHandler):
         """Answer."""
         with (NODE / "requests").open("a") as requests:
             requests.write(f"{self.path}\n")
+        token = str(self.headers.get("Authorization", "")).removeprefix("Bearer ")
+        with (NODE / "tokens").open("a") as tokens:
+            tokens.write(f"{token}\n")
+        probe = NODE / "state/instances/tiny/door/probe"
+        if (
+            self.path != "/slow"
+            and probe.exists()
+            and hashlib.sha256(token.encode()).hexdigest() != probe.read_text().strip()
+        ):
+            self.send_error(401)
+            return
         if self.path == "/slow":
             Handler.slow += 1
             while not (NODE / "slow-may-end").exists():
@@ -58,7 +70,7 @@ def end(status: int) -> None:
 def main() -> None:
     """Run the scenario."""
     scenario = json.loads((NODE / "scenario.json").read_text())
-    stopping = threading.Event()
+    stopping, closing = threading.Event(), threading.Event()
     if scenario.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
@@ -77,7 +89,11 @@ def main() -> None:
     # Threads are joined when the server closes: requests in flight finish, as vLLM's do.
     server.daemon_threads = False
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    signal.signal(signal.SIGUSR1, lambda *_: closing.set())
     while not stopping.wait(0.05):
+        if closing.is_set():
+            # It goes on, and nobody listens any more.
+            server.socket.close()
         if (NODE / "say").exists():
             print((NODE / "say").read_text(), flush=True)
             (NODE / "say").unlink()

@@ -14,6 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.gaudi.serving.keys import Key, digest_of, document
+from ansible.module_utils.gaudi.serving.plan import (
+    AT_START,
+    DOOR_DIRECTORY,
+    GUARD_DIRECTORY,
+    KEYS_DIRECTORY,
+    MIDDLEWARE,
+    PYTHON_PATH,
+)
+
 HERE = Path(__file__).resolve().parent
 # Seconds. Generous: the tests share a machine, and each step starts a handful of small programs.
 PATIENCE = 180.0
@@ -42,14 +52,29 @@ def make_plan(port: int, weights: Path) -> dict[str, Any]:
             "tmpfs": [{"path": "/scratch", "size_mib": 64, "mode": "1777"}],
             "mounts": [{"source": str(weights), "target": str(weights), "read_only": True}],
             "environment": {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"},
+            "at_start": list(AT_START),
         },
         "modules": [{"module_id": 0, "serial": "AN0"}, {"module_id": 1, "serial": "AN1"}],
         "environment": {"PT_HPU_LAZY_MODE": "1"},
         "cpu_binding": ["numactl", "-C", "0-7", "-p", "0"],
         "arguments": ["python3", "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)],
+        "guarded": False,
         "listen": {"host": "127.0.0.1", "port": port},
         "requires": {"weights_path": str(weights), "weights_bytes": 4, "disk_bytes": 0, "cards": 2},
     }
+
+
+def guarded(plan: dict[str, Any], root: Path) -> dict[str, Any]:
+    """The plan with its guard, as the planner makes it, for a node that is a directory."""
+    sources = {
+        GUARD_DIRECTORY: root / "programs/guard",
+        KEYS_DIRECTORY: root / "etc/instances/tiny/guard",
+        DOOR_DIRECTORY: root / "state/instances/tiny/door",
+    }
+    mounts = [{"source": str(source), "target": target, "read_only": True} for target, source in sources.items()]
+    box = plan["container"]
+    box = {**box, "mounts": [*box["mounts"], *mounts], "at_start": [*AT_START, PYTHON_PATH]}
+    return {**plan, "guarded": True, "container": box, "arguments": [*plan["arguments"], *MIDDLEWARE]}
 
 
 class Node:
@@ -95,11 +120,25 @@ class Node:
         reservations = {"tiny": {"cards": cards, "since": "2026-01-01T00:00:00Z"}}
         (self.root / "state/cards.lock").write_text(json.dumps({"schema": 1, "reservations": reservations}))
 
-    def guard(self, key: str) -> None:
-        """Give the instance an API key, and its guard."""
+    def guard(self, *keys: str) -> None:
+        """Have the instance ask for API keys, as the planner and the role do."""
+        written = [Key(f"inventory-{number}", "inventory", digest_of(key)) for number, key in enumerate(keys, 1)]
+        for path, text in (
+            (self.instances / "guard/keys.json", json.dumps(document(written))),
+            (self.root / "programs/guard/gaudi_guard.py", ""),
+        ):
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+        self.plan = guarded(self.plan, self.root)
+        self.write_plan()
+
+    def guard_of_an_earlier_release(self, key: str) -> None:
+        """Give the instance a key as 0.1 did: its plan does not say so."""
         for path, text in ((self.instances / "keys/api_keys", key), (self.root / "programs/guard/gaudi_guard.py", "")):
             path.parent.mkdir(parents=True)
             path.write_text(text)
+        del self.plan["guarded"], self.plan["container"]["at_start"]
+        self.write_plan()
 
     def scenario(self, **scenario: Any) -> None:
         """Say what the container will do."""
@@ -173,6 +212,12 @@ class Node:
     def requests(self) -> list[str]:
         """Every path the server was asked for."""
         path = self.root / "requests"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def tokens(self) -> list[str]:
+        """What each request to the server came with, without the word Bearer."""
+        path = self.root / "tokens"
         return path.read_text().splitlines() if path.exists() else []
 
     def container_pid(self) -> int:

@@ -20,10 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from library import vllm_service_changes
+from tests.unit.vllm_service.node import guarded as guarded_plan
 from tests.unit.vllm_service.test_rendered import PLAN, render, render_file
 from tests.unit.vllm_service.test_verify import full
 
 DOCUMENT = {key: value for key, value in PLAN.items() if key not in ("explain", "warnings")}
+GUARDED = guarded_plan(DOCUMENT, Path("/x"))
 LINE = "{{ __vllm_service_restart }}"
 
 
@@ -63,7 +65,7 @@ def shown(**changes: str) -> str:
     return "\n".join("".join(f"{name}={value}\n" for name, value in unit.items()) for unit in units)
 
 
-def ask(plan: dict[str, Any], unit: str | None = None, guarded: bool = False, **given: Any) -> dict[str, Any]:
+def ask(plan: dict[str, Any], unit: str | None = None, **given: Any) -> dict[str, Any]:
     """What the module answers for a plan that is to be written."""
     arguments = {
         "instance": "tiny",
@@ -72,7 +74,6 @@ def ask(plan: dict[str, Any], unit: str | None = None, guarded: bool = False, **
         "environment_text": render_file("environment.j2", plan),
         "guard_text": "guard",
         "unit": unit or render_file("vllm.service.j2", plan),
-        "guarded": guarded,
         "weights": str(vllm_service_changes.PLANS.parent / "weights"),
         **given,
     }
@@ -105,11 +106,19 @@ def test_the_options_that_differ_are_named(instance: Path) -> None:
 def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
     (instance / "environment").write_text((instance / "environment").read_text() + "BY_HAND=1\n")
     unit = render_file("vllm.service.j2", PLAN).replace("WatchdogSec=120", "WatchdogSec=60")
-    said = ["BY_HAND removed (was 1)", "unit WatchdogSec 120 -> 60", "API keys added"]
-    assert ask(DOCUMENT, unit, guarded=True)["reasons"] == said
+    said = ["BY_HAND removed (was 1)", "unit WatchdogSec 120 -> 60"]
+    assert ask(DOCUMENT, unit)["reasons"] == said
+    reasons = ask(GUARDED, unit)["reasons"]
+    assert reasons[0] == "--middleware gaudi_guard.ApiKeyGuard added"
+    assert reasons[-1] == "it asks for API keys"
+    # A plan of 0.1 did not say it: whether it had keys does.
+    before = {key: value for key, value in DOCUMENT.items() if key != "guarded"}
+    (instance / "plan.json").write_text(json.dumps(before))
+    assert ask(GUARDED)["reasons"][-1] == "it asks for API keys"
     (instance / "keys").mkdir()
     (instance / "keys/api_keys").touch()
-    assert ask(DOCUMENT, unit, guarded=True)["reasons"] == said[:2]
+    assert "it asks for API keys" not in ask(GUARDED)["reasons"]
+    assert ask(DOCUMENT)["reasons"][-1] == "it asks for no API key any more"
 
 
 def test_a_container_of_other_files_is_said_as_such(instance: Path) -> None:
@@ -192,7 +201,7 @@ def test_any_plan_and_any_environment_end_in_sentences(instance: Path, plan: Any
     (instance / "plan.json").write_text(content)
     (instance / "environment").write_bytes(environment)
     unit = instance.parents[1] / "units/vllm-tiny.service"
-    wanted = {"plan": DOCUMENT, "unit": unit.read_text(), "guarded": False}
+    wanted = {"plan": DOCUMENT, "unit": unit.read_text()}
     reasons = vllm_service_changes.reasons(instance, unit, wanted)
     assert all(reason and reason.isprintable() for reason in reasons)
     try:
@@ -237,8 +246,8 @@ def test_a_settled_instance_is_one_that_systemd_has_as_it_is_to_be(
         (None, True, False, True),
         # Keys were written by a run that was cut off: the server is still open.
         (made_of().digest, True, True, True),
-        (made_of(guard=b"guard").digest, True, True, False),
-        (made_of(guard=b"an older guard").digest, True, True, True),
+        (made_of(GUARDED, guard=b"guard").digest, True, True, False),
+        (made_of(GUARDED, guard=b"an older guard").digest, True, True, True),
         # A container that has ended says nothing; nor does its supervisor's state here.
         (made_of().digest, False, False, True),
     ],
@@ -248,7 +257,7 @@ def test_a_container_that_was_made_of_something_else_is_outdated(
 ) -> None:
     """Whatever lies on the disk: here it is what is wished, as after a run that was cut off."""
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(label, running))
-    assert ask(DOCUMENT, guarded=guarded)["outdated"] is outdated
+    assert ask(GUARDED if guarded else DOCUMENT)["outdated"] is outdated
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.serving import keys as keys_module
+from ansible.module_utils.gaudi.serving.keys import Key, digest_of, document
+from hypothesis import given
+from hypothesis import strategies as st
 
 SOURCE = Path(__file__).resolve().parents[3] / "roles/vllm_service/files/guard/gaudi_guard.py"
 
@@ -26,6 +31,7 @@ def load() -> Any:
 
 GUARD = load()
 KEY = "correct-horse-battery"
+PROBE = "the-supervisors-own-token"
 
 
 def ask(
@@ -51,21 +57,30 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    path = tmp_path / "api_keys"
-    path.write_text(f"{KEY}\nsecond-key-0123456789\n")
+    path = tmp_path / "keys.json"
+    write(path, KEY, "second-key-0123456789")
+    (tmp_path / "probe").write_text(f"{digest_of(PROBE)}\n")
     return path
+
+
+def write(path: Path, *given: str, ends: str | None = None) -> None:
+    """Replace the digests that a guard has, as the role does."""
+    fresh = path.with_name("fresh")
+    made = [Key(f"key-{number}", "inventory", digest_of(key), ends) for number, key in enumerate(given)]
+    fresh.write_text(json.dumps(document(made)))
+    fresh.replace(path)
 
 
 @pytest.fixture
 def guard(keys: Path) -> Any:
-    return GUARD.ApiKeyGuard(application, keys)
+    return GUARD.ApiKeyGuard(application, keys, keys.parent)
 
 
 @pytest.fixture
 def closed(keys: Path) -> Any:
     """A guard whose door is closed."""
     (keys.parent / "closed").touch()
-    return GUARD.ApiKeyGuard(application, keys, keys.parent / "closed")
+    return GUARD.ApiKeyGuard(application, keys, keys.parent)
 
 
 AUTHORIZED = (b"authorization", f"Bearer {KEY}".encode())
@@ -130,15 +145,56 @@ def test_the_servers_own_life_is_none_of_its_business(guard: Any) -> None:
 def test_changed_keys_count_at_once(guard: Any, keys: Path) -> None:
     header = (b"authorization", f"Bearer {KEY}".encode())
     assert ask(guard, header)[0]["type"] == "through"
-    fresh = keys.with_name("fresh")
-    fresh.write_text("another-key-0123456789\n")
-    fresh.replace(keys)
+    write(keys, "another-key-0123456789")
     assert ask(guard, header)[0]["status"] == 401
     assert ask(guard, (b"authorization", b"Bearer another-key-0123456789"))[0]["type"] == "through"
 
 
 def test_without_a_file_nobody_gets_in(guard: Any, keys: Path) -> None:
+    assert ask(guard, AUTHORIZED)[0]["type"] == "through"
     keys.unlink()
-    assert ask(guard, (b"authorization", f"Bearer {KEY}".encode()))[0]["status"] == 401
-    keys.write_text("")
+    assert ask(guard, AUTHORIZED)[0]["status"] == 401
+    write(keys, KEY)
+    assert ask(guard, AUTHORIZED)[0]["type"] == "through"
+
+
+DAMAGED = ["", "{", "[]", "null", "3", "{}", f"{KEY}\n", '{"schema": 2, "keys": []}', '{"schema": 1, "keys": 5}']
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, '{"schema": 1, "keys": [{"digest": "00", "ends": null}]}', "[" * 100000])
+def test_what_cannot_be_read_opens_for_nobody(guard: Any, keys: Path, text: str) -> None:
+    assert ask(guard, AUTHORIZED)[0]["type"] == "through"
+    keys.write_text(text)
+    for key in (KEY, "", text.strip()[:100], digest_of(KEY)):
+        assert ask(guard, (b"authorization", f"Bearer {key}".encode()))[0]["status"] == 401
+    keys.unlink()
+    keys.mkdir()
+    assert ask(guard, AUTHORIZED)[0]["status"] == 401
+
+
+@pytest.mark.parametrize("headers", [[(b"authorization", f"Bearer {digest_of(KEY)}".encode())]])
+def test_a_digest_is_no_key(guard: Any, headers: list[tuple[bytes, bytes]]) -> None:
+    assert ask(guard, *headers)[0]["status"] == 401
+
+
+@pytest.mark.parametrize(("ends", "opens"), [("2000-01-01T00:00:00Z", False), ("2999-12-31T23:59:59Z", True)])
+def test_a_key_opens_until_its_end(guard: Any, keys: Path, ends: str, opens: bool) -> None:
+    write(keys, KEY, ends=ends)
+    assert (ask(guard, AUTHORIZED)[0]["type"] == "through") is opens
+
+
+def test_the_supervisors_token_opens_and_only_the_last_one(guard: Any, keys: Path) -> None:
+    header = (b"authorization", f"Bearer {PROBE}".encode())
+    assert ask(guard, header)[0]["type"] == "through"
+    (keys.parent / "probe").write_text(digest_of("another-token"))
+    assert ask(guard, header)[0]["status"] == 401
+    (keys.parent / "probe").write_text("")
     assert ask(guard, (b"authorization", b"Bearer "))[0]["status"] == 401
+
+
+@given(st.lists(st.tuples(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=16), st.booleans())))
+def test_guard_and_library_read_a_document_alike(entries: list[tuple[str, bool]]) -> None:
+    made = [Key("x", "playbook", digest_of(key), "2030-01-01T00:00:00Z" if end else None) for key, end in entries]
+    text = json.dumps(document(made))
+    assert keys_module.read(text) == made
+    assert GUARD.read_keys(text) == [(bytes.fromhex(key.digest), key.ends) for key in made]

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.serving.keys import digest_of
 from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from library import node_files
-from tests.unit.vllm_service.node import make_plan
+from tests.unit.vllm_service.node import guarded, make_plan
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/vllm_service"
@@ -25,6 +26,9 @@ PLAN = make_plan(30001, Path("/data/models/Tiny"))
 PLAN["container"]["mounts"].append({"source": "/data/recipe_cache/tiny", "target": "/cache", "read_only": False})
 PLAN["environment"]["JSON"] = '{"a": "100 %", "b": [1, "$HOME"]}'
 PLAN["explain"], PLAN["warnings"] = [], []
+
+
+GUARDED = guarded(PLAN, Path("/x"))
 
 
 def trusted(value: Any) -> Any:
@@ -151,7 +155,16 @@ def test_a_plan_that_cannot_be_written_down_is_refused(changes: dict[str, Any], 
 
 @pytest.mark.parametrize(("key", "refused"), [("a" * 16, False), ("a" * 15, True), ("a b" * 8, True)])
 def test_keys_that_are_none_are_refused(key: str, refused: bool) -> None:
-    assert bool(variable("__vllm_service_refused", PLAN, vllm_service_api_keys=[key])) is refused
+    said = variable("__vllm_service_refused", GUARDED, vllm_service_api_keys={"tiny": [key]})
+    assert bool(said) is refused
+    assert key not in said
+
+
+def test_keys_for_a_plan_without_a_guard_are_refused() -> None:
+    """Such a plan was made without looking at the keys: its server would be open."""
+    assert "asks for none" in variable("__vllm_service_refused", PLAN, vllm_service_api_keys=["a-key-of-sixteen"])
+    assert variable("__vllm_service_refused", PLAN, vllm_service_api_keys={"other": ["a-key-of-sixteen"]}) == ""
+    assert "is not one of the action" in variable("__vllm_service_refused", {**PLAN, "guarded": None})
 
 
 @pytest.mark.parametrize("keys", [[], ["a-key-of-sixteen"]])
@@ -181,12 +194,25 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
     # A supervisor of an earlier release leaves it where it is killed.
     left = "/var/lib/gaudi-serving/instances/tiny/.state.json.new"
     assert by_path[left] == {"path": left, "state": "absent"}
-    # The directory stays: the guard of a running container has it mounted.
-    assert by_path[f"{etc}/keys"]["state"] == "directory"
-    assert by_path[f"{etc}/keys/api_keys"].get("state") == (None if keys else "absent")
-    if keys:
-        key_file = by_path[f"{etc}/keys/api_keys"]
-        assert (key_file["secret"], key_file["mode"], "content" in key_file) == ("a-key-of-sixteen\n", "0600", False)
+    # No key, and no digest of one, goes this way; keys as 0.1 kept them stay until the container that reads them ended.
+    assert "a-key-of-sixteen" not in str(files)
+    assert not [path for path in paths if "/keys" in path]
+
+
+def test_a_node_is_told_digests_and_no_keys() -> None:
+    (told,) = variable("__vllm_service_keys", GUARDED, vllm_service_api_keys=["a-key-of-sixteen"])
+    assert told == {"name": "inventory-1", "digest": digest_of("a-key-of-sixteen"), "ends": None}
+
+
+def test_keys_come_before_the_plan_and_old_ones_go_after_the_look_at_what_runs() -> None:
+    main = [task.get("ansible.builtin.import_tasks") for task in yaml.safe_load((ROLE / "tasks/main.yml").read_text())]
+    assert main.index("install.yml") < main.index("verify.yml")
+    install, verify = (yaml.safe_load((ROLE / f"tasks/{name}.yml").read_text()) for name in ("install", "verify"))
+    keys = next(place for place, task in enumerate(install) if "instance_keys" in task)
+    assert keys < next(place for place, task in enumerate(install) if "node_files" in task)
+    assert install[keys]["no_log"] is True
+    assert "vllm_service_verify" in verify[0]
+    assert verify[-1]["ansible.builtin.file"] == {"path": "{{ __vllm_service_etc }}/keys", "state": "absent"}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.serving.signs import SYMPTOMS, Progress, diagnose, quote
+from ansible.module_utils.gaudi.serving.signs import LOOKED_AT, SYMPTOMS, Progress, diagnose, quote
 
 # From the manual 002_a38cadde4a77df37.txt, shortened.
 MANUAL = (Path(__file__).resolve().parent / "recorded/warm_up__1.18_manual_002.txt").read_text()
@@ -291,3 +291,43 @@ def test_an_error_behind_the_loggings_prefix_is_quoted() -> None:
 def test_a_missing_chat_template_is_tried_once(line: str) -> None:
     reason = diagnose([line, *KILLED_ENGINE[-2:]], 1, False, 0, Progress())
     assert (reason.kind, reason.retry) == ("chat-template-missing", False)
+
+
+# What uvicorn logs of requests that nobody answered: their text is whatever somebody without a key sent.
+ASKED = [
+    'INFO:     127.0.0.1:36794 - "GET /?SafetensorError HTTP/1.1" 401 Unauthorized',
+    '(APIServer pid=1) INFO:     10.0.0.7:1 - "GET /?error: unrecognized arguments: HTTP/1.1" 401 Unauthorized',
+    'INFO:     ::1:36794 - "POST /x"SafetensorError HTTP/1.1" 404 Not Found',
+    'INFO:     127.0.0.1:5 - "GET /?EngineDeadError HTTP/1.1" 401 Unauthorized',
+    'INFO:     127.0.0.1:5 - "WebSocket /?No%20such%20image" 403',
+]
+
+
+@pytest.mark.parametrize("line", ASKED)
+@pytest.mark.parametrize("was_ready", [False, True])
+def test_what_a_client_asked_for_is_no_symptom(line: str, was_ready: bool) -> None:
+    reason = diagnose([line, "ValueError: a fault of its own"], 1, was_ready, 0, Progress())
+    assert (reason.kind, reason.retry) == ("server-ended", True)
+    assert "a fault of its own" in reason.message
+    assert diagnose([line], 1, was_ready, 0, Progress()).message.endswith("It said nothing.")
+
+
+@pytest.mark.parametrize(
+    "line", ["safetensors_rust.SafetensorError: x", "api_server.py: error: unrecognized arguments: x"]
+)
+def test_what_had_served_is_tried_again_whatever_it_said_last(line: str) -> None:
+    """A client may have it say anything; how often in a row it is tried is bounded."""
+    assert diagnose([line], 1, True, 0, Progress()).retry
+    assert not diagnose([line], 1, False, 0, Progress()).retry
+
+
+def test_of_a_line_only_its_beginning_is_looked_at() -> None:
+    """A pattern may take the square of a line's length, and a line may have 64 KiB."""
+    far = " " * LOOKED_AT
+    assert diagnose([f"x{far}SafetensorError", "ValueError: y"], 1, False, 0, Progress()).kind == "server-ended"
+    progress = Progress()
+    progress.hear(f"x{far}{SHARDS}")
+    progress.hear(f"checkpoint shards:{' ' * 200}1/8")
+    assert progress.shards is None
+    progress.hear(SHARDS)
+    assert progress.shards == (1, 8)

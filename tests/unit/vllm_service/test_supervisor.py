@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from concurrent.futures import Future, ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +106,8 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
         "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev,size=64m,mode=1777",
         "--ulimit nofile=1048576:1048576",
         f"--mount type=bind,source={weights},target={weights},readonly",
-        f"--env-file {node.instances / 'environment'} --env HABANA_VISIBLE_DEVICES=3,5",
+        f"--env-file {node.instances / 'environment'} --label gaudi-serving.instance=tiny --label gaudi-serving.plan=",
+        "--log-driver local --log-opt max-size=20m --log-opt max-file=2 --env HABANA_VISIBLE_DEVICES=3,5",
         f"registry/image:1 numactl -C 0-7 -p 0 python3 -m vllm.entrypoints.openai.api_server --port {node.port}",
     ):
         assert words in text
@@ -303,7 +306,7 @@ def test_a_taken_port_is_named_with_its_holder(node: Node) -> None:
         holder.listen()
         code, _ = node.run()
     assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
-    assert f"(pid {os.getpid()})" in node.state["reason"]["message"]
+    assert f"(pid {os.getpid()}, uid {os.getuid()})" in node.state["reason"]["message"]
 
 
 def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> None:
@@ -683,22 +686,221 @@ def test_nothing_is_handed_over_while_another_plan_lies_on_the_disk(node: Node) 
     assert "Not handing over: the plan on the disk is another one" in output
 
 
-def test_a_container_of_an_earlier_release_is_handed_over_with_a_newer_guard(node: Node) -> None:
-    """Its label does not name the guard, so that nobody can say that it runs another one."""
-    node.guard("a-key-of-sixteen")
+def container_of_an_earlier_release(node: Node) -> None:
+    """Have a guarded container run that 0.1 started: neither its label nor its plan names the guard."""
     process = node.start()
     node.wait_ready()
+    process.kill()
+    process.communicate()
+    node.guard_of_an_earlier_release("a-key-of-sixteen")
     record = node.root / "container.json"
     container = json.loads(record.read_text())
     parts = ((node.instances / "plan.json").read_bytes(), (node.instances / "environment").read_bytes(), b"guarded")
     container["labels"]["gaudi-serving.plan"] = hashlib.sha256(b"\0".join(parts)).hexdigest()
     record.write_text(json.dumps(container))
-    (node.root / "programs/guard/gaudi_guard.py").write_text("# newer\n")
+    node.messages.clear()
+
+
+def test_a_container_of_an_earlier_release_is_taken_over(node: Node) -> None:
+    container_of_an_earlier_release(node)
     pid = node.container_pid()
+    process = node.start()
+    node.wait_ready()
+    # Its guard knows no token, only the keys as 0.1 kept them.
+    assert node.tokens[-1] == "a-key-of-sixteen"
     node.messages.clear()
     process.send_signal(signal.SIGHUP)
     node.wait_ready()
     assert (process.poll(), node.container_pid()) == (None, pid)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_a_guarded_container_of_an_earlier_release_that_ended_is_not_replaced_by_an_open_one(node: Node) -> None:
+    container_of_an_earlier_release(node)
+    assert node.run(action="clean")[0] == 0
+    (node.root / "calls").unlink()
+    code, output = node.run()
+    assert (code, node.state["reason"]["kind"]) == (78, "keys")
+    assert "Run the playbook, which writes it." in output
+    assert not [call for call in node.calls if call[0] == "run"]
+
+
+class Thief(ThreadingHTTPServer):
+    """Somebody on the node who answers as the server would, and keeps what he gets."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), Stolen)
+        self.got: list[str] = []
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+
+class Stolen(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Thief
+
+    def do_GET(self) -> None:
+        self.server.got.append(f"{self.path} {self.headers.get('Authorization')}")
+        body = json.dumps({"data": [{"id": "tiny"}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_who_takes_the_port_first_gets_nothing_and_is_not_ready(node: Node, guarded: bool) -> None:
+    if guarded:
+        node.guard("a-key-of-sixteen")
+    node.scenario(lines=["INFO loading"], serve=False)
+    process = node.start()
+    node.wait_for(node.container_runs, "the container's start")
+    thief = Thief(node.port)
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(process.communicate, timeout=PATIENCE)
+        node.wait_for(ended.done, "the end")
+    thief.shutdown()
+    thief.server_close()
+    assert (process.returncode, thief.got) == (75, [])
+    assert "READY=1" not in node.listen()
+    assert node.state["reason"]["kind"] == "port-taken"
+    assert (
+        f"(pid {os.getpid()}, uid {os.getuid()}), which is not of the container vllm-tiny"
+        in (node.state["reason"]["message"])
+    )
+    assert not node.container_exists()
+
+
+def test_who_takes_the_port_of_a_server_that_has_lost_it_gets_nothing(node: Node) -> None:
+    node.guard("a-key-of-sixteen")
+    process = node.start("--unhealthy", "1")
+    node.wait_ready()
+    os.kill(node.container_pid(), signal.SIGUSR1)
+    node.wait_for(lambda: node.state["phase"] == "not-answering", "the closed port")
+    thief = Thief(node.port)
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(process.communicate, timeout=PATIENCE)
+        node.wait_for(ended.done, "the end")
+    thief.shutdown()
+    thief.server_close()
+    assert (process.returncode, thief.got) == (75, [])
+    assert node.state["reason"]["kind"] == "not-answering"
+
+
+def no_key_file(node: Node) -> None:
+    (node.instances / "guard/keys.json").unlink()
+
+
+def empty_key_file(node: Node) -> None:
+    (node.instances / "guard/keys.json").write_text("")
+
+
+def keys_themselves(node: Node) -> None:
+    (node.instances / "guard/keys.json").write_text("a-key-of-sixteen\n")
+
+
+def another_form(node: Node) -> None:
+    (node.instances / "guard/keys.json").write_text('{"schema": 1, "keys": [{"name": "x"}]}')
+
+
+def no_guard(node: Node) -> None:
+    (node.root / "programs/guard/gaudi_guard.py").unlink()
+
+
+def no_middleware(node: Node) -> None:
+    node.plan["arguments"] = node.plan["arguments"][:-2]
+    node.write_plan()
+
+
+def no_mount(node: Node) -> None:
+    node.plan["container"]["mounts"] = node.plan["container"]["mounts"][:-1]
+    node.write_plan()
+
+
+@pytest.mark.parametrize(
+    ("damage_it", "kind"),
+    [
+        (no_key_file, "keys"),
+        (empty_key_file, "keys"),
+        (keys_themselves, "keys"),
+        (another_form, "keys"),
+        (no_guard, "guard-missing"),
+        (no_middleware, "plan"),
+        (no_mount, "plan"),
+    ],
+)
+def test_what_is_guarded_never_starts_without_its_guard(node: Node, damage_it: Any, kind: str) -> None:
+    node.guard("a-key-of-sixteen")
+    damage_it(node)
+    code, output = node.run()
+    assert (code, node.state["reason"]["kind"]) == (78, kind)
+    assert "Run the playbook" in output
+    assert not (node.root / "calls").exists() or not [call for call in node.calls if call[0] == "run"]
+
+
+def test_a_guarded_instance_without_any_key_starts_and_lets_nobody_in(node: Node) -> None:
+    """Its keys are made later, with playbooks/keys.yml."""
+    node.guard()
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_the_supervisor_asks_with_a_token_of_its_own_for_each_start(node: Node) -> None:
+    node.guard("a-key-of-sixteen")
+    token_file = node.state_file.parent / "probe"
+    seen = []
+    for _ in range(2):
+        node.messages.clear()
+        process = node.start()
+        node.wait_ready()
+        seen.append(token_file.read_text().strip())
+        assert set(node.tokens) <= set(seen), "never a client's key"
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    assert len(set(seen)) == 2
+    assert oct(token_file.stat().st_mode & 0o777) == "0o600"
+    # In no argument, and in nothing that the container sees.
+    assert not [call for call in node.calls if set(seen) & set(" ".join(call).split())]
+    assert seen[-1] not in (token_file.parent / "door/probe").read_text()
+
+
+def test_a_successor_asks_with_the_token_of_the_server_that_runs(node: Node) -> None:
+    node.guard("a-key-of-sixteen")
+    process = node.start()
+    node.wait_ready()
+    token = (node.state_file.parent / "probe").read_text()
+    process.kill()
+    process.communicate()
+    for lost in (False, True):
+        if lost:
+            (node.state_file.parent / "probe").unlink()
+        node.messages.clear()
+        successor = node.start()
+        node.wait_ready()
+        assert ((node.state_file.parent / "probe").read_text() == token) is not lost
+        successor.kill()
+        successor.communicate()
+
+
+def test_what_clients_ask_for_does_not_push_the_reason_out(node: Node) -> None:
+    asked = [f'INFO:     127.0.0.1:{number} - "GET /?x HTTP/1.1" 401 Unauthorized' for number in range(1, 500)]
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense", *asked], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["reason"]["kind"]) == (78, "unknown-argument")
+
+
+def test_who_may_ask_without_a_key_is_shown_with_its_reason(node: Node) -> None:
+    node.plan["listen"]["open_without_keys"] = "the gateway asks for keys"
+    node.write_plan()
+    process = node.start()
+    node.wait_ready()
+    assert node.state["status"].endswith("open to others without keys: the gateway asks for keys")
     process.terminate()
     assert process.wait(PATIENCE) == 0
 

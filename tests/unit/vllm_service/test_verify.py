@@ -16,16 +16,18 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.node import folders, instances
+from ansible.module_utils.gaudi.node import folders, instances, listening
 from ansible.module_utils.gaudi.serving import answers, confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
 from library import vllm_service_verify
 from tests.unit.host.modules import run_main
-from tests.unit.vllm_service.node import make_plan
+from tests.unit.vllm_service.node import guarded, make_plan
 
-KEY = "a-key-of-sixteen"
+PROBE = "the-supervisors-own-token"
+CONTAINER = "c" * 64
 PLAN = make_plan(30001, Path("/data/models/Tiny"))
+PLAN["paths"] = ["/health", "/v1/models"]
 PLAN["container"]["mounts"].append({"source": "/data/recipe_cache/tiny", "target": "/cache", "read_only": False})
 MODEL = PLAN["served_model_name"]
 REPLY: dict[str, Any] = {"choices": [{"message": {"content": " Paris.\n"}, "finish_reason": "stop"}]}
@@ -55,7 +57,8 @@ def inspected(**changes: Any) -> dict[str, Any]:
         {"Type": "volume", "Source": "/var/lib/docker/volumes/x", "RW": True},
     ]
     config = {"Image": PLAN["image"], "Labels": {LABEL_PLAN: "wished"}}
-    whole = {"HostConfig": box, "Mounts": mounts, "Config": config, "State": {"Running": True, "Pid": 4242}}
+    state = {"Running": True, "Pid": os.getpid()}
+    whole = {"Id": CONTAINER, "HostConfig": box, "Mounts": mounts, "Config": config, "State": state}
     return {**whole, **{key: value for key, value in changes.items() if key in whole}} | {
         "HostConfig": {**box, **{key: value for key, value in changes.items() if key in box}}
     }
@@ -153,6 +156,9 @@ class Server(HTTPServer):
 
     replies: dict[str, tuple[int, dict[str, Any]]]
     asked: list[tuple[str, str | None, dict[str, Any] | None]]
+    # Paths on which it forgets to ask for a key; whether it asks at all.
+    open: set[str]
+    guarded: bool
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -167,8 +173,13 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
     def _answer(self, body: dict[str, Any] | None) -> None:
-        self.server.asked.append((self.path, self.headers.get("Authorization"), body))
-        status, reply = self.server.replies[self.path]
+        authorization = self.headers.get("Authorization")
+        self.server.asked.append((self.path, authorization, body))
+        asked_as = f"{self.path} {self.headers['Upgrade']}" if self.headers["Upgrade"] else self.path
+        if self.server.guarded and authorization != f"Bearer {PROBE}" and asked_as not in self.server.open:
+            status, reply = (403 if self.headers["Upgrade"] else 401), {"error": "who?"}
+        else:
+            status, reply = self.server.replies.get(self.path, (404, {}))
         self.send_response(status)
         self.end_headers()
         self.wfile.write(json.dumps(reply).encode())
@@ -180,7 +191,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     started = Server(("127.0.0.1", 0), Handler)
-    started.asked = []
+    started.asked, started.open, started.guarded = [], set(), False
     started.replies = {"/v1/models": (200, {"data": [{"id": MODEL}]}), "/v1/chat/completions": (200, REPLY)}
     thread = threading.Thread(target=started.serve_forever)
     thread.start()
@@ -192,10 +203,14 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An engine whose container is as planned, and a proxy that nobody may use."""
-    (tmp_path / "proc/4242").mkdir(parents=True)
-    (tmp_path / "proc/4242/status").write_text(PROCESS)
+    """An engine whose container is as planned and is this process, a token, and a proxy that nobody may use."""
+    (tmp_path / f"proc/{os.getpid()}").mkdir(parents=True)
+    (tmp_path / f"proc/{os.getpid()}/status").write_text(PROCESS)
     monkeypatch.setattr(vllm_service_verify, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(listening, "cgroup_of", lambda pid: f"0::/docker/{CONTAINER}\n" if pid == os.getpid() else "")
+    monkeypatch.setattr(paths, "INSTANCE_STATES", str(tmp_path / "states"))
+    (tmp_path / "states/tiny").mkdir(parents=True)
+    (tmp_path / "states/tiny/probe").write_text(f"{PROBE}\n")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda *_arguments, **_options: "docker")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, json.dumps([inspected()]), ""))
@@ -217,7 +232,6 @@ def verify(server: Server, **given: Any) -> dict[str, Any]:
         "labels": ["wished"],
         "url": url,
         "question": "Capital?",
-        "api_key": KEY,
         **given,
     }
     return run_main("library.vllm_service_verify", arguments)
@@ -232,18 +246,52 @@ def test_documented_is_taken() -> None:
     assert {name: {key: said[key] for key in said if key != "description"} for name, said in documented.items()} == real
 
 
-def test_a_server_that_answers_is_asked_with_its_key_under_its_name(server: Server) -> None:
+def test_a_server_that_answers_is_asked_under_its_name(server: Server) -> None:
     answer = verify(server)
     assert (answer["changed"], answer["answer"], answer["models"]) == (False, "Paris.", [MODEL])
-    assert KEY not in json.dumps(answer)
     (listed, _, _), (asked, authorization, body) = server.asked
-    assert (listed, asked, authorization) == ("/v1/models", "/v1/chat/completions", f"Bearer {KEY}")
+    assert (listed, asked, authorization) == ("/v1/models", "/v1/chat/completions", None)
     assert body is not None
     assert body["model"] == MODEL
 
 
+GUARDED = guarded({**copy.deepcopy(PLAN)}, Path("/x"))
+EVERYWHERE = ["/health", "/v1/models", "/", "/no-such-path"]
+
+
+def test_a_guarded_server_is_asked_without_a_key_everywhere_then_with_the_supervisors_token(server: Server) -> None:
+    server.guarded = True
+    answer = verify(server, plan=copy.deepcopy(GUARDED))
+    assert answer["answer"] == "Paris."
+    assert PROBE not in json.dumps(answer)
+    without = [path for path, authorization, _ in server.asked if authorization is None]
+    assert without == [*EVERYWHERE, EVERYWHERE[0]]
+    assert [path for path, authorization, _ in server.asked if authorization] == ["/v1/models", "/v1/chat/completions"]
+
+
+@pytest.mark.parametrize("path", [*EVERYWHERE, "/health websocket"])
+def test_a_guarded_server_with_one_open_path_is_told(server: Server, path: str) -> None:
+    server.guarded, server.open = True, {path}
+    said = verify(server, plan=copy.deepcopy(GUARDED))["msg"]
+    name = "a websocket" if "websocket" in path else path
+    assert f"answered without one: {name} ({server.replies.get(path.split()[0], (404,))[0]})." in said
+    assert not [authorization for _, authorization, _ in server.asked if authorization]
+
+
+def test_a_server_that_is_to_be_guarded_and_is_open_is_told(server: Server) -> None:
+    """The plan is wished, the server that runs asks nobody."""
+    assert "is to ask everybody for a key" in verify(server, plan=copy.deepcopy(GUARDED))["msg"]
+
+
+def test_who_else_listens_at_the_port_gets_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "cgroup_of", lambda _pid: "0::/user.slice\n")
+    said = verify(server, plan=copy.deepcopy(GUARDED))["msg"]
+    assert f"(pid {os.getpid()}, uid {os.getuid()}), which is not of the container vllm-tiny" in said
+    assert server.asked == []
+
+
 def test_without_a_question_nothing_is_asked(server: Server) -> None:
-    assert verify(server, question="", api_key=None)["answer"] == ""
+    assert verify(server, question="")["answer"] == ""
     assert server.asked == [("/v1/models", None, None)]
 
 
@@ -295,7 +343,7 @@ def test_a_run_whose_wish_was_overwritten_names_who_did_it(
 
 
 def test_a_container_that_ended_meanwhile_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = json.dumps([inspected(State={"Running": False})])
+    ended = json.dumps([inspected(State={"Running": False, "Pid": 0})])
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, ended, ""))
     assert "does not run" in verify(server)["msg"]
 

@@ -7,49 +7,52 @@ import http.client
 import json
 import re
 import socket
-import subprocess
-from pathlib import Path
 
+from gaudi.node import listening
 from gaudi.serving.plan import Plan
 
 from .clock import HTTP_TIMEOUT
-from .engine import run_command
+from .listening import Listening, Stranger
 
 # A line of the server's metrics: requests that have a slot, that wait for one, or (older releases) that lost it.
 REQUESTS = re.compile(rb"^vllm:num_requests_(?:running|waiting|swapped)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
 class Endpoint:
-    """The server's HTTP side."""
+    """The server's HTTP side. Nothing is sent to anybody but the server's own container."""
 
-    def __init__(self, address: str, model: str, keys: Path | None) -> None:
-        """Take an address such as http://127.0.0.1:30001; raises ValueError for one without a port."""
+    def __init__(self, address: str, model: str, token: str | None, sockets: Listening) -> None:
+        """Take an address such as http://127.0.0.1:30001, and the token that a guard lets in.
+
+        Raises ValueError for an address without a port.
+        """
         host, _, port = address[len("http://") :].rpartition(":")
         self._host, self._port = host.strip("[]"), int(port)
         self._model = model
-        self._keys = keys
-        self._last_key = ""
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._sockets = sockets
+        # Who else listened at the last question, as a sentence.
+        self.stranger: str | None = None
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        headers = {}
-        if self._keys is not None:
-            headers["Authorization"] = f"Bearer {self._key()}"
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT)
+        """Ask. Raises OSError, of which Stranger says that it was not the server who listened."""
+        address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0][4][0]
+        self.stranger = None
+        connection = http.client.HTTPConnection(str(address), self._port, timeout=HTTP_TIMEOUT)
         try:
-            connection.request("GET", path, headers=headers)
+            before = self._sockets.sockets(str(address), self._port)
+            connection.connect()
+            # The same sockets before and after: it is one of them that has taken the connection.
+            if self._sockets.sockets(str(address), self._port) != before:
+                raise ConnectionAbortedError("the port changed hands while it was asked")
+            connection.request("GET", path, headers=self._headers)
             answer = connection.getresponse()
             return answer.status, answer.read(1 << 20)
+        except Stranger as stranger:
+            self.stranger = str(stranger)
+            raise
         finally:
             connection.close()
-
-    def _key(self) -> str:
-        """The first key; the last one that there was where the file is gone or empty, as the guard has it."""
-        try:
-            keys = self._keys.read_text(encoding="utf-8").split() if self._keys is not None else []
-        except OSError:
-            keys = []
-        self._last_key = keys[0] if keys else self._last_key
-        return self._last_key
 
     def problem(self, models: bool) -> str | None:
         """Ask /health, and /v1/models on request; None if all is well, else what is wrong."""
@@ -99,10 +102,7 @@ def port_problem(plan: Plan) -> str | None:
                 return f"Port {plan.port} on {plan.host} cannot be used: {failed.strerror}."
         else:
             return None
-    try:
-        listeners = run_command(["ss", "-H", "-l", "-t", "-n", "-p", f"sport = :{plan.port}"]).stdout
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        listeners = ""
-    owners = sorted(set(re.findall(r'\("([^"]+)",pid=(\d+)', listeners)))
-    who = ", ".join(f"{name} (pid {pid})" for name, pid in owners) or "another process"
+    address = plan.endpoint[len("http://") :].rpartition(":")[0].strip("[]")
+    found = listening.listeners_at(socket.gethostbyname(address) if ":" not in address else address, plan.port)
+    who = ", ".join(map(listening.describe, found)) or "another process"
     return f"Port {plan.port} on {plan.host} is taken by {who}. Stop it, or give the instance another port."

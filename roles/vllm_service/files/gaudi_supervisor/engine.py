@@ -16,9 +16,10 @@ from .clock import COMMAND_TIMEOUT
 
 @dataclass(frozen=True)
 class Container:
-    """What the engine says of a container."""
+    """What the engine says of a container; pid is that of its first process, as the node counts."""
 
     id: str
+    pid: int
     running: bool
     labels: dict[str, str]
     ran: bool
@@ -78,6 +79,7 @@ class Docker:
         state = facts["State"]
         return Container(
             id=str(facts["Id"]),
+            pid=int(state["Pid"]),
             running=bool(state["Running"]),
             labels=dict(facts["Config"].get("Labels") or {}),
             # The zero time stands for never.

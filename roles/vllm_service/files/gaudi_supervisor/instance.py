@@ -18,17 +18,17 @@ from typing import Any
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
-from gaudi.node.documents import make_room, read_json, read_text
+from gaudi.node.documents import make_room, read, read_json, read_text
 from gaudi.node.files import write_text
-from gaudi.node.model_directory import changed_weights, missing_weights
 from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
+from gaudi.node.weight_folders import changed_weights, missing_weights
+from gaudi.serving.keys import read as parse_keys
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
     LABEL_INSTANCE,
     LABEL_PLAN,
     SCHEMA,
-    Guard,
     Plan,
     card_indexes,
     check_reservation,
@@ -43,6 +43,7 @@ from .door import Door
 from .emptying import Emptying
 from .endpoint import Endpoint, port_problem
 from .engine import Docker, run_command
+from .listening import Listening
 from .run import Run
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
@@ -61,7 +62,7 @@ class Supervisor:
         self.docker = Docker()
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self.directory = paths.instance_state(instance)
-        self.door = Door(self.directory / "door")
+        self.door = Door(self.directory)
         self.earlier: dict[str, Any] = {}
         self.state: dict[str, Any] = {
             "schema": SCHEMA,
@@ -288,26 +289,34 @@ class Supervisor:
                 f"{environment_path} is not the environment of {path}: it was changed by hand, or "
                 "two runs wrote it at once. Run the playbook again.",
             )
-        return plan, MadeOf(text.encode(), environment.encode(), self.read_guard())
+        return plan, MadeOf(text.encode(), environment.encode(), self.read_guard(plan))
 
-    def read_guard(self) -> bytes | None:
-        """The guard as it is on the disk; None where the instance has no keys. Raises Failure."""
-        guard = self.guard()
-        if guard is None:
+    def read_guard(self, plan: Plan) -> bytes | None:
+        """The guard as it is on the disk; None where the instance asks for no keys. Raises Failure."""
+        # A plan of 0.1 leaves it to whether there are keys.
+        if not (self.paths.former_keys(self.instance).exists() if plan.guarded is None else plan.guarded):
             return None
+        module = self.paths.programs / "guard" / "gaudi_guard.py"
         try:
-            return Path(guard.module).read_bytes()
+            return module.read_bytes()
         except OSError as failed:
             raise configuration(
-                "guard-missing", f"{guard.module} cannot be read ({failed.strerror}). Run the playbook again."
+                "guard-missing", f"{module} cannot be read ({failed.strerror}). Run the playbook again."
             ) from failed
 
-    def guard(self) -> Guard | None:
-        """The API key guard, if this instance has keys."""
-        keys = self.paths.keys(self.instance)
-        if not keys.exists():
-            return None
-        return Guard(str(self.paths.programs / "guard" / "gaudi_guard.py"), str(keys), str(self.door.directory))
+    def check_keys(self, plan: Plan) -> None:
+        """Refuse to start a server that asks for keys without what it knows them by; raises Failure."""
+        path, advice = self.paths.keys(self.instance), "Run the playbook, which writes it."
+        if plan.guarded is None and self.paths.former_keys(self.instance).exists():
+            raise configuration("keys", f"The plan is one of an earlier release, which kept keys elsewhere. {advice}")
+        if not plan.guarded:
+            return
+        try:
+            found = read(path, parse_keys)
+        except Damaged as damage:
+            raise configuration("keys", f"{damage}, so nobody could ask with a key. {advice}") from damage
+        if found is None:
+            raise configuration("keys", f"{path} is not there, but {self.instance} asks for keys. {advice}")
 
     def await_engine(self, name: str) -> None:
         """Wait for the engine to answer, as long as settings allow; raises Failure. name: that of the container."""
@@ -373,10 +382,21 @@ class Supervisor:
         """Where the last supervisor's server answers; None where it served nobody."""
         if "ready" not in self.earlier or self.earlier["phase"] == "not-answering":
             return None
-        keys = self.paths.keys(self.instance)
+        sockets = Listening(self.docker, f"vllm-{self.instance}", "host")
         try:
-            return Endpoint(self.earlier.get("endpoint", ""), "", keys if keys.exists() else None)
+            return Endpoint(self.earlier.get("endpoint", ""), "", self.earlier_token(), sockets)
         except ValueError:
+            return None
+
+    def earlier_token(self) -> str | None:
+        """What the guard of a container of another plan lets this supervisor in with; None where it has no guard."""
+        try:
+            # The guard of 0.1 knows the keys of clients only. Its successors draw a token when they start a server.
+            return self.door.kept() or next(
+                iter((read_text(self.paths.former_keys(self.instance)) or "").split()), None
+            )
+        except Damaged as damage:
+            say(f"{damage}: the server is not asked how many requests run.", 4)
             return None
 
     def empty(self, endpoint: Endpoint) -> str:
@@ -401,6 +421,7 @@ class Supervisor:
 
     def check_node(self, plan: Plan) -> None:
         """Everything that can be known before a container starts; raises Failure."""
+        self.check_keys(plan)
         lock = self.paths.state / "cards.lock"
         if not os.path.lexists(lock):
             raise configuration("reservation", f"{lock} is not there. Run the playbook, which reserves cards.")

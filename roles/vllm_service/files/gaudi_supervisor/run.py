@@ -12,15 +12,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from gaudi.base.documents import Damaged
 from gaudi.base.printable import journal_line, printable
+from gaudi.node.documents import read_text
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.signs import ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
+from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
 
 from . import clock
 from .clock import now_text
 from .emptying import Emptying
 from .endpoint import Endpoint
+from .listening import Listening
 from .stopping import EXIT_RETRY, SIGNALS, Stopped
 from .systemd import say
 
@@ -38,9 +41,13 @@ class Run:
         self.boss = supervisor
         self.plan = plan
         self.made_of = made_of
-        guard = supervisor.guard()
-        self.guard = guard
-        self.endpoint = Endpoint(plan.endpoint, plan.served_model_name, Path(guard.keys) if guard else None)
+        network = str(plan.container["network"])
+        self.endpoint = Endpoint(
+            plan.endpoint,
+            plan.served_model_name,
+            self.token(attach),
+            Listening(supervisor.docker, plan.name, network),
+        )
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
@@ -55,6 +62,18 @@ class Run:
         self.oom_killed = False
         self.attached_at = 0.0
         self.child = self.attach() if attach else self.start()
+
+    def token(self, attach: bool) -> str | None:
+        """What the guard lets this supervisor in with, another one for each start of a server; None without a guard."""
+        boss = self.boss
+        try:
+            if self.plan.guarded:
+                return boss.door.drawn() if attach else boss.door.draw()
+            # The guard of 0.1 knows the keys of clients only; its container ends with the next run of the playbook.
+            former = (read_text(boss.paths.former_keys(boss.instance)) or "") if self.plan.guarded is None else ""
+        except (OSError, Damaged) as failed:
+            raise transient("probe", f"The supervisor has nothing to ask its server with: {failed}.") from failed
+        return next(iter(former.split()), None)
 
     def oom_kills(self) -> int:
         """The kernel's own count of out-of-memory kills since boot."""
@@ -82,7 +101,6 @@ class Run:
             self.made_of.digest,
             boss.indexes(self.plan),
             str(boss.paths.environment(self.plan.instance)),
-            self.guard,
             image.get("PYTHONPATH"),
         )
         boss.extend(boss.settings.stall)
@@ -153,7 +171,9 @@ class Run:
             return
         print(journal_line(line), flush=True)
         boss = self.boss
-        boss.tail.append(line)
+        if not ACCESS.match(line):
+            # What clients ask for explains nothing, and would push out what does.
+            boss.tail.append(line)
         alive = boss.progress.hear(line)
         if self.ending:
             return
@@ -196,10 +216,12 @@ class Run:
         boss = self.boss
         if self.endpoint.problem(models=True) is None:
             boss.ready_at = now
-            text = f"serving {self.plan.served_model_name} on {self.plan.endpoint}"
-            boss.publish("serving", text, ready=now_text(), container_id=self.container_id())
+            boss.publish("serving", self.plan.serving, ready=now_text(), container_id=self.container_id())
             boss.notifier.send(READY=1)
-            say(f"Serving {self.plan.served_model_name} on {self.plan.endpoint}.")
+            say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
+        elif self.endpoint.stranger is not None:
+            text = self.endpoint.stranger
+            self.drain(text, Reason("port-taken", text, retry=True))
         elif now - self.last_progress > boss.settings.stall:
             text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
             self.drain(text, Reason("stalled", text + " The journal has the last lines.", retry=True))
@@ -218,7 +240,7 @@ class Run:
         problem = self.endpoint.problem(models=False)
         if problem is None:
             self.unwell_since = None
-            boss.publish("serving", f"serving {self.plan.served_model_name} on {self.plan.endpoint}")
+            boss.publish("serving", self.plan.serving)
             if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
                 boss.publish("serving", boss.state["status"], failures=0)
             return

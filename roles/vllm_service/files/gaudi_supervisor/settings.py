@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gaudi.base.paths import KEYS_FILE
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -36,7 +38,11 @@ class Paths:
         return self.etc / "instances" / instance / "environment"
 
     def keys(self, instance: str) -> Path:
-        """The API keys; there only if the instance asks for one."""
+        """The digests of the API keys; a guarded instance does not start without it."""
+        return self.etc / "instances" / instance / KEYS_FILE
+
+    def former_keys(self, instance: str) -> Path:
+        """API keys as 0.1 kept them, there while a container of 0.1 may still read them."""
         return self.etc / "instances" / instance / "keys" / "api_keys"
 
     def instance_state(self, instance: str) -> Path:

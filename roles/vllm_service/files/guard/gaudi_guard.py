@@ -1,13 +1,18 @@
 """Let nobody past without a key: an ASGI middleware for vLLM's --middleware option.
 
 vLLM checks its own --api-key under /v1 only, and an argument shows in the process list. This class guards every
-route, /health and /metrics included, with keys from a file that is mounted into the container; a changed
-file counts from the next request on. Runs inside the serving image, on whatever Python is there.
+route, /health and /metrics included. What opens it is mounted into the container as SHA-256 digests: the keys of
+clients (module_utils/gaudi/serving/keys.py says in which form), and the token that the supervisor asks with, another
+one for each start. A changed file counts from the next request on. What cannot be read opens for nobody.
+Runs inside the serving image, on whatever Python is there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import json
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -17,24 +22,68 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+# A digest, and until when it opens; in UTC, as 2027-01-31T23:59:59Z, so that later is larger.
+Opening = tuple[bytes, "str | None"]
 
-KEYS = Path("/run/gaudi-serving/keys/api_keys")
-CLOSED = Path("/run/gaudi-serving/door/closed")
+KEYS = Path("/run/gaudi-serving/keys/keys.json")
+DOOR = Path("/run/gaudi-serving/door")
 # The supervisor asks here how many requests still run.
 ALWAYS_OPEN = "/metrics"
 CLOSING = b'{"error": {"message": "This server is stopping. Ask again later.", "type": "unavailable", "code": 503}}'
 REFUSAL = b'{"error": {"message": "Missing or wrong API key.", "type": "authentication_error", "code": 401}}'
 
 
+def read_keys(text: str) -> list[Opening]:
+    """The digests of clients' keys. Raises ValueError, KeyError or TypeError for what is no such document."""
+    content = json.loads(text)
+    if content["schema"] != 1:
+        raise ValueError(content["schema"])
+    return [(_digest(key["digest"]), None if key["ends"] is None else str(key["ends"])) for key in content["keys"]]
+
+
+def read_probe(text: str) -> list[Opening]:
+    """The digest of the supervisor's token. Raises ValueError for anything else."""
+    return [(_digest(text.strip()), None)]
+
+
+def _digest(text: str) -> bytes:
+    digest = bytes.fromhex(text)
+    if len(digest) != hashlib.sha256().digest_size:
+        raise ValueError(text)
+    return digest
+
+
+class Openings:
+    """What a file opens for, read again whenever it changes; nothing where it is missing or damaged."""
+
+    def __init__(self, path: Path, read: Callable[[str], list[Opening]]) -> None:
+        self._path = path
+        self._read = read
+        self._seen: tuple[int, ...] | None = None
+        self._found: list[Opening] = []
+
+    def now(self) -> list[Opening]:
+        """Read the file if it is another one than at the last request."""
+        try:
+            facts = self._path.stat()
+            seen = (facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size)
+            if seen != self._seen:
+                self._found = []
+                self._found = self._read(self._path.read_text(encoding="utf-8"))
+                self._seen = seen
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._seen, self._found = None, []
+        return self._found
+
+
 class ApiKeyGuard:
     """Wrap an application; only requests that carry one of the keys get through, and none while the server stops."""
 
-    def __init__(self, app: Application, keys: Path = KEYS, closed: Path = CLOSED) -> None:
+    def __init__(self, app: Application, keys: Path = KEYS, door: Path = DOOR) -> None:
         self._app = app
-        self._path = keys
-        self._closed = closed
-        self._seen: tuple[int, int, int] | None = None
-        self._keys: list[bytes] = []
+        self._keys = Openings(keys, read_keys)
+        self._probe = Openings(door / "probe", read_probe)
+        self._closed = door / "closed"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -70,22 +119,11 @@ class ApiKeyGuard:
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         if len(given) != 1 or not given[0].lower().startswith(b"bearer "):
             return False
-        key = given[0][len(b"bearer ") :].strip()
-        # Every key is compared, and each in constant time: how long it takes tells nothing.
-        return sum(hmac.compare_digest(key, known) for known in self._known()) > 0
-
-    def _known(self) -> list[bytes]:
-        """Return the keys as they are now.
-
-        A file that goes leaves the last keys: the instance is to be open from its next start on, and until then those
-        who have a key finish.
-        """
-        try:
-            facts = self._path.stat()
-            seen = (facts.st_ino, facts.st_mtime_ns, facts.st_size)
-            if seen != self._seen:
-                self._keys = self._path.read_bytes().split()
-                self._seen = seen
-        except FileNotFoundError:
-            self._seen = None
-        return self._keys
+        digest = hashlib.sha256(given[0][len(b"bearer ") :].strip()).digest()
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # Every digest is compared, and each in constant time: how long it takes tells nothing.
+        opened = [
+            hmac.compare_digest(digest, known) & (ends is None or now <= ends)
+            for known, ends in [*self._keys.now(), *self._probe.now()]
+        ]
+        return any(opened)

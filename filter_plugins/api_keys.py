@@ -1,0 +1,50 @@
+"""What an inventory says of the keys of an instance, as what a node is told of them: names and digests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.serving import keys
+
+
+def api_keys(given: Any, instance: str) -> list[dict[str, str | None]]:
+    """Return name, digest and end of each key; no key leaves the controller.
+
+    >>> api_keys(["correct-horse-battery"], "chat")[0]["name"]
+    'inventory-1'
+    """
+    try:
+        wished = keys.wished(given, str(instance))
+    except Refusal as refusal:
+        # Its cause would be shown, too.
+        raise AnsibleFilterError(str(refusal)) from None
+    return [{name: value for name, value in asdict(key).items() if name != "origin"} for key in wished]
+
+
+def api_keys_fault(given: Any, instance: str) -> str:
+    """Return why what is given is no list of keys; nothing where it is one."""
+    try:
+        keys.wished(given, str(instance))
+    except Refusal as refusal:
+        return str(refusal)
+    return ""
+
+
+class FilterModule:
+    """What Ansible finds here."""
+
+    def filters(self) -> dict[str, Callable[..., object]]:
+        """Return the filters by name."""
+        return {"api_keys": api_keys, "api_keys_fault": api_keys_fault}

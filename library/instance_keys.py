@@ -1,0 +1,254 @@
+#!/usr/bin/python
+"""Say which keys open an instance, and change them; they count from the next request on."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: instance_keys
+short_description: Say which keys open an instance, and change them
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - The node has SHA-256 digests of keys, never a key. A change counts from the next request on, without a restart.
+  - Keys have an origin. Those of the inventory are as O(inventory) says; those that O(add) brought are touched by
+    O(add), O(revoke) and O(ending) only.
+  - Without any of these it says which keys there are.
+options:
+  instance:
+    description: Name of the instance.
+    type: str
+    required: true
+  inventory:
+    description: The keys that the inventory has for the instance, as the filter C(api_keys) returns them. The others of
+      the inventory are taken away.
+    type: list
+    elements: dict
+    suboptions: &key
+      name:
+        description: What the key is called.
+        type: str
+        required: true
+      digest:
+        description: SHA-256 of the key, 64 hexadecimal digits.
+        type: str
+        required: true
+      ends:
+        description: The last second in which it opens, in UTC, such as V(2027-01-31T23:59:59Z).
+        type: str
+  add:
+    description: A further key.
+    type: dict
+    suboptions: *key
+  revoke:
+    description: Name of the key that opens nothing from now on, whatever its origin.
+    type: str
+  ending:
+    description: A key that is to open until a moment only, or without an end again.
+    type: dict
+    suboptions:
+      name:
+        description: What the key is called.
+        type: str
+        required: true
+      ends:
+        description: A date, or a moment in UTC. Empty takes the end away.
+        type: str
+        default: ""
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Says what would change and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows names, origins and ends, no digests.
+    support: full
+  platform:
+    description: Linux.
+    support: full
+    platforms: posix
+"""
+
+EXAMPLES = r"""
+- name: Have the inventory's keys open the instance
+  instance_keys:
+    instance: chat
+    inventory: "{{ vllm_service_api_keys | api_keys('chat') }}"
+  no_log: true
+  become: true
+
+- name: Revoke a key
+  instance_keys:
+    instance: chat
+    revoke: alice
+  become: true
+"""
+
+RETURN = r"""
+keys:
+  description: The keys there are now, without their digests.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{"name": "alice", "origin": "playbook", "ends": null}]
+lines:
+  description: The same for people.
+  returned: always
+  type: list
+  elements: str
+  sample: ["alice (playbook) until 2027-01-31T23:59:59Z"]
+exported:
+  description: The same as entries of C(vllm_service_api_keys) for another node, or for one that is installed anew.
+  returned: always
+  type: list
+  elements: str
+  sample: ["sha256:0d599f0ec05c3bda8c3b8a68c32a1b47e1b2f9b6a0b0cc0b4b1f6f6f6b8a2e11 alice"]
+guarded:
+  description: Whether the plan on the node has the instance ask for keys; V(null) where there is no plan.
+  returned: always
+  type: bool
+  sample: true
+of_inventory:
+  description: Whether a key that was revoked is one of the inventory as well, which brings it back at its next run.
+  returned: always
+  type: bool
+  sample: false
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node.documents import read, read_json
+from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.serving import keys
+from ansible.module_utils.gaudi.serving.keys import Key
+
+_KEY = {
+    "name": {"type": "str", "required": True},
+    "digest": {"type": "str", "required": True},
+    "ends": {"type": "str"},
+}
+ARGUMENT_SPEC: dict[str, Any] = {
+    "instance": {"type": "str", "required": True},
+    # A digest opens nothing, but a short key might be guessed from it.
+    "inventory": {"type": "list", "elements": "dict", "options": _KEY, "no_log": False},
+    "add": {"type": "dict", "options": _KEY},
+    "revoke": {"type": "str"},
+    "ending": {
+        "type": "dict",
+        "options": {"name": {"type": "str", "required": True}, "ends": {"type": "str", "default": ""}},
+    },
+}
+WAYS = ("inventory", "add", "revoke", "ending")
+
+INSTANCES = Path(paths.INSTANCES)
+# Modes of the directories that lead to the file, which may be the first of ours on the node.
+MODES = (0o755, 0o700, 0o700, 0o700)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep others from replacing the file meanwhile: a revoked key must not return with somebody else's change."""
+    for place, mode in zip((*reversed(folder.parents[:3]), folder), MODES):
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode)
+            place.chmod(mode)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def wanted(held: Sequence[Key], asked: Mapping[str, Any]) -> list[Key]:
+    """The keys after what is asked for. Raises Refusal."""
+    if asked["inventory"] is not None:
+        return keys.with_inventory(held, [Key(origin=keys.INVENTORY, **key) for key in asked["inventory"]])
+    if asked["add"] is not None:
+        return keys.with_created(held, keys.created(**asked["add"]), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    if asked["revoke"] is not None:
+        return keys.without(held, asked["revoke"])
+    if asked["ending"] is not None:
+        ends = asked["ending"]["ends"]
+        return keys.ending(held, asked["ending"]["name"], keys.moment(ends) if ends else None)
+    return list(held)
+
+
+def change(module: AnsibleModule, file: Path) -> tuple[list[Key], list[Key]]:
+    """The keys before and after; writes them unless in check mode. Raises Refusal, and Damaged.
+
+    A file that is damaged opens for nobody. The inventory's keys make it a whole one again; those of the playbook are
+    lost with it.
+    """
+    try:
+        held = read(file, keys.read)
+    except Damaged as damage:
+        if module.params["inventory"] is None:
+            raise
+        module.warn(f"{damage}. It is written anew with the inventory's keys; make those of playbooks/keys.yml again.")
+        held = None
+    before = held or []
+    after = wanted(before, module.params)
+    # A guarded instance without keys has a file all the same: without one its server does not start.
+    if not module.check_mode and (before != after or (held is None and module.params["inventory"] is not None)):
+        write_json(file, keys.document(after), mode=0o600)
+    return before, after
+
+
+def shown(found: Sequence[Key]) -> list[dict[str, Any]]:
+    """Keys without their digests."""
+    return [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
+
+
+def lines(found: Sequence[Key]) -> str:
+    """Keys for people, a line each. Of another digest by the same name the line says nothing."""
+    return "".join(f"{key.name} ({key.origin}){f' until {key.ends}' if key.ends else ''}\n" for key in found)
+
+
+def guarded(instance: str) -> bool | None:
+    """Whether the plan on the node asks for keys; None where none can be read."""
+    with contextlib.suppress(Damaged):
+        plan = read_json(INSTANCES / instance / "plan.json")
+        return None if plan is None else plan.get("guarded") is True
+    return None
+
+
+def main() -> None:
+    """Read, change what is asked for, say what there is."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True, mutually_exclusive=[WAYS])
+    instance = module.params["instance"]
+    file = INSTANCES / instance / paths.KEYS_FILE
+    writes = not module.check_mode and any(module.params[way] is not None for way in WAYS)
+    try:
+        with alone(file.parent) if writes else contextlib.nullcontext():
+            existed = file.exists()
+            before, after = change(module, file)
+    except Refusal as refusal:
+        module.fail_json(msg=f"{instance}: {refusal}", refused_id=refusal.id)
+    except Damaged as damage:
+        module.fail_json(msg=f"{damage}. Run site.yml --tags vllm_service, which writes it anew.")
+    gone = {key.digest for key in before} - {key.digest for key in after}
+    module.exit_json(
+        changed=before != after or (module.params["inventory"] is not None and not existed),
+        keys=shown(after),
+        lines=lines(after).splitlines(),
+        exported=[keys.written(key) for key in after],
+        guarded=guarded(instance),
+        of_inventory=any(key.origin == keys.INVENTORY and key.digest in gone for key in before),
+        diff={"before_header": str(file), "after_header": str(file), "before": lines(before), "after": lines(after)},
+    )
+
+
+if __name__ == "__main__":
+    main()

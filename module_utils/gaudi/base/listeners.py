@@ -1,0 +1,65 @@
+"""TCP sockets that accept connections, as the kernel lists them, and which of them a connection reaches."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
+_LISTEN = "0A"
+ANY = "*"
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket that accepts connections; ``inode`` leads to the process that holds it.
+
+    address: "*" for every address. uid: whose socket it is. version: 4 or 6, the file it was listed in.
+    """
+
+    address: str
+    port: int
+    inode: int
+    uid: int = 0
+    version: int = 4
+
+
+def parse_listeners(text: str) -> list[Listener]:
+    """Read the listening sockets of /proc/net/tcp or /proc/net/tcp6."""
+    listeners = []
+    for line in text.splitlines()[1:]:
+        columns = line.split()
+        if columns[3] == _LISTEN:
+            address, port = columns[1].rsplit(":", 1)
+            version = 4 if len(address) == 8 else 6
+            listeners.append(Listener(_address(address), int(port, 16), int(columns[9]), int(columns[7]), version))
+    return listeners
+
+
+def _address(text: str) -> str:
+    """Turn the kernel's little-endian words into an address; ``*`` stands for every address."""
+    raw = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
+    address = ipaddress.ip_address(raw)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return ANY if address.is_unspecified else str(address)
+
+
+def reached(listeners: Sequence[Listener], address: str, port: int) -> list[Listener]:
+    """The sockets of which one accepts a connection to an address; none where nobody does.
+
+    The kernel prefers one of just this address, then one of every address of the same version of IP. A socket of every
+    IPv6 address takes IPv4 as well unless its owner asked for IPv6 alone, which the list does not show: it counts
+    where nobody else listens. Several remain where sockets share a port (SO_REUSEPORT).
+    Raises ValueError when ``address`` is not an address.
+    """
+    wanted = ipaddress.ip_address(address)
+    here = [listener for listener in listeners if listener.port == port]
+    every = [listener for listener in here if listener.address == ANY]
+    tiers = (
+        [listener for listener in here if listener.address == str(wanted)],
+        [listener for listener in every if listener.version == wanted.version],
+        [listener for listener in every if wanted.version == 4],
+    )
+    return next((tier for tier in tiers if tier), [])

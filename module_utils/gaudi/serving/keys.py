@@ -1,0 +1,209 @@
+"""Who may ask an instance: the keys of the inventory and those of playbooks/keys.yml, as SHA-256 digests.
+
+A key itself is on the controller only, and there for the moment in which it is read or drawn. Every node holds digests,
+in a document of this form::
+
+    {"schema": 1, "keys": [{"name": "alice", "origin": "playbook", "digest": "...", "ends": "2027-01-31T23:59:59Z"}]}
+
+``ends`` is null for a key without an end. The guard (roles/vllm_service/files/guard) reads the document in the
+container; a test holds that both read it alike. Sentences never contain a key, since a wrong one may be nearly right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..base.checks import switch
+from ..base.documents import parse
+from ..base.refusal import Refusal
+
+SCHEMA = 1
+FORM = {"keys": [{"name": str, "origin": str, "digest": str, "ends": (str, type(None))}]}
+
+# Made true by every run of the role; and made by playbooks/keys.yml, which no other playbook touches.
+INVENTORY = "inventory"
+PLAYBOOK = "playbook"
+
+# A key as a client sends it: printable ASCII without blanks, long enough not to be guessed.
+KEY = re.compile(r"[!-~]{16,512}\Z")
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,46}[a-z0-9])?\Z")
+DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+MOMENT = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ\Z", re.ASCII)
+_DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z", re.ASCII)
+# A digest in the inventory: "sha256:DIGEST", then perhaps a name, then perhaps an end.
+_WRITTEN = re.compile(r"sha256:(?P<digest>[0-9a-f]{64})(?: (?P<name>\S+))?(?: until (?P<ends>\S+))?\Z")
+_PREFIX = "sha256:"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: its name, where it is from, its digest (64 hexadecimal digits), and until when it opens, in UTC."""
+
+    name: str
+    origin: str
+    digest: str
+    ends: str | None = None
+
+
+def digest_of(key: str) -> str:
+    """What a node knows a key by."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def moment(text: object) -> str:
+    """An end as it is kept, such as 2027-01-31T23:59:59Z; a date alone is its last second. Raises Refusal."""
+    if isinstance(text, str) and _DAY.match(text):
+        text = f"{text}T23:59:59Z"
+    if not isinstance(text, str) or not MOMENT.match(text):
+        raise Refusal(
+            "not_a_moment",
+            f"The end of a key is {str(text)[:40]!r}, but must be a date such as 2027-01-31, or a moment in UTC such "
+            "as 2027-01-31T18:00:00Z.",
+        )
+    return text
+
+
+def name_of_key(text: object) -> str:
+    """A name for a key. Raises Refusal."""
+    if not isinstance(text, str) or not NAME.match(text):
+        raise Refusal(
+            "not_a_key_name",
+            f"The name of a key is {str(text)[:60]!r}, but must be at most 48 of a-z, 0-9, dot, _ and -, with a letter "
+            "or a digit at both ends.",
+        )
+    return str(text)
+
+
+def of_instance(given: object, instance: str | None) -> Sequence[object]:
+    """The inventory's entries for an instance: those of a list are for all, a mapping names its instances.
+
+    Raises Refusal for anything else, without its value.
+    """
+    entries = given.get(instance) if isinstance(given, Mapping) else given
+    if entries is None:
+        return ()
+    if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
+        raise Refusal(
+            "not_keys",
+            "vllm_service_api_keys must be a list of keys for all instances, or a mapping from an instance to its "
+            "list, and is not. Its value is not shown: it may hold a secret.",
+        )
+    return entries
+
+
+def with_guard(request: object, given: object) -> object:
+    """A request, ``guarded`` where the inventory has keys for its instance. Raises Refusal where it says no."""
+    if not isinstance(request, Mapping):
+        return request
+    name = request.get("instance")
+    if not of_instance(given, name if isinstance(name, str) else None):
+        return request
+    said = request.get("guarded")
+    if said is not None and not switch(said, "guarded"):
+        raise Refusal(
+            "keys_for_open_server",
+            f"guarded is false, but vllm_service_api_keys has keys for {name}. Take them out, or leave guarded out.",
+        )
+    return {**request, "guarded": True}
+
+
+def wished(given: object, instance: str) -> list[Key]:
+    """The inventory's keys of an instance, each once. Raises Refusal, without any value, for an entry that is none."""
+    found: dict[str, Key] = {}
+    for number, said in enumerate(of_instance(given, instance), 1):
+        key = entry(said, number)
+        found.setdefault(key.digest, key)
+    return list(found.values())
+
+
+def entry(said: object, number: int) -> Key:
+    """One entry of the inventory: a key, or its digest with what is known of it. Raises Refusal, without the entry."""
+    default = f"inventory-{number}"
+    if isinstance(said, str) and said.startswith(_PREFIX):
+        read = _WRITTEN.match(said)
+        if read is None:
+            raise Refusal(
+                "not_a_key_digest",
+                "A digest of a key is sha256: and 64 hexadecimal digits in lower case, then perhaps a name, then "
+                'perhaps "until" and a date. playbooks/keys.yml -e export=true prints such entries.',
+            )
+        name = name_of_key(read["name"]) if read["name"] else default
+        return Key(name, INVENTORY, read["digest"], moment(read["ends"]) if read["ends"] else None)
+    if not isinstance(said, str) or not KEY.match(said):
+        raise Refusal(
+            "not_an_api_key",
+            f"Entry {number} of vllm_service_api_keys is no key, which has 16 to 512 printable ASCII characters and no "
+            "blanks.",
+        )
+    return Key(default, INVENTORY, digest_of(said))
+
+
+def read(text: str) -> list[Key]:
+    """The keys in a document. Raises ValueError, with a clause that begins with "it", for anything else."""
+    content = parse(text, FORM, SCHEMA)
+    found = [Key(str(key["name"]), str(key["origin"]), str(key["digest"]), key["ends"]) for key in content["keys"]]
+    for key in found:
+        if not DIGEST.match(key.digest) or not (key.ends is None or MOMENT.match(key.ends)):
+            raise ValueError(f"its key {key.name[:60]!r} has no digest, or no end that can be read")
+    return found
+
+
+def document(keys: Sequence[Key]) -> dict[str, Any]:
+    """What is written to a node."""
+    return {"schema": SCHEMA, "keys": [asdict(key) for key in keys]}
+
+
+def with_inventory(held: Sequence[Key], wanted: Sequence[Key]) -> list[Key]:
+    """Those of the inventory as they are wished, and those of the playbook as they are."""
+    return [*wanted, *(key for key in held if key.origin != INVENTORY)]
+
+
+def created(name: str, digest: str, ends: str | None = None) -> Key:
+    """A key of the playbook. Raises Refusal."""
+    if not DIGEST.match(digest):
+        raise Refusal("not_a_key_digest", "The digest of a key is 64 hexadecimal digits in lower case.")
+    return Key(name_of_key(name), PLAYBOOK, digest, moment(ends) if ends else None)
+
+
+def with_created(held: Sequence[Key], key: Key, now: str) -> list[Key]:
+    """A further key. Raises Refusal where its name is taken, or its end is over; ``now`` is written as an end is."""
+    if key.ends is not None and key.ends < now:
+        raise Refusal("key_over", f"The key would have ended at {key.ends} already. Choose a later end.")
+    if key.name in {other.name for other in held}:
+        raise Refusal("key_name_taken", f"There is a key {key.name} already. Revoke it first, or choose another name.")
+    return [*held, key]
+
+
+def without(held: Sequence[Key], name: str) -> list[Key]:
+    """The rest, without a name and without whatever has its digest. Raises Refusal where there is no such name."""
+    gone = {key.digest for key in _named(held, name)}
+    return [key for key in held if key.digest not in gone]
+
+
+def ending(held: Sequence[Key], name: str, ends: str | None) -> list[Key]:
+    """The same, but that one ends. Raises Refusal where there is none, or where the inventory says when it ends."""
+    if any(key.origin == INVENTORY for key in _named(held, name)):
+        raise Refusal(
+            "key_of_inventory",
+            f"{name} is a key of the inventory, which says when it ends. Change its entry in vllm_service_api_keys, "
+            "then run site.yml.",
+        )
+    return [replace(key, ends=ends) if key.name == name else key for key in held]
+
+
+def _named(held: Sequence[Key], name: str) -> list[Key]:
+    found = [key for key in held if key.name == name]
+    if not found:
+        names = ", ".join(key.name for key in held) or "none"
+        raise Refusal("no_such_key", f"There is no key {name[:60]!r}. There are: {names}.")
+    return found
+
+
+def written(key: Key) -> str:
+    """A key as an entry of the inventory, without the key."""
+    until = f" until {key.ends}" if key.ends else ""
+    return f"{_PREFIX}{key.digest} {key.name}{until}"

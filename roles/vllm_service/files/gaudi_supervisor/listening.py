@@ -1,0 +1,71 @@
+"""Whether who listens at a server's port is the server: looked at before anything is sent."""
+
+from __future__ import annotations
+
+from gaudi.node import listening
+from gaudi.serving.signs import EngineGone
+
+from .engine import Container, Docker
+
+
+class Stranger(OSError):
+    """Somebody else listens at the port; says who."""
+
+    def __str__(self) -> str:
+        """The sentence alone."""
+        return str(self.args[0])
+
+
+class Listening:
+    """One container, and the sockets that its processes hold in the network that its plan names."""
+
+    def __init__(self, docker: Docker, name: str, network: str) -> None:
+        self._docker = docker
+        self._name = name
+        self._network = network
+        self._container: Container | None = None
+        self._cgroup = ""
+        # Who had the socket last: of a thousand processes only one is looked at.
+        self._server: int | None = None
+
+    def sockets(self, address: str, port: int) -> frozenset[int]:
+        """Inodes of the sockets that a connection reaches, all of them the container's.
+
+        Raises ConnectionRefusedError where nobody listens, Stranger where somebody else does.
+        """
+        process = "self" if self._network == "host" else self._pid()
+        found = listening.listeners_at(address, port, process)
+        if not found:
+            raise ConnectionRefusedError(f"nobody listens at port {port} of {address}")
+        for listener in found:
+            if not self._is_own(listener.inode):
+                raise Stranger(
+                    f"Port {port} on {address} is taken by {listening.describe(listener)}, which is not of the "
+                    f"container {self._name}: nothing was sent to it. Stop it, or give the instance another port."
+                )
+        return frozenset(listener.inode for listener in found)
+
+    def _is_own(self, inode: int) -> bool:
+        self._look()
+        if self._container is None:
+            return False
+        known = [] if self._server is None else [self._server]
+        self._server = listening.holder_within(inode, self._container.id, self._cgroup, known)
+        return self._server is not None
+
+    def _pid(self) -> int:
+        self._look()
+        if self._container is None:
+            raise ConnectionRefusedError(f"the container {self._name} does not run yet")
+        return self._container.pid
+
+    def _look(self) -> None:
+        """Learn once which container it is; its processes keep their control group for as long as it runs."""
+        if self._container is not None:
+            return
+        try:
+            found = self._docker.container(self._name)
+        except EngineGone as gone:
+            raise OSError(f"the container engine does not answer, so nobody knows who listens ({gone})") from gone
+        if found is not None and found.running:
+            self._container, self._cgroup = found, listening.cgroup_of(found.pid)

@@ -1,0 +1,83 @@
+"""Who listens: the kernel's list, the process behind a socket, and whether it is a container's."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.gaudi.base.listeners import Listener, reached
+from ansible.module_utils.gaudi.node import listening
+from ansible.module_utils.gaudi.serving.cgroup import is_of_container
+
+ID = "4f" * 32
+V2 = f"0::/system.slice/docker-{ID}.scope\n"
+V1 = f"12:pids:/docker/{ID}\n4:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/system.slice/docker.service\n"
+
+
+@pytest.mark.parametrize(
+    ("process", "main", "own"),
+    [
+        (V2, V2, True),
+        (f"0::/system.slice/docker-{ID}.scope/below\n", V2, True),
+        (V1, V1, True),
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", V2, False),
+        # A user names a group of his own as he likes.
+        (f"0::/user.slice/user-1000.slice/user@1000.service/docker-{ID}.scope\n", V2, False),
+        (f"0::/system.slice/docker-{ID}.scope-mine\n", V2, False),
+        ("0::/system.slice/docker-" + "5a" * 32 + ".scope\n", V2, False),
+        # Of v1's hierarchies all have to agree.
+        (V1.replace(f"4:memory:/docker/{ID}", "4:memory:/user.slice"), V1, False),
+        (f"12:pids:/docker/{ID}\n", V1, False),
+        ("", V2, False),
+        # A main process that is in nobody's group makes nothing its own.
+        ("0::/\n", "0::/\n", False),
+        (V2, "", False),
+    ],
+)
+def test_a_process_is_a_containers_by_its_whole_control_group(process: str, main: str, own: bool) -> None:
+    assert is_of_container(process, main, ID) is own
+
+
+OURS, OTHER = Listener("127.0.0.1", 30001, 1), Listener("10.0.0.5", 30001, 2)
+EVERY, EVERY_V6 = Listener("*", 30001, 3), Listener("*", 30001, 4, version=6)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "address", "found"),
+    [
+        ([], "127.0.0.1", []),
+        ([Listener("127.0.0.1", 30002, 1)], "127.0.0.1", []),
+        ([OTHER], "127.0.0.1", []),
+        # One of just this address takes the connection; [::] beside it may be anybody's, for IPv6 alone.
+        ([EVERY_V6, OURS], "127.0.0.1", [OURS]),
+        ([EVERY_V6, EVERY], "127.0.0.1", [EVERY]),
+        ([EVERY_V6], "127.0.0.1", [EVERY_V6]),
+        ([EVERY], "::1", []),
+        ([EVERY_V6], "::1", [EVERY_V6]),
+        # Sockets that share a port: each has to be the server's.
+        ([OURS, Listener("127.0.0.1", 30001, 9)], "127.0.0.1", [OURS, Listener("127.0.0.1", 30001, 9)]),
+    ],
+)
+def test_which_socket_takes_a_connection(listeners: list[Listener], address: str, found: list[Listener]) -> None:
+    assert reached(listeners, address, 30001) == found
+
+
+def test_a_socket_of_this_process_is_found_with_its_holder() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert listening.listeners_at("127.0.0.1", port) == []
+        server.listen()
+        (found,) = listening.listeners_at("127.0.0.1", port)
+        assert (found.uid, found.inode) == (os.getuid(), os.fstat(server.fileno()).st_ino)
+        assert os.getpid() in list(listening.holders_of(found.inode))
+        assert listening.describe(found).endswith(f"(pid {os.getpid()}, uid {os.getuid()})")
+        name = Path("/proc/self/comm").read_text().strip()
+        assert listening.describe(found).startswith(name)
+    assert listening.listeners_at("127.0.0.1", port) == []
+
+
+def test_a_socket_whose_process_cannot_be_seen_is_told_by_its_uid() -> None:
+    assert listening.describe(Listener("127.0.0.1", 1, 1, uid=1000)) == "a process that cannot be seen (uid 1000)"

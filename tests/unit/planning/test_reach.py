@@ -1,0 +1,162 @@
+"""Who may ask a server: on the node whoever is there, from outside who has a key, unless a reason is written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.serving.plan import (
+    AT_START,
+    DOOR_DIRECTORY,
+    GUARD_DIRECTORY,
+    KEYS_DIRECTORY,
+    MIDDLEWARE,
+    PYTHON_PATH,
+    Plan,
+    container_command,
+)
+
+from plugin_utils import releases
+
+from . import vendor
+
+OUTSIDE = ["0.0.0.0", "::", "10.20.0.11", "node-1.example"]
+INSIDE = ["127.0.0.1", "::1", "localhost", "127.0.0.53"]
+WHY = "the site's gateway asks for keys"
+ADDRESSES = [["lo", "127.0.0.1/8"], ["lo", "127.0.0.53/8"], ["lo", "::1/128"], ["eth0", "10.20.0.11/24"]]
+
+
+def plan(release: str = "1.22", **request: Any) -> dict[str, Any]:
+    """The plan, or the refusal, of one request, word for word."""
+    node = {**vendor.topology("oam8"), "addresses": ADDRESSES}
+    whole = {"instance": "chat", "model": "qwen3-8b", **request}
+    answers: list[dict[str, Any]] = plan_all(
+        [whole], vendor.catalogue(release, str(whole["model"])), node, weights_root="/data/models"
+    )
+    return answers[0]
+
+
+@pytest.mark.parametrize("host", OUTSIDE)
+def test_a_server_that_others_reach_without_keys_is_refused(host: str) -> None:
+    refused = plan(host=host)
+    assert refused["refused_id"] == "open_to_others"
+    assert refused["refused"].startswith(
+        f"chat: host is {host}, so that others reach the server, and it asks for no key."
+    )
+
+
+@pytest.mark.parametrize("host", OUTSIDE)
+def test_with_keys_or_a_reason_others_may_reach_it(host: str) -> None:
+    assert plan(host=host, guarded=True)["listen"] == {"host": host, "port": 30001}
+    opened = plan(host=host, open_without_keys=WHY)
+    assert opened["listen"] == {"host": host, "port": 30001, "open_without_keys": WHY}
+    assert f"Whoever reaches {host}:30001 may ask without a key: {WHY}" in opened["warnings"]
+
+
+@pytest.mark.parametrize("host", INSIDE)
+def test_the_node_itself_needs_no_key(host: str) -> None:
+    assert plan(host=host)["guarded"] is False
+    assert plan(host=host)["listen"] == {"host": host, "port": 30001}
+
+
+@pytest.mark.parametrize("request_", [{}, {"host": "::1"}, {"host": "0.0.0.0", "guarded": True}])
+def test_a_reason_for_nothing_is_refused(request_: dict[str, Any]) -> None:
+    """It would stand there when the server is opened later, and nobody would be asked."""
+    assert plan(open_without_keys=WHY, **request_)["refused_id"] == "not_open"
+
+
+@pytest.mark.parametrize(
+    ("reason", "id_"), [("", "empty"), ("yes", "no_reason"), (True, "not_text"), ("x" * 201, "too_long")]
+)
+def test_a_reason_is_in_words(reason: object, id_: str) -> None:
+    assert plan(host="0.0.0.0", open_without_keys=reason)["refused_id"] == id_
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--ssl-keyfile", "/k"],
+        ["--ssl-certfile=/c"],
+        ["--ssl_ca_certs", "/c"],
+        ["--ssl-cert-reqs", "2"],
+        ["--ssl-keyfile-password", "x"],
+    ],
+)
+def test_tls_is_the_gateways(arguments: list[str]) -> None:
+    refused = plan(extra_args=arguments)
+    assert refused["refused_id"] in ("argument_fixed", "secret_in_arguments")
+    assert plan(extra_args=["--ssl-certfile", "/c"])["refused"].endswith(
+        "put a gateway before it that ends TLS with your certificate (docs/keys.md shows one). Leave it out."
+    )
+
+
+def test_a_plan_holds_its_guard() -> None:
+    guarded = plan(guarded="yes")
+    assert guarded["guarded"] is True
+    assert guarded["arguments"][-2:] == [*MIDDLEWARE]
+    mounts = {mount["target"]: mount for mount in guarded["container"]["mounts"]}
+    assert {target: mounts[target]["source"] for target in (GUARD_DIRECTORY, KEYS_DIRECTORY, DOOR_DIRECTORY)} == {
+        GUARD_DIRECTORY: "/usr/local/lib/gaudi-serving/guard",
+        KEYS_DIRECTORY: "/etc/gaudi-serving/instances/chat/guard",
+        DOOR_DIRECTORY: "/var/lib/gaudi-serving/instances/chat/door",
+    }
+    assert all(mounts[target]["read_only"] for target in (GUARD_DIRECTORY, KEYS_DIRECTORY, DOOR_DIRECTORY))
+    assert guarded["container"]["at_start"] == [*AT_START, PYTHON_PATH]
+    unguarded = plan()
+    assert unguarded["container"]["at_start"] == list(AT_START)
+    assert not {GUARD_DIRECTORY, KEYS_DIRECTORY} & {mount["target"] for mount in unguarded["container"]["mounts"]}
+
+
+def test_several_models_on_a_card_have_the_guard_as_well() -> None:
+    request = {"instance": "chat", "model": "bge-m3", "share_card_with": ["bge-reranker-large"], "guarded": True}
+    found = Catalogue.from_mappings(
+        vendor.content("releases", "1.22"),
+        {name: vendor.content("models", name) for name in ("bge-m3", "bge-reranker-large")},
+        vendor.content("", "cards"),
+    )
+    (shared,) = plan_all([request], found, vendor.topology("oam8"), weights_root="/data/models")
+    assert Plan.from_document(shared).guarded is True
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_what_is_run_is_the_plans_or_named_by_it(guarded: bool) -> None:
+    """Nothing else is added at the start."""
+    document = plan(guarded=guarded)
+    run = container_command(Plan.from_document(document), "d" * 64, [5, 3], "/env", "/root")
+    without = {**document, "container": {**document["container"], "at_start": []}}
+    if guarded:
+        with pytest.raises(ValueError, match="its guard, or a mount of it, is missing"):
+            Plan.from_document(without)
+        return
+    rest = container_command(Plan.from_document(without), "d" * 64, [5, 3], "/env", "/root")
+    added = [word for word in run if word not in rest]
+    assert added == [
+        *("--label", "gaudi-serving.instance=chat", "--label", f"gaudi-serving.plan={'d' * 64}"),
+        *("--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"),
+        *("--env", "HABANA_VISIBLE_DEVICES=3,5"),
+    ]
+
+
+def test_the_images_own_search_path_stays_behind_the_guards() -> None:
+    run = container_command(Plan.from_document(plan(guarded=True)), "d" * 64, [0], "/env", "/root")
+    assert f"PYTHONPATH={GUARD_DIRECTORY}:/root" in run
+    run = container_command(Plan.from_document(plan(guarded=True)), "d" * 64, [0], "/env", None)
+    assert f"PYTHONPATH={GUARD_DIRECTORY}" in run
+
+
+def test_what_nobody_adds_is_refused() -> None:
+    document = plan()
+    document["container"]["at_start"] = [*AT_START, "privileges"]
+    with pytest.raises(ValueError, match="at_start names privileges"):
+        Plan.from_document(document)
+
+
+@pytest.mark.parametrize("release", releases.names())
+def test_every_release_says_where_its_server_answers(release: str) -> None:
+    content = releases.read(release)
+    paths = {path for listed in content["paths"].values() for path in listed}
+    assert {"/health", "/metrics", "/v1/models", "/v1/chat/completions", "/v1/completions", "/openapi.json"} <= paths
+    assert any(source.startswith("paths:") for source in content["sources"])
+    assert ReleaseEntry.from_mapping(content).paths == tuple(sorted(paths))
