@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.image.addresses import git_config, pip_config
+from ansible.module_utils.gaudi.image.addresses import git_config, pip_config, unknown_to_builds
 
 
 def asked_of_git(config: str, folder: Path, *arguments: str) -> str:
@@ -57,3 +57,12 @@ def test_lines_cannot_be_smuggled_in() -> None:
     assert caught.value.id == "control_character"
     with pytest.raises(Refusal):
         git_config({"https://github.com/": "https://x/\n[core]\n\tsshCommand = id"}, [])
+
+
+def test_names_that_a_build_would_not_know_are_brought() -> None:
+    names = ["git-host", "index.example.com"]
+    own = "127.0.0.1 localhost\n10.0.0.5 git-host git # ours\n"
+    assert unknown_to_builds(names, own, "nameserver 10.0.0.53\n") == ["git-host"]
+    assert unknown_to_builds(names, "", "nameserver 10.0.0.53\n") == []
+    # What answers on the node alone answers no build: BuildKit leaves such a server out.
+    assert unknown_to_builds(names, "", "nameserver 127.0.0.11\noptions ndots:0\n") == names
