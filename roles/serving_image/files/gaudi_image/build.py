@@ -142,7 +142,8 @@ def run(request: Request, engine: Engine, tell: Tell, digest: str) -> None:
         names = [f"--add-host={name}:{address}" for name, address in known_hosts(request.hosts).items()]
         status = engine.follow(
             hear,
-            {"DOCKER_BUILDKIT": "1", **request.proxies},
+            # The client writes which builder it is below its home, and a job has none.
+            {"DOCKER_BUILDKIT": "1", "HOME": scratch, **request.proxies},
             *("build", "--progress=plain", "--network=host", f"--tag={request.reference}"),
             *(f"--build-arg=BASE={request.base}", f"--label={BASE_DIGEST}={digest}"),
             *(*names, *secrets, *proxies, str(context)),
