@@ -74,7 +74,7 @@ LOOKS: dict[str, tuple[Looks, ...]] = {
     f"{INSTANCES}/*/plan.json": (module("vllm_service_info"), supervisor),
     f"{INSTANCES}/*/environment": (supervisor,),
     f"{INSTANCES}/*/explanation.json": (module("vllm_service_info"),),
-    f"{INSTANCES}/*/keys/api_keys": (supervisor,),
+    f"{INSTANCES}/*/guard/keys.json": (supervisor,),
     f"{CONFIGURATION}/weights/*.json": (
         program(
             f"{PROGRAMS}/hub-venv/bin/python", "-m", "gaudi_weights", "verify", f"{CONFIGURATION}/weights/{MODEL}.json"
@@ -86,6 +86,9 @@ LOOKS: dict[str, tuple[Looks, ...]] = {
         program("python3", "-B", f"{PROGRAMS}/host_tuning.py", ask) for ask in ("waits", "allow")
     ),
     f"{STATE}/images.json": (module("serving_image"),),
+    # Before others that the supervisor looks at: it draws its token anew where the two do not belong together.
+    f"{INSTANCE_STATES}/*/probe": (supervisor,),
+    f"{INSTANCE_STATES}/*/door/probe": (supervisor,),
     f"{INSTANCE_STATES}/*/door/closed": (supervisor,),
     f"{INSTANCE_STATES}/*/state.json": (module("vllm_service_info"), supervisor),
     f"{JOBS}/*/cancelled": (JOB_PROGRAM,),

@@ -566,10 +566,8 @@ def through_the_guard(node: Node) -> dict[str, Any]:
     """How the guard of the container answers a new request with the right key."""
     (run,) = [call for call in node.calls if call[0] == "run"][-1:]
     seen = {target: source for source, target in re.findall(r"source=([^,]+),target=([^,]+),readonly", " ".join(run))}
-    keys, closed = (Path(seen[str(path.parent)], path.name) for path in (GUARD.KEYS, GUARD.CLOSED))
-    answered: dict[str, Any] = ask(GUARD.ApiKeyGuard(application, keys, closed), (b"authorization", b"Bearer " + KEY))[
-        0
-    ]
+    keys, door = Path(seen[str(GUARD.KEYS.parent)], GUARD.KEYS.name), Path(seen[str(GUARD.DOOR)])
+    (answered, *_) = ask(GUARD.ApiKeyGuard(application, keys, door), (b"authorization", b"Bearer " + KEY))
     return answered
 
 
