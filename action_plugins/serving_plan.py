@@ -416,6 +416,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         "release": {"type": "str", "required": True},
         "weights_root": {"type": "str"},
         "image_registry": {"type": "str"},
+        "image": {"type": "dict", "default": {}},
         "topology": {"type": "dict"},
         "topology_file": {"type": "str"},
         "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
@@ -477,7 +478,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             "release": release,
             "cards": cards,
             "on_refusal": options["on_refusal"],
-            **{key: options[key] for key in ("weights_root", "image_registry") if options[key]},
+            **{key: options[key] for key in ("weights_root", "image_registry", "image") if options[key]},
             **({} if topology is None else {"topology": topology}),
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))

@@ -41,6 +41,10 @@ options:
     description: Room the serving image takes in the engine's storage, in bytes.
     type: int
     default: 0
+  image_built:
+    description: Whether the images are built on the node, from pins.
+    type: bool
+    default: false
   inventory:
     description:
       - The site's variables as they stand in the inventory, null for one that is not set. Each is checked, and a wrong
@@ -210,7 +214,7 @@ from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.documents import read, read_json
 from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
-from ansible.module_utils.gaudi.preflight import handover, pins
+from ansible.module_utils.gaudi.preflight import handover, images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import record as weights
@@ -224,6 +228,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "software": {"type": "dict", "default": {}},
     "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
+    "image_built": {"type": "bool", "default": False},
     "inventory": {"type": "dict", "required": True},
     "topology": {"type": "dict"},
     "plans": {"type": "list", "elements": "dict", "default": []},
@@ -480,7 +485,9 @@ def unpinned(
     fetches = [
         source["fetch"] for source in missing if source["fetch"] and not (root / source["fetch"]["directory"]).exists()
     ]
-    sentences: list[str] = pins.image_sentences((plan["image"] for plan in plans), params["image_digest"])
+    # The tag of an image that is built here stands for all that went into it.
+    named = [] if params["image_built"] else [plan["image"] for plan in plans]
+    sentences: list[str] = pins.image_sentences(named, params["image_digest"])
     kinds = params["weights_kinds"]
     sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
     return sentences, pins.measurement_refusals(fetches, kinds)
@@ -519,7 +526,9 @@ def check_space(
     except Refusal as refusal:
         return [preflight.Problem("daemon_json", str(refusal))]
     missing = sorted({plan["image"] for plan in plans if not image_present(module, engine, plan["image"])})
-    rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in missing]
+    # Images that are built here have most of their layers in common.
+    counted = missing[:1] if module.params["image_built"] else missing
+    rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in counted]
     rooms += [
         room(f"the weights of {plan['instance']}", plan["requires"]["weights_path"], plan["requires"]["weights_bytes"])
         for plan in plans
@@ -579,6 +588,8 @@ def main() -> None:
         taken, given = check_listen(engine, plan, plans) if plan.get("instance") else ([], [])
         problems, handed = problems + taken, handed + given
     problems += weights_problems
+    if params["image_built"]:
+        problems += images.check_processor(plans, read_text("/proc/cpuinfo"))
     problems += check_space(module, engine, plans, params["image_bytes"], rooms, coming)
     moving, never = unpinned(params, plans, missing)
     problems += [preflight.Problem("pins", said) for said in never]

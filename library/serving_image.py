@@ -32,6 +32,16 @@ options:
     type: list
     elements: str
     default: [habana-torch-plugin, vllm]
+  instances:
+    description:
+      - The instances that run in it, by name, each with C(parts) that it needs and C(arguments) of its server. They are
+        held against the image before anything is started in it. Without instances only O(packages) is asked for.
+    type: dict
+    default: {}
+  versions:
+    description: Distributions that the image must hold, by name, with their version; empty for any.
+    type: dict
+    default: {}
   docker_config:
     description: Directory with the engine client's config.json that holds the registry's credentials. Empty uses none.
     type: path
@@ -85,6 +95,7 @@ refused_id:
   sample: digest_differs
 """
 
+import hashlib
 import json
 import os
 import tempfile
@@ -96,6 +107,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
+from ansible.module_utils.gaudi.image import inside
 from ansible.module_utils.gaudi.node.documents import read_text
 from ansible.module_utils.gaudi.preflight import pins
 
@@ -104,6 +116,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "digest": {"type": "str", "default": ""},
     "release": {"type": "str", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": ["habana-torch-plugin", "vllm"]},
+    "instances": {"type": "dict", "default": {}},
+    "versions": {"type": "dict", "default": {}},
     "docker_config": {"type": "path"},
     "timeout": {"type": "int", "default": 3600},
     "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
@@ -113,6 +127,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
 LOOKED_AT = [
     *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
     *("--tmpfs", "/tmp", "--pids-limit", "256"),  # noqa: S108 - of the container
+]
+# Where libraries write that are imported, and one thread each: nothing is computed.
+_WRITES = [
+    word
+    for said in ("HOME=/tmp", "HABANA_LOGS=/tmp", "XDG_CACHE_HOME=/tmp", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+    for word in ("--env", said)
 ]
 # timeout(1) ends with this status when it ended the program.
 _TIMED_OUT = 124
@@ -166,6 +186,42 @@ def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str
     return packages
 
 
+def runtime(module: AnsibleModule, docker: str) -> str:
+    """The runtime that instances have, where the engine knows it: a build host may be without cards."""
+    code, out, _err = module.run_command([docker, "info", "--format", "{{json .Runtimes}}"])
+    return "habana" if code == 0 and '"habana"' in out else "runc"
+
+
+def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside:
+    """Run the program that looks, without a network and without starting a server."""
+    params = module.params
+    vectors = {name: instance["arguments"] for name, instance in params["instances"].items()}
+    command = [docker, "run", "--rm", "--interactive", "--runtime", runtime(module, docker), *LOOKED_AT, *_WRITES]
+    command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
+    _code, out, err = module.run_command(command, data=inside.question(vectors))
+    found: inside.Inside = inside.answer(image, out or err)
+    wrong = inside.wrong_versions(image, found, params["versions"])
+    if wrong:
+        raise Refusal(
+            "image_of_other_release",
+            f"{' '.join(wrong)} Image and gaudi_release are of different releases: correct gaudi_release, or "
+            "serving_image_ref or serving_image_base.",
+        )
+    inside.check(image, found, {name: instance["parts"] for name, instance in params["instances"].items()})
+    return found
+
+
+def checked(module: AnsibleModule, docker: str, image: str, known: dict[str, Any], id_: str) -> dict[str, Any]:
+    """What is recorded of a look inside; the same image is not asked the same twice."""
+    params = module.params
+    if not params["instances"]:
+        return {}
+    asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
+    if known.get("id") == id_ and known.get("checked") == asked:
+        return {"checked": asked, "parts": known.get("parts", [])}
+    return {"checked": asked, "parts": list(look_inside(module, docker, image).parts)}
+
+
 def read_record(path: Path) -> str:
     """Return the text of the record, empty where there is none. Raises Refusal for what is no file of text."""
     try:
@@ -205,7 +261,12 @@ def main() -> None:
             pull(module, docker, image)
             inspected, pulled = inspect(module, docker, image), True
         known = images.get(image, {})
-        found = {"id": inspected["Id"], "digest": image_record.digest_of(inspected, image)}
+        built = image_record.built_labels(inspected)
+        found = {
+            "id": inspected["Id"],
+            "digest": image_record.digest_of(inspected, image),
+            **({"built": built} if built else {}),
+        }
         image_record.check_digest(image, found["digest"], params["digest"])
         moved = image_record.moved(image, known.get("digest"), found["digest"])
         if moved and not module.check_mode:
@@ -215,6 +276,7 @@ def main() -> None:
         else:
             packages = packages_in(module, docker, image)
             found["packages"] = image_record.check_packages(image, packages, params["packages"])
+        found.update(checked(module, docker, image, known, found["id"]))
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     after = image_record.render_record({**images, image: found})
@@ -226,7 +288,8 @@ def main() -> None:
         current=not changed,
         foreseen=True,
         pulled=pulled,
-        unpinned=[] if params["digest"] else pins.digest_lines(image, found["digest"], params["release"]),
+        # The tag of an image that is built here stands for all that went into it.
+        unpinned=[] if params["digest"] or built else pins.digest_lines(image, found["digest"], params["release"]),
         image=found,
         diff={"before": before, "after": after, "before_header": path, "after_header": path},
     )

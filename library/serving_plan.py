@@ -226,6 +226,13 @@ options:
   image_registry:
     description: Registry to take the image from instead of the release's own.
     type: str
+  image:
+    description:
+      - What the site says of its images, by the names of the options of the role P(gaudi_serving.serving_image#role)
+        without C(serving_image_). Without C(ref) and C(build) the image is that of the registry.
+      - With C(build) the tag of RV(plans[].image) is a hash of what the image is built from.
+    type: dict
+    default: {}
   topology:
     description:
       - Topology of the node, as M(gaudi_topology_info) returns it, or what hl-smi printed there, as in
@@ -406,7 +413,8 @@ plans:
       type: dict
       sample: {card_mib: 98304, weights_gib_per_card: 7.63, graphs_gib: 7.78, kv_cache_gib: 70.06, fits: true}
     requires:
-      description: What must be there before it is started, such as weights, room on the disk, cards, host NICs.
+      description: What must be there before it is started, such as weights, room on the disk, cards, host NICs; with
+        O(image) also the parts that the image must have.
       type: dict
       sample: {cards: 2, weights_path: /data/models/Qwen3-8B, weights_bytes: 16381470720, disk_bytes: 42949672960}
     explain:
@@ -490,6 +498,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "topology": {"type": "dict"},
     "weights_root": {"type": "path", "default": "/data/models"},
     "image_registry": {"type": "str"},
+    "image": {"type": "dict", "default": {}},
     "reservations_file": {"type": "path", "default": "/var/lib/gaudi-serving/cards.lock"},
     "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
 }
@@ -554,6 +563,7 @@ def main() -> None:
             topology,
             weights_root=module.params["weights_root"],
             image_registry=module.params["image_registry"],
+            image=module.params["image"],
             reservations=reservations,
             read_weights=read_weights if given is None else None,
         )

@@ -47,6 +47,7 @@ def _up(arguments: argparse.Namespace) -> None:
     started = world.up(
         *(engine.ensure(), scope, names, arguments.describe, print, releases, arguments.share),
         own_settings=arguments.own_settings,
+        buildable=arguments.buildable,
     )
     for node in started:
         print(f"Simulated node {node.name} is up ({node.description}): ssh -F {_ssh_config(scope)} {node.name}")
@@ -136,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="copies of this machine's kernel settings, so that other nodes may be tuned meanwhile; not to be tuned",
     )
+    up.add_argument("--buildable", action="store_true", help="with what images are built from: git host, index, base")
     up.add_argument("--no-vault", action="store_true", help="nodes only")
     return parser
 

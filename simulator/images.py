@@ -12,8 +12,8 @@ from typing import IO, cast
 import docker
 from docker import DockerClient
 
-from simulator import apt, context, host, keys, wheelhouse
-from simulator.context import Files
+from simulator import apt, context, host, keys, wheelhouse, wheels
+from simulator.context import File, Files
 from simulator.settings import CACHE, IMAGES, LABEL, SIMULATOR, SimulatorError
 
 REPOSITORY = "gaudi-serving-simulator"
@@ -89,6 +89,12 @@ def vllm(client: DockerClient, say: Say) -> str:
     finally:
         container.remove(force=True)
     return reference
+
+
+def vendor(client: DockerClient, tag: str, say: Say) -> str:
+    """Give the stand-in for the vendor's image that others are built on: no PyTorch, no vLLM, its own packages."""
+    packages = {f"wheels/{name}": File(content) for name, content in wheels.vendor(tag.replace("-", ".")).items()}
+    return build(client, "vendor", {**context.tree(_SOURCES / "vendor"), **packages}, {"BASE": base(client, say)}, say)
 
 
 def serving(client: DockerClient, release: str, tag: str, say: Say) -> str:

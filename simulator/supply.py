@@ -41,7 +41,7 @@ def start(client: DockerClient, scope: Scope, say: Say) -> None:
         image = images.base(client, say)
         wheels = sorted(wheelhouse.directory(_REQUIREMENTS).glob("*.whl"))
     # A directory listing is what the simple interface asks for (PEP 503).
-    index = {f"srv/index/simple/{_project(wheel.name)}/{wheel.name}": File(wheel.read_bytes()) for wheel in wheels}
+    index = {f"srv/index/simple/{project(wheel.name)}/{wheel.name}": File(wheel.read_bytes()) for wheel in wheels}
     repositories = models.folders()
     hub = {
         **context.tree(SIMULATOR / "hub", prefix="srv/hub/simulator/hub/"),
@@ -57,11 +57,11 @@ def start(client: DockerClient, scope: Scope, say: Say) -> None:
     with host.lock(f"scope-{scope.name}"):
         network.ensure(client, scope)
         started = [
-            _container(client, scope, image, INDEX, index, _static("/srv/index", INDEX_PORT)),
-            _container(client, scope, image, HUB, hub, hub_command),
+            container(client, scope, image, INDEX, index, static("/srv/index", INDEX_PORT)),
+            container(client, scope, image, HUB, hub, hub_command),
         ]
-        for container, port in zip(started, (INDEX_PORT, HUB_PORT), strict=True):
-            _wait(container, port)
+        for each, port in zip(started, (INDEX_PORT, HUB_PORT), strict=True):
+            wait(each, port)
 
 
 def remove(client: DockerClient, scope: Scope) -> None:
@@ -71,23 +71,25 @@ def remove(client: DockerClient, scope: Scope) -> None:
             client.containers.get(f"{scope.prefix}-{name}").remove(force=True, v=True)
 
 
-def _project(wheel: str) -> str:
+def project(wheel: str) -> str:
     """Give the name an index knows a wheel's project by."""
     return re.sub(r"[-_.]+", "-", wheel.split("-")[0]).lower()
 
 
-def _static(folder: str, port: int) -> list[str]:
+def static(folder: str, port: int) -> list[str]:
+    """Give the command that serves a folder's files."""
     return ["python3", "-m", "http.server", "--directory", folder, str(port)]
 
 
-def _container(
+def container(
     client: DockerClient, scope: Scope, image: str, name: str, files: Files, command: Sequence[str]
 ) -> Container:
+    """Give a running container of the scope's network that has these files and runs this command."""
     inputs = context.digest(files, image, *command)
     full_name = f"{scope.prefix}-{name}"
     if existing := containers.running(client, full_name, inputs, containers.remove):
         return existing
-    container = client.containers.create(
+    made = client.containers.create(
         image,
         list(command),
         name=full_name,
@@ -99,12 +101,12 @@ def _container(
         detach=True,
         init=True,
     )
-    container.put_archive("/", context.archive(files))
-    container.start()
-    return container
+    made.put_archive("/", context.archive(files))
+    made.start()
+    return made
 
 
-def _wait(container: Container, port: int) -> None:
+def wait(container: Container, port: int) -> None:
     """Wait until something listens; the container has a network of its own, so it is asked from inside."""
     deadline = time.monotonic() + _START_SECONDS
     probe = f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)"

@@ -9,7 +9,7 @@ import yaml
 from docker import DockerClient
 
 from plugin_utils import releases as catalogue
-from simulator import host, images, kernel, layers, network, nodes, supply, vault
+from simulator import host, images, kernel, layers, network, nodes, sources, supply, vault
 from simulator.inventory import Node
 from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
@@ -29,14 +29,20 @@ def up(
     share: str | None = None,
     *,
     own_settings: bool = False,
+    buildable: bool = False,
 ) -> list[Node]:
-    """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index."""
+    """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index.
+
+    buildable: there is also what images are built from.
+    """
     wanted = {release: image_name(release) for release in releases}
     kernel.record()
     started = nodes.up(client, scope, names, describe, say, share, own_settings=own_settings)
     if wanted:
         registry = vault.start(client, scope, say)
         supply.start(client, scope, say)
+        if buildable:
+            sources.start(client, scope, registry, say)
     for release, (path, tag) in wanted.items():
         with host.lock("images"):
             image = images.serving(client, release, tag, say)
@@ -70,6 +76,7 @@ def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None)
     if not nodes.containers(client, scope):
         vault.remove(client, scope)
         supply.remove(client, scope)
+        sources.remove(client, scope)
         network.remove(client, scope)
     return removed
 

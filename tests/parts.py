@@ -74,6 +74,7 @@ TEST = (
 MORE = (
     scenario("fanout"),
     scenario("calibration"),
+    scenario("images"),
     scenario("nfs"),
     scenario("interrupted", tunes=True),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),

@@ -17,7 +17,7 @@ MOST_MODULES = 16
 # What a pure module may import of the standard library; where names stand, only these.
 ALLOWED: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
-        *("__future__", "binascii", "bisect", "collections", "collections.abc", "copy", "csv", "dataclasses"),
+        *("__future__", "base64", "binascii", "bisect", "collections", "collections.abc", "copy", "csv", "dataclasses"),
         *("difflib", "enum"),
         *("functools", "hashlib", "ipaddress", "itertools", "json", "math", "re", "shlex", "string", "textwrap"),
         *("typing", "urllib.parse"),

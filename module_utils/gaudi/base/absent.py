@@ -37,12 +37,6 @@ OFFLINE = Absent(
     _asked("offline_inference|run_batch|batch_inference", alone="offline"),
     "Offline inference (a script of yours with vLLM's LLM class) is not offered: serve the model, and ask the server.",
 )
-IMAGES = Absent(
-    "image building",
-    _asked("image_build|build_image|dockerfile", alone="build"),
-    "Images are not built here yet: build one by hand with the release's vLLM fork, push it to a registry of yours, "
-    "and set gaudi_image_registry.",
-)
 NEURON = Absent(
     "AWS Neuron",
     _asked("neuronx?|neuroncore|trainium|inferentia|trn[12]|inf[12]"),
@@ -53,7 +47,7 @@ TPU = Absent(
     _asked("tpu|xla"),
     "Google TPU is not supported: this project serves from Intel Gaudi cards only.",
 )
-PARTS = (TWO_NODES, OFFLINE, IMAGES, NEURON, TPU)
+PARTS = (TWO_NODES, OFFLINE, NEURON, TPU)
 
 # Whose value says what is asked for, not their name.
 _DEVICES = ("device", "vllm_target_device")

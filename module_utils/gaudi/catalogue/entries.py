@@ -14,6 +14,7 @@ from typing import Any
 from ..base.checks import Reader, integer, matching, number
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
+from .build import Build
 
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
@@ -346,7 +347,8 @@ class ReleaseEntry:
     ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
     ``paths`` is where its server answers, listed like the arguments;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
-    ``model_types`` are what the server has classes of its own for, listed like the arguments.
+    ``model_types`` are what the server has classes of its own for, listed like the arguments; ``build`` is how its
+    image is built, None where the file says no way.
     """
 
     name: str
@@ -366,6 +368,7 @@ class ReleaseEntry:
     sources: tuple[str, ...]
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
+    build: Build | None = None
     # Where the server answers, sorted.
     paths: tuple[str, ...] = ()
 
@@ -387,6 +390,7 @@ class ReleaseEntry:
         "sources",
         "architectures",
         "model_types",
+        "build",
         "paths",
     )
 
@@ -427,6 +431,7 @@ class ReleaseEntry:
             sources=reader.texts("sources", required=True),
             architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
             model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
+            build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
             paths=tuple(sorted(_flat(reader.mapping("paths"), f"{where}: paths"))),
         )
 

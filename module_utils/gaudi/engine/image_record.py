@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.refusal import Refusal
+from ..image.recipe import LABEL
 
 SCHEMA = 1
 _SEPARATORS = re.compile(r"[-_.]+")
@@ -59,6 +60,12 @@ def digest_of(inspected: Mapping[str, Any], reference: str) -> str | None:
         if name == repository and _DIGEST.fullmatch(digest):
             return digest
     return None
+
+
+def built_labels(inspected: Mapping[str, Any]) -> dict[str, str]:
+    """What an image that was built here says of itself, by label; nothing for any other image."""
+    labels = (inspected.get("Config") or {}).get("Labels") or {}
+    return {str(name): str(value) for name, value in labels.items() if str(name).startswith(f"{LABEL}.")}
 
 
 def repository_of(reference: str) -> str:
@@ -124,9 +131,8 @@ def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence
         advice.append("It is no image of the Gaudi software: check gaudi_image_registry and the image of the release.")
     elif "vllm" in missing:
         advice.append(
-            "The vendor's own image comes without vLLM. Build one from it by hand with the release's vLLM fork "
-            "(catalog/releases names the commits; no role builds images yet), push it to a registry of yours under the "
-            "same path, and set gaudi_image_registry to that registry."
+            "The vendor's own image comes without vLLM. Set serving_image_build: true to have one built from it with "
+            "the release's pins (docs/images.md), or name a ready image in serving_image_ref."
         )
     raise Refusal(
         "image_lacks_package", f"{reference} holds no {' and no '.join(missing)} (pip list in it). " + " ".join(advice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from ..base.measured import MEASURED, measured_files
 from ..base.places import check_place, check_writable, is_below
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
+from ..image.recipe import recipe
 from ..model.headers import Weights
+from ..request.node import Node
 from ..request.options import RecipeCache, Request
 from ..rules.memory import MIB
 from ..serving.plan import AT_START, DOOR_DIRECTORY, GUARD_DIRECTORY, KEYS_DIRECTORY, PYTHON_PATH
@@ -85,9 +87,16 @@ class Setting:
         return f"{self.weights_root}/{self.entry.measurements.directory}"
 
 
-def image(release: ReleaseEntry, registry: str | None) -> str:
-    """The image reference, with the digest when the release file has one; ``registry`` is a mirror's name."""
-    reference = f"{registry or release.image['registry']}/{release.image['path']}:{release.image['tag']}"
+def image(release: ReleaseEntry, node: Node, needs: Sequence[str]) -> str:
+    """The image reference: the site's ready one, the one that is built for these needs, or that of the registry.
+
+    The registry's carries its digest when the release file has one.
+    """
+    if node.image.ref:
+        return node.image.ref
+    if node.image.build:
+        return recipe(release, node.image, needs, node.registry).reference
+    reference = f"{node.registry or release.image['registry']}/{release.image['path']}:{release.image['tag']}"
     return f"{reference}@{release.image['digest']}" if release.image["digest"] else reference
 
 

@@ -11,6 +11,7 @@ from ..base.refusal import Refusal
 from ..cards.placement import Reservations
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
+from ..image.recipe import Wish
 from ..model.headers import Weights
 from ..request.node import Node
 from ..request.options import Request, check_options, name_of
@@ -46,13 +47,14 @@ def plan_all(
     *,
     weights_root: str,
     image_registry: str | None = None,
+    image: Mapping[str, object] | None = None,
     reservations: Mapping[str, Mapping[str, Any]] | None = None,
     read_weights: Callable[[str], Weights | None] | None = None,
 ) -> list[dict[str, Any]]:
     """One plan document a request, in order, or ``{"instance": ..., "refused": sentence, "refused_id": id}``.
 
-    ``reservations`` are those of the node by instance; ``read_weights`` looks at a path of the node, None where the
-    node is not there.
+    ``image`` is what the site says of its images; ``reservations`` are those of the node by instance; ``read_weights``
+    looks at a path of the node, None where the node is not there.
     """
     held = Reservations.from_document({"reservations": dict(reservations or {})})
     named = _named_modules(requests, topology)
@@ -77,6 +79,7 @@ def plan_all(
                 named=named,
                 weights_root=weights_root,
                 image_registry=image_registry,
+                image=Wish.from_mapping(image or {}),
             )
             model = request.get("model") if isinstance(request, Mapping) else None
             entry = catalogue.models.get(model) if isinstance(model, str) else None

@@ -14,6 +14,7 @@ from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..families.base import Lengths
 from ..families.registry import family_of
+from ..image.parts import needed
 from ..model.facts import facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
@@ -208,6 +209,8 @@ def _document(
     memory = memory_part(
         draft, resolved, subject.cards, subject.card_type, entry, subject.weights, lengths, subject.label
     )
+    binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
+    needs = needed(bool(binding), entry.limit_mm_per_prompt if entry is not None else (), fabric is not None)
     document = {
         "schema": SCHEMA,
         "instance": request.instance,
@@ -216,11 +219,11 @@ def _document(
         # What it can be asked: chat, completion, embedding, rerank.
         "task": entry.task if entry is not None else "generate",
         "release": release.name,
-        "image": image(release, node.registry),
+        "image": image(release, node, needs),
         "container": container(setting, draft.environment),
         "modules": [{"module_id": card.module_id, "serial": card.serial} for card in subject.cards],
         "environment": dict(sorted(draft.environment.items())),
-        "cpu_binding": bind_cpus(draft, release, subject.node_cards, subject.cards),
+        "cpu_binding": binding,
         "arguments": [
             "python3",
             "-m",
@@ -236,11 +239,16 @@ def _document(
         "execution_mode": execution_mode(draft, request, release),
         "buckets": buckets_part(draft, resolved, lengths, memory),
         "memory": memory,
-        "requires": {**requires(setting), "host_nics": fabric is not None},
+        "requires": {**requires(setting), "host_nics": fabric is not None, **_parts(node, needs)},
     }
     if fabric is not None:
         draft.warn(fabric)
     return document
+
+
+def _parts(node: Node, needs: Sequence[str]) -> dict[str, list[str]]:
+    """What the image must have, where the site says how its images come to be. Other plans stay as they were."""
+    return {"image": list(needs)} if node.image.ref or node.image.build else {}
 
 
 def origin_of(release: ReleaseEntry) -> Origin:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cards.placement import Reservations
+from ..image.recipe import Wish
 from .options import path, registry
 
 
@@ -23,6 +24,8 @@ class Node:
     named: Mapping[str, Sequence[int]] = field(default_factory=dict)
     weights_root: str = "/data/models"
     image_registry: str | None = None
+    # What the site says of its images; without a word they are those at the release's path of the registry.
+    image: Wish = field(default_factory=Wish)
 
     @property
     def root(self) -> str:

@@ -52,5 +52,6 @@ def test_every_job_names_the_paths_it_is_about() -> None:
         "fp8_weights/reread.yml",
         "model_weights/fetch.yml",
         "model_weights/verify.yml",
+        "serving_image/build.yml",
         "weights_supply/take.yml",
     ]

@@ -102,7 +102,7 @@ def test_a_role_reads_as_a_table_of_contents(role: Path) -> None:
 def test_the_example_shows_every_variable_a_site_may_set() -> None:
     """What site.yml hands from one role to the next is no variable of a site."""
     handed_on = {"serving_image_references", "vllm_service_plan", "vllm_service_weights_coming", "weights_supply_bring"}
-    handed_on |= {"preflight_host_tuning", "serving_image_release", "vllm_service_given_up_by"}
+    handed_on |= {"preflight_host_tuning", "serving_image_plans", "serving_image_release", "vllm_service_given_up_by"}
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
     # What is fetched into which folder is the catalogue's; where from, and how, is the site's.
     handed_on |= {f"model_weights_{name}" for name in ("directory", "repository", "repositories", "revision", "root")}
@@ -167,6 +167,8 @@ NO_SECRETS = {
     "model_weights_sources[].xet": "true or false",
     "gaudi_require_pins": "true or false",
     "preflight_habana_path": "a path",
+    "serving_image_no_proxy": "hosts",
+    "serving_image_pins": "commits; accounts are an option of their own",
     "vllm_service_answer_tokens": "a number",
 }
 

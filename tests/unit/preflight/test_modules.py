@@ -823,3 +823,80 @@ def test_weights_that_are_still_to_come_need_room_too(run: Run, tmp_path: Path) 
     ran = run(gaudi_preflight, preflight(plans=[wanted]))
     assert [problem["id"] for problem in ran["problems"]] == ["weights", "disk"]
     assert "for the weights of one" in ran["problems"][1]["message"]
+
+
+# serving_image, held against plans
+
+PLANNED = {"chat": {"parts": ["numactl"], "arguments": ["python3", "-m", "vllm.entrypoints.openai.api_server", "--x"]}}
+
+
+def inside_engine(**found: Any) -> dict[str, Any]:
+    """An engine whose image answers the program that looks inside."""
+    said = {"packages": {"habana-pyhlml": "1.22.2.32"}, "programs": ["numactl"], "pillow": None, "vllm": None}
+    looked = "gaudi-image " + json.dumps({**said, "rejected": {}, **found})
+    return {
+        "docker image inspect": (0, INSPECTED, ""),
+        "docker run --rm --interactive": (0, looked, ""),
+        "docker run": (0, LISTED, ""),
+        "docker info": (0, '{"habana":{},"runc":{}}', ""),
+    }
+
+
+def test_an_image_is_held_against_the_plans_once(run: Run, record: Path) -> None:
+    arguments = {
+        "image": IMAGE,
+        "record": str(record),
+        "instances": PLANNED,
+        "versions": {"habana-pyhlml": "1.22.2.32"},
+    }
+    ran = run(serving_image, arguments, inside_engine())
+    assert json.loads(record.read_text())["images"][IMAGE]["parts"] == ["numactl"]
+    looked = next(command for command in ran.commands if "--interactive" in command)
+    assert " --runtime habana --network none --cap-drop ALL " in looked
+    assert " --read-only " in looked
+    again = run(serving_image, arguments, inside_engine())
+    assert again["current"]
+    assert again.commands == [f"docker image inspect {IMAGE}"]
+    more = {**arguments, "instances": {**PLANNED, "other": PLANNED["chat"]}}
+    assert any("--interactive" in command for command in run(serving_image, more, inside_engine()).commands)
+
+
+@pytest.mark.parametrize(
+    ("found", "id_", "words"),
+    [
+        ({"programs": []}, "image_lacks_part", "chat: "),
+        (
+            {"rejected": {"chat": "unrecognized arguments: --x"}},
+            "image_refuses_arguments",
+            "unrecognized arguments: --x",
+        ),
+        ({"vllm": "ImportError: no"}, "image_without_server", "ImportError: no"),
+        ({"packages": {"habana-pyhlml": "1.21.3.57"}}, "image_of_other_release", "1.21.3.57, but the release is of"),
+    ],
+)
+def test_an_image_that_cannot_serve_the_plans_is_refused(
+    run: Run, record: Path, found: dict[str, Any], id_: str, words: str
+) -> None:
+    arguments = {
+        "image": IMAGE,
+        "record": str(record),
+        "instances": PLANNED,
+        "versions": {"habana-pyhlml": "1.22.2.32"},
+    }
+    ran = run(serving_image, arguments, inside_engine(**found))
+    assert ran["failed"]
+    assert ran["refused_id"] == id_
+    assert words in ran["msg"]
+    assert not record.exists()
+
+
+def test_a_built_image_asks_for_no_pin(run: Run, record: Path) -> None:
+    labels = {"gaudi-serving.image.recipe": "1", "gaudi-serving.image.release": "1.22", "other": "x"}
+    built = json.dumps([{"Id": "sha256:id", "RepoDigests": [], "Config": {"Labels": labels}}])
+    read = {"docker image inspect": (0, built, ""), "docker run": (0, LISTED, "")}
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, read)
+    assert ran["unpinned"] == []
+    assert json.loads(record.read_text())["images"][IMAGE]["built"] == {
+        "gaudi-serving.image.recipe": "1",
+        "gaudi-serving.image.release": "1.22",
+    }

@@ -1,0 +1,104 @@
+"""Say how the images of plans are built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
+from ansible.module_utils.gaudi.image.addresses import git_config, hosts, pip_config
+from ansible.module_utils.gaudi.image.dockerfile import constraints, dockerfile, steps
+from ansible.module_utils.gaudi.image.inside import expected
+from ansible.module_utils.gaudi.image.recipe import Wish, recipe
+
+
+def image_recipes(
+    plans: Sequence[Mapping[str, Any]], release: Mapping[str, Any], wish: Mapping[str, Any], registry: str = ""
+) -> list[dict[str, Any]]:
+    """One recipe for each image of the plans; without plans, for the image with the parts that the site wishes.
+
+    release: the content of its file. wish: what the site says of its images. registry: where the base comes from.
+    """
+    needs = {tuple(plan["requires"].get("image", ())) for plan in plans if "requires" in plan} or {()}
+    try:
+        entry, asked = ReleaseEntry.from_mapping(release), Wish.from_mapping({**wish, "ref": None, "build": True})
+        recipes = {made.tag: made for made in (recipe(entry, asked, each, registry or None) for each in sorted(needs))}
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from refusal
+    return [
+        {
+            "reference": made.reference,
+            "tag": made.tag,
+            "release": made.release,
+            "base": made.base_reference,
+            "base_name": made.base,
+            "base_digest": entry.image["digest"],
+            "dockerfile": dockerfile(made),
+            "constraints": constraints(made),
+            "titles": [step.title for step in steps(made)],
+            "parts": list(made.parts),
+        }
+        for made in recipes.values()
+    ]
+
+
+def image_addresses(said: Mapping[str, Any], folder: str) -> list[dict[str, str]]:
+    """The files that a build reads its addresses from, as the module node_files takes them.
+
+    said: git_mirrors, git_accounts, python_indexes and apt_sources of the site. folder: where the files lie.
+    """
+    try:
+        files = {
+            "apt": str(said["apt_sources"]),
+            "git": git_config(said["git_mirrors"], said["git_accounts"]),
+            "pip": pip_config(said["python_indexes"]),
+        }
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from refusal
+    return [
+        {"path": f"{folder}/{name}", **({"secret": content, "mode": "0600"} if content else {"state": "absent"})}
+        for name, content in files.items()
+    ]
+
+
+def image_instances(plans: Sequence[Mapping[str, Any]], image: str) -> dict[str, Any]:
+    """What an image is held against: parts and argument vector of each instance that is to run in it."""
+    return {
+        plan["instance"]: {"parts": list(plan["requires"]["image"]), "arguments": list(plan["arguments"])}
+        for plan in plans
+        if plan.get("image") == image and "image" in plan.get("requires", {})
+    }
+
+
+def image_versions(release: Mapping[str, Any]) -> dict[str, str]:
+    """The vendor's distributions in an image of a release, with their versions; nothing for an unknown release."""
+    entry = ReleaseEntry.from_mapping(release) if release else None
+    return expected(entry.image["tag"], entry.build.quantization) if entry and entry.build else {}
+
+
+def hosts_in(said: object) -> list[str]:
+    """The names of hosts in addresses, wherever they stand in a value."""
+    return list(hosts(str(said)))
+
+
+class FilterModule:
+    """What Ansible finds here."""
+
+    def filters(self) -> dict[str, Callable[..., object]]:
+        """Return the filters by name."""
+        return {
+            "image_recipes": image_recipes,
+            "image_addresses": image_addresses,
+            "hosts_in": hosts_in,
+            "image_instances": image_instances,
+            "image_versions": image_versions,
+        }

@@ -1,0 +1,176 @@
+"""The Dockerfile of an image: its steps, each a call of ``steps.sh`` that lies in the build's context.
+
+There is no ``# syntax=`` line, which an engine would fetch from a hub. Addresses and passwords come as BuildKit
+secrets, which are in no layer and no history, and which Docker's cache does not look at: a build goes on after a mirror
+was changed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PILLOW_SIMD
+from .recipe import Recipe
+
+CONTEXT = "/run/gaudi-build"
+"""Where a step sees the build's context: steps.sh, requirements.py, constraints.txt."""
+
+LIBFABRIC = "/opt/libfabric"
+"""Where libfabric is installed."""
+
+# What a step may be given as secrets, each a file: sources of apt, configurations of git and pip.
+_APT, _GIT, _PIP = "apt", "git", "pip"
+_SECRETS = {
+    "checkout": (_GIT,),
+    "hccl_ofi_wrapper": (_GIT,),
+    "install": (_PIP,),
+    "libfabric": (_APT, _GIT),
+    "make": (),
+    "packages": (_PIP,),
+    "pillow_simd": (_APT, _PIP),
+    "requirements": (_PIP,),
+    "system": (_APT,),
+}
+
+# Distributions whose requirement lines name a branch, and the pins that take their place.
+_REPLACED = {"vllm-hpu-extension": "vllm_hpu_extension", "neural-compressor-pt": "neural_compressor"}
+# Below /run/gaudi-build; an hl-smi that finds a card.
+_CARDS = "cards"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what people call it, variables of it alone, and what ``steps.sh`` is asked."""
+
+    title: str
+    arguments: tuple[str, ...]
+    environment: tuple[str, ...] = ()
+
+    @property
+    def instruction(self) -> str:
+        """The RUN instruction."""
+        mounts = [f"--mount=type=bind,target={CONTEXT}"]
+        mounts += [f"--mount=type=secret,id={name}" for name in _SECRETS[self.arguments[0]]]
+        words = shlex.join([*self.environment, "sh", f"{CONTEXT}/steps.sh", *self.arguments])
+        return " \\\n    ".join([f"RUN {mounts[0]}", *mounts[1:], words])
+
+
+def steps(recipe: Recipe) -> tuple[Step, ...]:
+    """All steps, those that most images have in common first: Docker's cache then serves the other images."""
+    return tuple(_steps(recipe))
+
+
+def dockerfile(recipe: Recipe) -> str:
+    """The text of the Dockerfile; its argument BASE is the base image where this site gets it from."""
+    lines = ["# Written by gaudi-serving (role serving_image).", "ARG BASE", "FROM ${BASE}"]
+    lines += [step.instruction for step in steps(recipe)]
+    lines += [f"ENV {line}" for line in _environment(recipe)]
+    lines += [f"LABEL {name}={_quoted(value)}" for name, value in recipe.labels.items()]
+    # Vendor images have entry points of their own; the plan's vector is a whole command.
+    lines += ["ENTRYPOINT []", 'CMD ["bash"]']
+    return "\n".join(lines) + "\n"
+
+
+def constraints(recipe: Recipe) -> str:
+    """The file of constraints that every installation is held to."""
+    inferred = {name for name, entry in recipe.build.constraints.items() if entry.inferred}
+    lines = [
+        f"{name}{version}" + ("  # inferred" if name in inferred else "")
+        for name, version in recipe.constraints.items()
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(value: str) -> str:
+    """A value of LABEL: within double quotes, where a Dockerfile knows backslashes and variables."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return f'"{escaped}"'
+
+
+def _environment(recipe: Recipe) -> list[str]:
+    if HOST_NICS not in recipe.parts:
+        return []
+    return [f"LIBFABRIC_ROOT={LIBFABRIC}", f"LD_LIBRARY_PATH={LIBFABRIC}/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"]
+
+
+def _steps(recipe: Recipe) -> Iterator[Step]:
+    yield Step("packages of the system", ("system", "ca-certificates", "git", "make", "g++"))
+    if recipe.build.kind == "fork":
+        yield from _fork(recipe)
+    else:
+        yield from _plugin(recipe)
+    yield _checkout(recipe, "hccl_demo")
+    yield Step("hccl_demo", ("make", recipe.directory("hccl_demo")))
+    if NUMACTL in recipe.parts:
+        yield Step("numactl", ("system", "numactl"))
+    if HOST_NICS in recipe.parts:
+        yield from _host_nics(recipe)
+    if AUDIO in recipe.parts:
+        name = "vllm" if recipe.build.kind == "plugin" else "vllm_fork"
+        yield _install(recipe, name, "libraries for sound", extra=recipe.build.audio_extra)
+    if BENCHMARK in recipe.parts:
+        yield Step("what the benchmark needs", ("packages", *recipe.build.benchmark))
+    if PILLOW_SIMD in recipe.parts:
+        # The last one of Python: others ask for Pillow, and would bring it back.
+        yield Step("Pillow-SIMD", ("pillow_simd", str(recipe.build.pillow_simd)))
+
+
+def _checkout(recipe: Recipe, name: str) -> Step:
+    pin = recipe.pins[name]
+    where = recipe.directory(name)
+    return Step(f"{name} at {pin.commit[:9]}", ("checkout", pin.repository, pin.commit, where))
+
+
+def _install(recipe: Recipe, name: str, title: str, *options: str, extra: str | None = None) -> Step:
+    """Installing a checkout of vLLM: without isolation, since its build must see the vendor's PyTorch."""
+    environment = [f"VLLM_TARGET_DEVICE={'empty' if name == 'vllm' else 'hpu'}"]
+    if recipe.build.version:
+        environment.append(f"SETUPTOOLS_SCM_PRETEND_VERSION={recipe.build.version}+g{recipe.pins[name].commit[:9]}")
+    if recipe.build.sees_cards:
+        environment.append(f"GAUDI_BUILD_PATH={CONTEXT}/{_CARDS}")
+    what = recipe.directory(name) + (f"[{extra}]" if extra else "")
+    return Step(title, ("install", "--no-build-isolation", *options, "--editable", what), ("env", *environment))
+
+
+def _fork(recipe: Recipe) -> Iterator[Step]:
+    """A fork of vLLM: its extension and its quantiser first, since its requirements name them by branch."""
+    fork = recipe.directory("vllm_fork")
+    yield _checkout(recipe, "vllm_fork")
+    replaced = [name for name, pin in _REPLACED.items() if pin in recipe.pins]
+    for name, pin in _REPLACED.items():
+        if pin in recipe.pins:
+            yield _checkout(recipe, pin)
+            options = ["--no-deps", "--editable"] if pin == "vllm_hpu_extension" else []
+            environment = ("env", "INC_PT_ONLY=1") if pin == "neural_compressor" else ()
+            yield Step(name, ("install", *options, recipe.directory(pin)), environment)
+    yield Step(
+        "the fork's requirements",
+        ("requirements", fork, recipe.build.requirements, *(f"--replaced={name}" for name in replaced)),
+    )
+    yield _install(recipe, "vllm_fork", "the vLLM fork", "--no-deps")
+
+
+def _plugin(recipe: Recipe) -> Iterator[Step]:
+    """vLLM without a device, then the plugin that is one (.cd/Dockerfile.ubuntu.pytorch.vllm of vllm-gaudi)."""
+    yield _checkout(recipe, "vllm_gaudi")
+    yield _checkout(recipe, "vllm")
+    build = recipe.build.build_requirements
+    if build is not None:
+        title = "what building vLLM needs"
+        yield Step(title, ("requirements", recipe.directory("vllm"), build, "--dropped=torch"))
+    yield _install(recipe, "vllm", "vLLM")
+    yield Step(
+        "the plugin's requirements",
+        ("requirements", recipe.directory("vllm_gaudi"), recipe.build.requirements, "--dropped=torch"),
+    )
+    yield _install(recipe, "vllm_gaudi", "the vLLM plugin", "--no-deps")
+
+
+def _host_nics(recipe: Recipe) -> Iterator[Step]:
+    """libfabric and the wrapper that HCL loads (README of hccl_ofi_wrapper); sources go when they are built."""
+    for name in ("libfabric", "hccl_ofi_wrapper"):
+        pin = recipe.pins[name]
+        arguments = (name, pin.repository, pin.commit, recipe.directory(name), LIBFABRIC)
+        yield Step(f"{name} at {pin.commit[:9]}", arguments)

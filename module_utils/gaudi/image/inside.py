@@ -1,0 +1,180 @@
+"""What is in an image: the program that looks, run by the image's own Python, and what its answer means.
+
+The program asks for programs and packages, not for labels, so that a ready image passes as one that was built here. It
+reads a plan's argument vector with the server's own parser, which starts no engine and asks for no card.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.documents import misfit
+from ..base.printable import printable
+from ..base.refusal import Refusal
+from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PARTS, PILLOW_SIMD, missing
+from .requirements import project
+
+PROGRAM = r"""
+import contextlib, importlib.metadata as metadata, importlib.util, io, json, os, re, shutil, sys
+
+asked = json.load(sys.stdin)
+found = {"packages": {}, "programs": [], "pillow": None, "vllm": None, "rejected": {}}
+for each in metadata.distributions():
+    name = each.metadata["Name"]
+    if name:
+        found["packages"].setdefault(re.sub(r"[-_.]+", "-", name).lower(), str(each.version))
+fabric = os.path.join(os.environ.get("LIBFABRIC_ROOT", "/opt/libfabric"), "bin")
+path = os.pathsep.join([os.environ.get("PATH", ""), fabric])
+found["programs"] = [name for name in asked["programs"] if shutil.which(name, path=path) or os.path.exists(name)]
+with contextlib.suppress(Exception):
+    import PIL
+    found["pillow"] = PIL.__version__
+
+
+def parser():
+    try:
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    except ImportError:
+        try:
+            from vllm.utils import FlexibleArgumentParser
+        except ImportError:
+            FlexibleArgumentParser = None
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    # The oldest releases make the parser themselves.
+    return make_arg_parser(FlexibleArgumentParser()) if FlexibleArgumentParser else make_arg_parser()
+
+
+said = io.StringIO()
+with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    try:
+        import vllm
+        made = parser() if asked["arguments"] else None
+    except BaseException as error:
+        found["vllm"] = f"{type(error).__name__}: {error}"[:500]
+    else:
+        for name, vector in asked["arguments"].items():
+            words = io.StringIO()
+            try:
+                with contextlib.redirect_stderr(words):
+                    made.parse_args(vector)
+            except BaseException as error:
+                lines = [line for line in words.getvalue().splitlines() if line.strip()]
+                found["rejected"][name] = (lines[-1] if lines else f"{type(error).__name__}: {error}")[:500]
+print("gaudi-image " + json.dumps(found))
+"""
+
+_MARK = "gaudi-image "
+_NONE = type(None)
+_FORM = {
+    "packages": {str: str},
+    "programs": [str],
+    "pillow": (str, _NONE),
+    "vllm": (str, _NONE),
+    "rejected": {str: str},
+}
+_WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
+_PROGRAMS = ("numactl", "fi_info", _WRAPPER)
+_SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
+# Of the vendor's software, each in the version of the release's image (22.2-32 is 22.2.32 to pip).
+VENDOR = ("habana-torch-plugin", "habana-torch-dataloader", "habana-media-loader", "habana-pyhlml")
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What the program found. ``rejected``: what the parser said, by instance; ``vllm``: why it cannot be imported."""
+
+    packages: Mapping[str, str]
+    programs: tuple[str, ...]
+    pillow: str | None
+    vllm: str | None
+    rejected: Mapping[str, str]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that the image has."""
+        there = {
+            NUMACTL: "numactl" in self.programs,
+            HOST_NICS: {"fi_info", _WRAPPER} <= set(self.programs),
+            AUDIO: {"librosa", "soundfile"} <= set(self.packages),
+            BENCHMARK: "datasets" in self.packages,
+            # Its versions end in .postN, and no Pillow lies beside it.
+            PILLOW_SIMD: ".post" in (self.pillow or "") and "pillow" not in self.packages,
+        }
+        return tuple(part for part in PARTS if there[part])
+
+
+def question(arguments: Mapping[str, Sequence[str]]) -> str:
+    """What the program is given: the whole argument vectors of plans, by instance."""
+    # The server of several models on a card has a parser of its own, which is no part of vLLM's.
+    vectors = {name: list(vector[3:]) for name, vector in arguments.items() if tuple(vector[:3]) == _SERVER}
+    return json.dumps({"programs": list(_PROGRAMS), "arguments": vectors})
+
+
+def answer(image: str, printed: str) -> Inside:
+    """Read what the program printed. Raises Refusal where it did not run to its end."""
+    line = next((line for line in reversed(printed.splitlines()) if line.startswith(_MARK)), "")
+    try:
+        said: Any = json.loads(line[len(_MARK) :])
+    except json.JSONDecodeError:
+        said = None
+    if said is None or misfit(said, _FORM):
+        words = printable(printed.strip()[-300:]) or "nothing"
+        raise Refusal(
+            "image_silent",
+            f"{image} could not be looked into: its Python printed {words!r}. It is no image of a serving "
+            "release: check serving_image_ref, or build it anew.",
+        )
+    # Nobody knows yet whose image it is: what it says is for a terminal.
+    return Inside(
+        {name: printable(version) for name, version in said["packages"].items()},
+        tuple(said["programs"]),
+        said["pillow"] and printable(said["pillow"]),
+        said["vllm"] and printable(said["vllm"]),
+        {name: printable(why) for name, why in said["rejected"].items()},
+    )
+
+
+def expected(release_tag: str, quantization: str) -> dict[str, str]:
+    """The vendor's distributions with the version they must have, empty for any; ``release_tag`` is the image's."""
+    return {**dict.fromkeys(VENDOR, release_tag.replace("-", ".")), project(quantization): ""}
+
+
+def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> list[str]:
+    """Sentences about distributions that are missing or of another version than the release's."""
+    said = []
+    for name, version in versions.items():
+        seen = inside.packages.get(project(name))
+        if seen is None:
+            said.append(f"{image} holds no {name} (pip list in it).")
+        elif version and seen != version:
+            said.append(f"{image} holds {name} {seen}, but the release is of {version}.")
+    return said
+
+
+def check(image: str, inside: Inside, needs: Mapping[str, Sequence[str]]) -> None:
+    """Refuse instances that this image cannot serve; ``needs`` are the parts that each asks for.
+
+    Raises Refusal with all of it.
+    """
+    if inside.vllm:
+        raise Refusal(
+            "image_without_server",
+            f"{image} cannot import vLLM ({inside.vllm}). Build it anew, or name another image in serving_image_ref.",
+        )
+    for instance, said in inside.rejected.items():
+        raise Refusal(
+            "image_refuses_arguments",
+            f"{instance}: the server in {image} does not take the planned arguments: {said}. Image and gaudi_release "
+            "are of different releases, or extra_args has an option that this server has not.",
+        )
+    lacking = {instance: missing(parts, inside.parts) for instance, parts in needs.items()}
+    for instance, parts in lacking.items():
+        if parts:
+            raise Refusal(
+                "image_lacks_part",
+                f"{instance}: {image} lacks {' and '.join(f'{part} ({PARTS[part]})' for part in parts)}. Use an image "
+                "that has it (serving_image_ref), or have one built (serving_image_build: true).",
+            )

@@ -1,0 +1,165 @@
+"""What BuildKit prints of a build: how far it is, and why it failed, in a sentence that says what to try."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..base.refusal import Refusal
+
+# "#9 [ 4/12] RUN ..." begins a step, "#9 CACHED" and "#9 DONE 12.3s" end one, "#9 1.234 text" is what it prints.
+_BEGUN = re.compile(r"#(\d+) \[\s*(?:\S+\s+)?(\d+)/(\d+)\] ")
+_ENDED = re.compile(r"#(\d+) (?:CACHED|DONE\b)")
+_SAID = re.compile(r"#\d+ (?:\d+\.\d+ )?(.*)")
+_PRINTED = re.compile(r"#\d+ \d+\.\d+ (.*)")
+# What steps.sh and gaudi_build.py print.
+_REFUSED = re.compile(r"gaudi-image refused (?P<refused_id>[a-z_]+): (?P<refused>.*)")
+_KEPT = 200  # lines: what pip prints after the line that counts
+
+
+@dataclass
+class Follower:
+    """Reads a build's lines one by one. ``titles`` are what people call its RUN instructions, in order."""
+
+    titles: Sequence[str]
+    lines: list[str] = field(default_factory=list)
+    _steps: dict[str, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    current: int = 0
+
+    def add(self, line: str) -> bool:
+        """Take a line; returns whether a step began or ended with it."""
+        self.lines = [*self.lines[-_KEPT:], line]
+        begun, ended = _BEGUN.match(line), _ENDED.match(line)
+        if begun:
+            # The first of the stage is FROM.
+            self.current = int(begun[2]) - 1
+            self._steps[begun[1]] = self.current
+        elif ended and ended[1] in self._steps:
+            self.ended.add(self._steps[ended[1]])
+        return bool(begun or ended)
+
+    @property
+    def title(self) -> str:
+        """What the step that runs is called."""
+        return self.titles[self.current - 1] if 0 < self.current <= len(self.titles) else "the base image"
+
+    @property
+    def progress(self) -> dict[str, object]:
+        """How far the build is, as the job has it."""
+        done = len([step for step in self.ended if step])
+        return {"phase": f"build: {self.title}", "done": done, "total": len(self.titles), "unit": "steps"}
+
+
+_MIRRORS = "serving_image_git_mirrors and the proxies of the build (serving_image_http_proxy)"
+_INDEXES = "serving_image_python_indexes and the proxies of the build (serving_image_http_proxy)"
+_AGAIN = "What is done is kept: the next run goes on from there."
+
+Say = Callable[[str, str], Refusal]
+
+# What a failure is recognised by, and what to say of it: `at` names the step, `it` is what the groups of the pattern
+# found. In the order of what explains most: a full disk also looks like a package that cannot be built.
+_FAULTS: tuple[tuple[str, Say], ...] = (
+    (
+        r"[Nn]o space left on device",
+        lambda at, it: Refusal(
+            "disk_full",
+            f"{at}: the disk that Docker builds on is full. Make room; docker system df shows what takes it, docker "
+            f"builder prune gives up what builds have cached. {_AGAIN}",
+        ),
+    ),
+    (
+        r"407 Proxy Auth|Tunnel connection failed: ([^'\")]+)|CONNECT tunnel failed, (response \d+)|"
+        r"Could not resolve proxy: (\S+)|Cannot connect to proxy",
+        lambda at, it: Refusal(
+            "proxy_refuses",
+            f"{at}: the proxy does not let it through{f' ({it})' if it else ''}. Correct serving_image_http_proxy and "
+            f"serving_image_https_proxy. {_AGAIN}",
+        ),
+    ),
+    (
+        r"HTTPS?ConnectionPool\(host='([^']+)'|HTTPS?Connection\(host='([^']+)'|Could not fetch URL (\S+?):? ",
+        lambda at, it: Refusal(
+            "index_unreachable", f"{at}: the Python index {it} does not answer. Check {_INDEXES}. {_AGAIN}"
+        ),
+    ),
+    (
+        r"No matching distribution found for (\S.*)",
+        lambda at, it: Refusal(
+            "no_wheel",
+            f"{at}: the Python index has no {it} for this image. Name an index that has it in "
+            f"serving_image_python_indexes, or another version of it in serving_image_constraints. {_AGAIN}",
+        ),
+    ),
+    (
+        r"ERROR: (Cannot install .*?) because these package versions have conflicting dependencies",
+        lambda at, it: Refusal(
+            "requirements_conflict",
+            f"{at}: {it}, since requirements and constraints contradict each other. Change the constraint in "
+            f"serving_image_constraints. {_AGAIN}",
+        ),
+    ),
+    (
+        r"fatal: unable to access '([^']+)': (.*)|fatal: could not read Username for '([^']+)'|"
+        r"fatal: repository '([^']+)' not found|fatal: unable to connect to (\S+)",
+        lambda at, it: Refusal(
+            "git_host_unreachable",
+            f"{at}: {it} could not be fetched from. Check {_MIRRORS}, and serving_image_git_accounts for a host that "
+            f"asks who fetches. {_AGAIN}",
+        ),
+    ),
+    (
+        r"E: Unable to locate package (\S+)|E: Package '([^']+)' has no installation candidate",
+        lambda at, it: Refusal(
+            "no_system_package",
+            f"{at}: the package sources of the image have no {it}. Check that they answer, or name others in "
+            f"serving_image_apt_sources. {_AGAIN}",
+        ),
+    ),
+    (
+        r"(?:E|W): Failed to fetch (\S+)",
+        lambda at, it: Refusal(
+            "package_source_unreachable",
+            f"{at}: {it} could not be fetched. Name a mirror in serving_image_apt_sources, and check the proxies of "
+            f"the build (serving_image_http_proxy). {_AGAIN}",
+        ),
+    ),
+    (
+        r"Failed building (?:wheel|editable) for (\S+)|Failed to build '?([^'\s]+)'?",
+        lambda at, it: Refusal(
+            "package_not_built",
+            f"{at}: {it} could not be built; its compiler says why in the journal. Name a version that comes as a "
+            "wheel in serving_image_constraints, or correct the commit it is built from (serving_image_pins). "
+            f"{_AGAIN}",
+        ),
+    ),
+    (
+        r"make(?:\[\d+\])?: \*\*\* (.*)",
+        lambda at, it: Refusal(
+            "not_compiled",
+            f"{at}: a program could not be compiled ({it}); the lines before it in the journal say why. Correct the "
+            f"commit it is built from (serving_image_pins). {_AGAIN}",
+        ),
+    ),
+)
+FAULTS = tuple((re.compile(pattern), say) for pattern, say in _FAULTS)
+
+
+def failure(title: str, lines: Sequence[str]) -> Refusal:
+    """Why a build failed, from what it printed: what a step of ours says, else what is known, else its last words.
+
+    title: the step that failed.
+    """
+    at = f"The image could not be built, at {title}"
+    said = [found[1] if found else line for line, found in ((line, _SAID.match(line)) for line in lines)]
+    own = next((found for line in said for found in [_REFUSED.search(line)] if found), None)
+    if own:
+        return Refusal.from_keys(own.groupdict()).about(at)
+    for pattern, say in FAULTS:
+        found = next((found for found in map(pattern.search, said) if found), None)
+        if found:
+            return say(at, ": ".join(group.strip().rstrip(".") for group in found.groups() if group))
+    printed = [found[1] for found in map(_PRINTED.match, lines) if found and found[1].strip()]
+    last = (printed or [line for line in said if line.strip()] or ["nothing"])[-1]
+    return Refusal("build_failed", f"{at}. Its last words: {last.strip()[:300]} {_AGAIN}")

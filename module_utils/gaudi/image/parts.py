@@ -1,0 +1,71 @@
+"""Parts of an image beyond the server itself: which there are, which a plan needs, which a release can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ..base.checks import shown
+from ..base.refusal import Refusal
+from ..catalogue.build import Build
+
+NUMACTL = "numactl"
+AUDIO = "audio"
+HOST_NICS = "host_nics"
+PILLOW_SIMD = "pillow_simd"
+BENCHMARK = "benchmark"
+
+PARTS: Mapping[str, str] = {
+    NUMACTL: "numactl, which binds the server to the processors of its cards",
+    HOST_NICS: "libfabric and hccl_ofi_wrapper, for traffic between cards over host NICs",
+    AUDIO: "the libraries that read sound",
+    BENCHMARK: "what the release's own benchmark imports",
+    PILLOW_SIMD: "Pillow-SIMD in the place of Pillow, which prepares pictures with AVX2",
+}
+"""All parts with what they are, in the order in which they are built: what few images have comes last."""
+
+# What makes a server faster is no reason to refuse an image without it.
+_OPTIONAL = (PILLOW_SIMD, BENCHMARK)
+
+
+def ordered(parts: Iterable[str]) -> tuple[str, ...]:
+    """Parts, each once, in the order in which they are built. Raises Refusal for one that there is not."""
+    wanted = set(parts)
+    unknown = sorted(wanted - set(PARTS))
+    if unknown:
+        raise Refusal(
+            "unknown_image_part",
+            f"serving_image_parts has {shown(unknown[0])}, which is no part of an image. Known: {', '.join(PARTS)}.",
+        )
+    return tuple(part for part in PARTS if part in wanted)
+
+
+def needed(binds: bool, media: Collection[str], host_nics: bool) -> tuple[str, ...]:
+    """The parts that a plan asks for.
+
+    binds: whether the server is bound with numactl. media: what a model takes beside text (image, video, audio).
+    host_nics: whether its cards talk over host NICs.
+    """
+    wanted = {
+        NUMACTL: binds,
+        HOST_NICS: host_nics,
+        AUDIO: "audio" in media,
+        PILLOW_SIMD: bool({"image", "video"} & set(media)),
+    }
+    return ordered(part for part, is_needed in wanted.items() if is_needed)
+
+
+def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
+    """Refuse a part that the release has no way to."""
+    lacking = {AUDIO: build.audio_extra, PILLOW_SIMD: build.pillow_simd, BENCHMARK: build.benchmark}
+    for part in parts:
+        if part in lacking and not lacking[part]:
+            raise Refusal(
+                "image_part_not_offered",
+                f"An image of release {release} cannot have {part} ({PARTS[part]}): its vLLM names no such libraries. "
+                "Leave it out of serving_image_parts, or use a later release.",
+            )
+
+
+def missing(needs: Iterable[str], found: Collection[str]) -> tuple[str, ...]:
+    """The parts without which a plan cannot be served and that an image does not have."""
+    return tuple(part for part in needs if part not in found and part not in _OPTIONAL)

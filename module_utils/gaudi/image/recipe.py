@@ -1,0 +1,259 @@
+"""What an image is built from, and the name that follows from it.
+
+The tag is a hash of what release file and site write down, so that a plan names its image without asking anyone.
+Addresses are no part of it: a mirror serves the same commits and the same packages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..base.checks import Reader, mapping, matching, shown, text
+from ..base.refusal import Refusal
+from ..catalogue.build import Build
+from ..catalogue.entries import Pin, ReleaseEntry
+from .parts import HOST_NICS, PILLOW_SIMD, check_offered, ordered
+
+VERSION = 1
+"""Of the steps (dockerfile.py, and steps.sh of the role): a change of them that changes images raises it."""
+
+NAME = "gaudi-serving/vllm"
+"""The repository of built images where the site names none."""
+
+LABEL = "gaudi-serving.image"
+"""What the labels of a built image begin with."""
+
+BASE = f"{LABEL}.base"
+"""The label with the base image, without a registry."""
+
+BASE_DIGEST = f"{LABEL}.base-digest"
+"""The label with the digest of the base image that was really built on, which only a build knows."""
+
+# Where checkouts lie; what is only built, and then removed, lies below /opt/src.
+_DIRECTORIES = {
+    "vllm_hpu_extension": "/opt/vllm-hpu-extension",
+    "neural_compressor": "/opt/neural-compressor",
+    "vllm": "/opt/vllm",
+    "hccl_demo": "/opt/hccl_demo",
+    "libfabric": "/opt/src/libfabric",
+    "hccl_ofi_wrapper": "/opt/src/hccl_ofi_wrapper",
+}
+_TAG_DIGITS = 12
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REPOSITORY = re.compile(r"(https?|ssh|git)://[^\s'\"\\$`]+|/[^\s'\"\\$`]+")
+# The distribution reference grammar: a host with a dot or a port, and path components.
+_NAME = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*((==|!=|<=|>=|<|>|~=)[^\s;#'\"\\$`]+)")
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+
+# Repositories that every image of a kind is made of; those after the first only where the release pins them.
+_OF_KIND = {
+    "fork": ("vllm_fork", "vllm_hpu_extension", "neural_compressor"),
+    "plugin": ("vllm_gaudi", "vllm"),
+}
+_REQUIRED = {"fork": ("vllm_fork",), "plugin": ("vllm_gaudi", "vllm")}
+_OF_PART = {HOST_NICS: ("libfabric", "hccl_ofi_wrapper")}
+_ALWAYS = ("hccl_demo",)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a site says of its images: a ready one (``ref``), or that they are built, and what differs in them."""
+
+    ref: str = ""
+    build: bool = False
+    name: str = NAME
+    base: str = ""
+    pins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+
+    KEYS = ("ref", "build", "name", "base", "pins", "parts", "constraints")
+
+    @classmethod
+    def from_mapping(cls, value: object) -> Wish:
+        """Read the options ``serving_image_KEY`` of a site; keys that are null or empty are not said."""
+        reader = Reader({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
+        form = "the name of an image, such as registry.example.com/gaudi/vllm"
+        wish = cls(
+            ref=matching(reader.text("ref", default=NAME), "serving_image_ref", _REFERENCE, form)
+            if reader.has("ref")
+            else "",
+            build=reader.switch("build", default=False),
+            name=matching(reader.text("name", default=NAME), "serving_image_name", _NAME, f"{form}, without a tag"),
+            base=matching(reader.text("base"), "serving_image_base", _REFERENCE, form) if reader.has("base") else "",
+            pins={name: mapping(pin, f"serving_image_pins.{name}") for name, pin in reader.mapping("pins").items()},
+            parts=ordered(reader.texts("parts")),
+            constraints=tuple(_constraint(line) for line in reader.texts("constraints")),
+        )
+        if wish.ref and wish.build:
+            raise Refusal(
+                "image_given_and_built",
+                f"serving_image_ref names the image {wish.ref}, and serving_image_build is true. Keep one: a ready "
+                "image is not built.",
+            )
+        return wish
+
+
+def _constraint(line: str) -> str:
+    found = _REQUIREMENT.fullmatch(line.strip())
+    if found is None:
+        raise Refusal(
+            "wrong_constraint",
+            f"serving_image_constraints has {shown(line)}, which is no constraint such as transformers==4.57.1.",
+        )
+    return found[1] + found[2]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that goes into one image. ``base`` has no registry; ``registry`` is where this site gets it from."""
+
+    release: str
+    base: str
+    registry: str
+    name: str
+    build: Build
+    fork_directory: str
+    pins: Mapping[str, Pin]
+    released: Mapping[str, str]
+    parts: tuple[str, ...]
+    constraints: Mapping[str, str]
+
+    @property
+    def inputs(self) -> dict[str, object]:
+        """What the image is made from, as one document; equal documents give equal images."""
+        return {
+            "recipe": VERSION,
+            "kind": self.build.kind,
+            "base": self.base,
+            "commits": {name: pin.commit for name, pin in self.pins.items()},
+            "parts": list(self.parts),
+            "constraints": dict(self.constraints),
+            "requirements": [self.build.requirements, self.build.build_requirements],
+            "version": self.build.version,
+            "pillow_simd": self.build.pillow_simd if PILLOW_SIMD in self.parts else None,
+            "directory": self.fork_directory,
+        }
+
+    @property
+    def tag(self) -> str:
+        """The release's name and a hash of the inputs."""
+        said = json.dumps(self.inputs, sort_keys=True, separators=(",", ":"))
+        return f"{self.release}-{hashlib.sha256(said.encode()).hexdigest()[:_TAG_DIGITS]}"
+
+    @property
+    def reference(self) -> str:
+        """The image's name."""
+        return f"{self.name}:{self.tag}"
+
+    @property
+    def base_reference(self) -> str:
+        """The base image where this site gets it from."""
+        return f"{self.registry}/{self.base}" if self.registry else self.base
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the image says of itself: commits, the release's own where the site has others, parts, constraints."""
+        commits = {f"{LABEL}.commit.{name}": pin.commit for name, pin in self.pins.items()}
+        others = {
+            f"{LABEL}.released.{name}": commit
+            for name, commit in self.released.items()
+            if name in self.pins and self.pins[name].commit != commit
+        }
+        return {
+            f"{LABEL}.recipe": str(VERSION),
+            f"{LABEL}.release": self.release,
+            BASE: self.base,
+            f"{LABEL}.parts": " ".join(self.parts),
+            f"{LABEL}.constraints": " ".join(f"{name}{version}" for name, version in self.constraints.items()),
+            **commits,
+            **others,
+        }
+
+    def directory(self, name: str) -> str:
+        """Where the checkout of a repository lies in the image."""
+        return _DIRECTORIES.get(name, self.fork_directory)
+
+
+def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registry: str | None = None) -> Recipe:
+    """The recipe of the image that plans with these needs run in.
+
+    registry: where this site gets the base image from; None for the release's own. Raises Refusal for a release that
+    says no way, a part it cannot have, a pin of the site that it has no use for.
+    """
+    build = release.build
+    if build is None:
+        raise Refusal(
+            "no_way_to_image",
+            f"catalog/releases/{release.name}.yml says no way to its image (no key build). Name a ready image with "
+            "serving_image_ref.",
+        )
+    parts = ordered([*wish.parts, *needs])
+    check_offered(parts, build, release.name)
+    pins = _pins(release, build, wish, parts)
+    own = dict(_split(line) for line in wish.constraints)
+    digest = release.image["digest"]
+    said = f"{release.image['path']}:{release.image['tag']}" + (f"@{digest}" if digest else "")
+    return Recipe(
+        release=release.name,
+        base=wish.base or said,
+        registry="" if wish.base else registry or release.image["registry"],
+        name=wish.name,
+        build=build,
+        fork_directory=release.fork_directory,
+        pins=pins,
+        released={name: pin.commit for name, pin in release.pins.items()},
+        parts=parts,
+        constraints={**{name: entry.version for name, entry in build.constraints.items()}, **own},
+    )
+
+
+def _split(line: str) -> tuple[str, str]:
+    found = _REQUIREMENT.fullmatch(line)
+    return (found[1], found[2]) if found else (line, "")
+
+
+def _pins(release: ReleaseEntry, build: Build, wish: Wish, parts: Iterable[str]) -> dict[str, Pin]:
+    """The repositories of the image at their commits, in the order in which they are needed."""
+    names = [*_OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]
+    known = [*_OF_KIND[build.kind], *_ALWAYS, *(name for more in _OF_PART.values() for name in more)]
+    for name in wish.pins:
+        if name not in known:
+            raise Refusal(
+                "unknown_image_pin",
+                f"serving_image_pins names {shown(name)}, but release {release.name} is built from {', '.join(known)}.",
+            )
+    found = {name: _pin(name, release.pins.get(name), wish.pins.get(name)) for name in names}
+    for name in (*_REQUIRED[build.kind], *_ALWAYS):
+        if found[name] is None:
+            raise Refusal(
+                "no_image_pin",
+                f"Nothing names the commit of {name} that an image of release {release.name} is built from. Add it to "
+                f"serving_image_pins, or to pins in catalog/releases/{release.name}.yml.",
+            )
+    return {name: pin for name, pin in found.items() if pin is not None}
+
+
+def _pin(name: str, released: Pin | None, own: Mapping[str, object] | None) -> Pin | None:
+    """A repository at the site's commit, else at the release's."""
+    if own is None:
+        if released is None:
+            return None
+        values: dict[str, object] = {"repository": released.repository, "commit": released.commit}
+        where = f"pins.{name}"
+    else:
+        values = {"repository": released.repository if released else None, **own}
+        where = f"serving_image_pins.{name}"
+    pin = Pin.from_mapping(values, where)
+    text(pin.repository, f"{where}.repository", longest=256)
+    return Pin(
+        matching(
+            pin.repository, f"{where}.repository", _REPOSITORY, "an address such as https://github.com/OWNER/NAME"
+        ),
+        matching(pin.commit, f"{where}.commit", _COMMIT, "a whole commit id of 40 hexadecimal digits, never a branch"),
+    )

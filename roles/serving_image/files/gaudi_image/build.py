@@ -1,0 +1,196 @@
+"""Build one image: room, the base image, Docker's own build, and the registry of the site."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gaudi
+from gaudi.base.documents import Damaged
+from gaudi.base.paths import STATE
+from gaudi.base.refusal import Refusal
+from gaudi.base.units import human_bytes
+from gaudi.engine.image_record import digest_of, repository_of
+from gaudi.image.addresses import unknown_to_builds
+from gaudi.image.output import Follower, failure
+from gaudi.image.recipe import BASE, BASE_DIGEST
+from gaudi.node.documents import read_json
+
+from .engine import Engine
+from .request import Request
+
+Tell = Callable[[dict[str, Any]], None]
+
+RECORD = Path(STATE) / "images.json"
+# Of the library, what steps import; the build runs on the image's Python.
+_OF_LIBRARY = (
+    "__init__.py",
+    "base/__init__.py",
+    "base/printable.py",
+    "base/refusal.py",
+    "image/__init__.py",
+    "image/requirements.py",
+)
+_CONTEXT = Path(__file__).parent / "context"
+
+
+def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
+    """Build the image, unless the engine has it. Raises Refusal with what to do."""
+    engine.check_buildkit()
+    found = engine.inspect(request.reference)
+    if not found:
+        check_room(request, engine.directory())
+        digest = base_image(request, engine, tell)
+        run(request, engine, tell, digest)
+        found = engine.inspect(request.reference)
+    if request.push:
+        push(request, engine, tell)
+    return {"reference": request.reference, "id": found.get("Id")}
+
+
+def check_room(request: Request, directory: Path) -> None:
+    """Refuse to begin what would end with a full disk. Layers that are there already take no room again."""
+    free = shutil.disk_usage(directory).free
+    if free < request.room_bytes:
+        raise Refusal(
+            "no_room",
+            f"Building {request.reference} takes up to {human_bytes(request.room_bytes)} below {directory}, but "
+            f"{human_bytes(free)} are free. Make room (docker system df shows what takes it), or lower "
+            "serving_image_build_gib if its layers are there already.",
+        )
+
+
+def base_image(request: Request, engine: Engine, tell: Tell) -> str:
+    """Pull the base image and return its digest; the engine's own where the registry does not answer.
+
+    Raises Refusal for a base that is not the pinned one, or not the one that was built on before.
+    """
+    lines: list[str] = []
+
+    def hear(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+        layers = [said.partition(": ")[0] for said in lines if "Pulling fs layer" in said or "Already exists" in said]
+        done = [said for said in lines if "Pull complete" in said or "Already exists" in said]
+        tell({"phase": "pull the base image", "done": len(done), "total": len(layers), "unit": "layers"})
+
+    status = engine.follow(hear, {}, "pull", request.base)
+    found = engine.inspect(request.base)
+    if status and not found:
+        why = next((line for line in reversed(lines) if line.strip()), "nothing was said")
+        raise Refusal(
+            "base_not_found",
+            f"The base image {request.base} could not be pulled: {why} Check gaudi_image_registry (or "
+            "serving_image_base), the engine's proxies, and the credentials if the registry asks for any.",
+        )
+    # An image that was loaded has a digest of no registry: its own id stands for it.
+    digest = digest_of(found, request.base) or str(found["Id"])
+    if status:
+        print(f"The registry does not answer; building on the {request.base} that is here ({digest}).", flush=True)
+    check_base(request, digest)
+    return digest
+
+
+def check_base(request: Request, digest: str) -> None:
+    """Refuse a base image whose tag was moved, unless the site accepts it."""
+    if request.base_digest and digest != request.base_digest:
+        raise Refusal(
+            "base_differs",
+            f"{request.base} has the digest {digest}, but {request.base_digest} is pinned. Pull the pinned one into "
+            "the mirror, or correct the release file if the new image is the right one.",
+        )
+    before = built_on(request.base_name)
+    if before and digest not in before and not request.accept_moved_base:
+        raise Refusal(
+            "base_moved",
+            f"{request.base} has the digest {digest}; images here were built on {', '.join(sorted(before))}: the tag "
+            "was moved. Set serving_image_accept_moved_base: true to build on the new one, or pin the old one.",
+        )
+
+
+def built_on(base: str) -> set[str]:
+    """The digests of a base image that images of this node were built on, whatever registry it came from."""
+    try:
+        images = (read_json(RECORD, {"images": {str: dict}}) or {"images": {}})["images"].values()
+    except Damaged:
+        return set()
+    labels = [image.get("built") or {} for image in images]
+    return {str(said[BASE_DIGEST]) for said in labels if said.get(BASE) == base and BASE_DIGEST in said}
+
+
+def run(request: Request, engine: Engine, tell: Tell, digest: str) -> None:
+    """Have Docker build; what was done before, and is still the same, comes from its cache."""
+    follower = Follower(request.titles)
+    begun = time.monotonic()
+
+    def hear(line: str) -> None:
+        print(line, flush=True)
+        if follower.add(line):
+            tell({**follower.progress, "seconds": round(time.monotonic() - begun)})
+
+    with tempfile.TemporaryDirectory(prefix="gaudi-image-") as scratch:
+        context = write_context(request, Path(scratch))
+        secrets = [word for name, file in request.secrets.items() for word in ("--secret", f"id={name},src={file}")]
+        # Without a value: it is taken from the environment, where no other user of the node reads it.
+        proxies = [word for name in request.proxies for word in ("--build-arg", name)]
+        names = [f"--add-host={name}:{address}" for name, address in known_hosts(request.hosts).items()]
+        status = engine.follow(
+            hear,
+            # The client writes which builder it is below its home, and a job has none.
+            {"DOCKER_BUILDKIT": "1", "HOME": scratch, **request.proxies},
+            *("build", "--progress=plain", "--network=host", f"--tag={request.reference}"),
+            *(f"--build-arg=BASE={request.base}", f"--label={BASE_DIGEST}={digest}"),
+            *(*names, *secrets, *proxies, str(context)),
+        )
+    if status:
+        raise failure(follower.title, follower.lines)
+
+
+def known_hosts(names: Sequence[str]) -> dict[str, str]:
+    """Addresses of the hosts that this node knows and a build would not. One that nobody knows is left to the build."""
+    own, stub = (Path(path) for path in ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"))
+    text = (stub if stub.exists() else own).read_text(encoding="utf-8", errors="replace")
+    asked = unknown_to_builds(names, Path("/etc/hosts").read_text(encoding="utf-8", errors="replace"), text)
+    found = {}
+    for name in asked:
+        with contextlib.suppress(OSError):
+            found[name] = socket.gethostbyname(name)
+    return found
+
+
+def write_context(request: Request, folder: Path) -> Path:
+    """The build's context: the same files for the same recipe, so that Docker's cache knows them again."""
+    shutil.copytree(_CONTEXT, folder / "context", ignore=shutil.ignore_patterns("__pycache__"))
+    library = Path(str(gaudi.__file__)).parent
+    for name in _OF_LIBRARY:
+        (folder / "context" / "gaudi" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(library / name, folder / "context" / "gaudi" / name)
+    (folder / "context" / "constraints.txt").write_text(request.constraints, encoding="utf-8")
+    (folder / "context" / "Dockerfile").write_text(request.dockerfile, encoding="utf-8")
+    for path in (folder / "context").rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path.parent.name == "cards" else 0o644)
+    return folder / "context"
+
+
+def push(request: Request, engine: Engine, tell: Tell) -> None:
+    """Bring the image to the registry of the site, which its name begins with."""
+    tell({"phase": "push to the registry", "message": repository_of(request.reference)})
+    lines: list[str] = []
+
+    def hear(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    if engine.follow(hear, {}, "push", request.reference):
+        why = next((line for line in reversed(lines) if line.strip()), "nothing was said")
+        raise Refusal(
+            "push_refused",
+            f"{request.reference} is built, but the registry did not take it: {why} Check serving_image_name, and the "
+            "account (serving_image_username), which must be allowed to push; then run again.",
+        )

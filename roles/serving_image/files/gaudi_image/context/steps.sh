@@ -1,0 +1,109 @@
+#!/bin/sh
+# One step of building a serving image: steps.sh STEP ARGUMENT... (called by the Dockerfile).
+# Addresses and passwords are files below /run/secrets while a step runs; they are in no layer.
+set -eu
+
+context=/run/gaudi-build
+secrets=/run/secrets
+python=python3
+
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
+export PIP_ROOT_USER_ACTION=ignore GIT_TERMINAL_PROMPT=0
+# What was compiled beside the library in the context is nobody's.
+export PYTHONDONTWRITEBYTECODE=1
+if [ -e "$secrets/pip" ]; then export PIP_CONFIG_FILE="$secrets/pip"; fi
+if [ -e "$secrets/git" ]; then export GIT_CONFIG_GLOBAL="$secrets/git"; fi
+if [ -n "${GAUDI_BUILD_PATH:-}" ]; then export PATH="$GAUDI_BUILD_PATH:$PATH"; fi
+
+refuse() { # ID SENTENCE
+  echo "gaudi-image refused $1: $2" >&2
+  exit 1
+}
+
+apt() {
+  if [ -e "$secrets/apt" ]; then
+    set -- -o "Dir::Etc::SourceList=$secrets/apt" -o Dir::Etc::SourceParts=/dev/null "$@"
+  fi
+  apt-get -o Acquire::Retries=3 "$@"
+}
+
+system() { # PACKAGE...
+  # One that is there needs no index: base images may have it all.
+  # shellcheck disable=SC2016  # the format of dpkg-query
+  missing=$(for package; do
+    dpkg-query --show --showformat='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || echo "$package"
+  done)
+  if [ -z "$missing" ]; then return; fi
+  apt update
+  # shellcheck disable=SC2086  # names of packages
+  apt install --yes --no-install-recommends $missing
+  apt-get clean
+  rm -rf /var/lib/apt/lists/*
+}
+
+checkout() { # REPOSITORY COMMIT DIRECTORY
+  git init --quiet "$3"
+  git -C "$3" remote add origin "$1"
+  # A host that gives no single commits gives all of its branches.
+  git -C "$3" fetch --quiet --depth 1 origin "$2" \
+    || git -C "$3" fetch --quiet --tags origin '+refs/heads/*:refs/remotes/origin/*' \
+    || exit 1
+  git -C "$3" checkout --quiet --detach "$2" 2>/dev/null || refuse commit_not_in_repository \
+    "$1 has no commit $2. Correct it in serving_image_pins, or name a mirror that has it (serving_image_git_mirrors)."
+  # Whoever runs in the image may ask git which commit this is.
+  git config --system --add safe.directory "$3" || true
+}
+
+# Nothing puts another PyTorch, or another of the vendor's packages, in the place of the vendor's.
+pip_install() {
+  $python -m pip list --format=freeze | grep -i -E '^(torch|habana)' > /tmp/held.txt || true
+  $python -m pip install --constraint "$context/constraints.txt" --constraint /tmp/held.txt "$@"
+  rm -f /tmp/held.txt
+}
+
+requirements() { # DIRECTORY FILE [--replaced=NAME] [--dropped=NAME]
+  directory=$1 file=$2
+  shift 2
+  PYTHONPATH="$context" $python -m gaudi_build "$directory/$file" "$@" || exit 1
+  pip_install --requirement "$directory/$file"
+}
+
+leave() { # DIRECTORY: nothing of a checkout stays but what it installed
+  cd /
+  rm -rf "$1"
+  rmdir --ignore-fail-on-non-empty "$(dirname "$1")"
+  ldconfig
+}
+
+step=$1
+shift
+case $step in
+  system) system "$@" ;;
+  checkout) checkout "$@" ;;
+  requirements) requirements "$@" ;;
+  install | packages) pip_install "$@" ;;
+  make) make -C "$1" ;;
+  libfabric) # REPOSITORY COMMIT DIRECTORY PREFIX
+    system autoconf automake libtool
+    checkout "$1" "$2" "$3"
+    cd "$3"
+    sh ./autogen.sh
+    # Without the vendor's headers libfabric is built without Gaudi Direct.
+    sh ./configure --prefix="$4" --with-synapseai=/usr
+    make -j"$(nproc)"
+    make install
+    leave "$3"
+    ;;
+  hccl_ofi_wrapper) # REPOSITORY COMMIT DIRECTORY LIBFABRIC
+    checkout "$1" "$2" "$3"
+    LIBFABRIC_ROOT=$4 make -C "$3"
+    install -D -m 0755 "$3/libhccl_ofi_wrapper.so" /usr/lib/habanalabs/libhccl_ofi_wrapper.so
+    leave "$3"
+    ;;
+  pillow_simd)
+    system libjpeg-dev zlib1g-dev
+    $python -m pip uninstall --yes pillow pillow-simd
+    CC="cc -mavx2" $python -m pip install --no-deps --no-binary :all: "pillow-simd==$1"
+    ;;
+  *) refuse unknown_step "there is no step $step" ;;
+esac

@@ -1,0 +1,95 @@
+"""Ask the node's Docker engine, and follow what it does for a long time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gaudi.base.refusal import Refusal
+
+# Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine.
+_FIRST_WITH_PLUGIN = 23
+# A password in an address, and what git sends.
+_SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Authorization: )\S+ \S+")
+
+
+class Stopped(Exception):
+    """Somebody asked this program to end."""
+
+
+class Engine:
+    """The engine of this node; ``stop`` ends what it does at the moment."""
+
+    def __init__(self, config: str = "") -> None:
+        self.client = ["docker", *(["--config", config] if config else [])]
+        self.work: subprocess.Popen[str] | None = None
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End; the engine keeps what it has done."""
+        self.stopped = True
+        if self.work is not None:
+            self.work.terminate()
+
+    def ask(self, *arguments: str) -> tuple[int, str, str]:
+        """Run one short command: its status and what it printed."""
+        done = subprocess.run([*self.client, *arguments], check=False, capture_output=True, text=True, errors="replace")
+        return done.returncode, done.stdout, done.stderr
+
+    def inspect(self, image: str) -> dict[str, Any]:
+        """What the engine knows of an image; nothing when it has no such image.
+
+        Raises Refusal when it does not answer.
+        """
+        code, out, err = self.ask("image", "inspect", image)
+        if code and "no such image" not in err.lower():
+            raise Refusal(
+                "engine_silent", f"The Docker engine does not answer ({err.strip()}). Run systemctl status docker."
+            )
+        known: list[dict[str, Any]] = json.loads(out)
+        return known[0] if known else {}
+
+    def directory(self) -> Path:
+        """Where the engine keeps images."""
+        code, out, err = self.ask("info", "--format", "{{.DockerRootDir}}")
+        if code:
+            raise Refusal(
+                "engine_silent", f"The Docker engine does not answer ({err.strip()}). Run systemctl status docker."
+            )
+        return Path(out.strip())
+
+    def check_buildkit(self) -> None:
+        """Raise Refusal where nothing can build with secrets."""
+        _, out, _ = self.ask("version", "--format", "{{.Client.Version}}")
+        major = re.match(r"\d+", out.strip())
+        if major and int(major[0]) >= _FIRST_WITH_PLUGIN and self.ask("buildx", "version")[0]:
+            raise Refusal(
+                "no_buildkit",
+                f"The Docker client {out.strip()} has no BuildKit. Install its plugin: docker-buildx on Debian and "
+                "Ubuntu, docker-buildx-plugin with Docker CE.",
+            )
+
+    def follow(self, hear: Callable[[str], None], environment: Mapping[str, str], *arguments: str) -> int:
+        """Run a long command, passing on each line without passwords. Returns its status; raises Stopped."""
+        if self.stopped:
+            raise Stopped
+        self.work = subprocess.Popen(
+            [*self.client, *arguments],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        for line in self.work.stdout or ():
+            hear(_SECRET.sub("***", line.rstrip("\n")))
+        status = self.work.wait()
+        if self.stopped:
+            raise Stopped
+        return status

@@ -1,0 +1,64 @@
+"""What the controller asks for: one image, as the recipe has it, and where this node gets things from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gaudi.base.documents import Damaged
+from gaudi.base.refusal import Refusal
+from gaudi.node.documents import read_json
+
+_FORM = {
+    "reference": str,
+    "base": str,
+    "base_name": str,
+    "base_digest": str,
+    "accept_moved_base": bool,
+    "dockerfile": str,
+    "constraints": str,
+    "titles": [str],
+    "secrets": {str: str},
+    "hosts": [str],
+    "proxies": {str: str},
+    "room_bytes": int,
+    "push": bool,
+    "docker_config": str,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One image to build. ``room_bytes`` must be free below Docker's directory before anything begins.
+
+    ``base_name`` is the base image without a registry; ``base_digest`` is the one that is pinned, empty for any;
+    ``secrets`` are files by id, ``hosts`` the names in them, ``proxies`` variables.
+    """
+
+    reference: str
+    base: str
+    base_name: str
+    base_digest: str
+    accept_moved_base: bool
+    dockerfile: str
+    constraints: str
+    titles: tuple[str, ...]
+    secrets: dict[str, str]
+    hosts: tuple[str, ...]
+    proxies: dict[str, str]
+    room_bytes: int
+    push: bool
+    docker_config: str
+
+
+def load(path: Path) -> Request:
+    """Read a request. Raises Refusal for a file that is not one."""
+    try:
+        content: dict[str, Any] | None = read_json(path, _FORM)
+    except Damaged as damage:
+        raise Refusal("request_unreadable", f"{damage}. Run the playbook again, which writes it anew.") from damage
+    if content is None:
+        raise Refusal("request_unreadable", f"{path} is not there. Run the playbook again, which writes it.")
+    values = {key: content[key] for key in _FORM}
+    return Request(**{**values, "titles": tuple(values["titles"]), "hosts": tuple(values["hosts"])})

@@ -1,0 +1,2 @@
+// Simulated.
+int main() { return 0; }

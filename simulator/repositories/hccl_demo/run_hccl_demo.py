@@ -1,0 +1,3 @@
+"""Simulated: measures nothing."""
+
+print("Simulated: there is no card and no bandwidth here.")

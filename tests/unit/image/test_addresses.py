@@ -1,0 +1,68 @@
+"""Files that git and pip read in a build: mirrors, and passwords that they never show."""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.image.addresses import git_config, pip_config, unknown_to_builds
+
+
+def asked_of_git(config: str, folder: Path, *arguments: str) -> str:
+    (folder / "config").write_text(config)
+    environment = {"GIT_CONFIG_GLOBAL": str(folder / "config"), "PATH": "/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1"}
+    return subprocess.run(
+        ["git", *arguments], check=True, capture_output=True, text=True, env=environment, cwd=folder
+    ).stdout.strip()
+
+
+def test_git_asks_the_mirror(tmp_path: Path) -> None:
+    config = git_config({"https://github.com/": "https://git.example.com/github/"}, [])
+    address = "https://github.com/HabanaAI/vllm-fork"
+    assert asked_of_git(config, tmp_path, "ls-remote", "--get-url", address) == (
+        "https://git.example.com/github/HabanaAI/vllm-fork"
+    )
+
+
+def test_git_says_who_it_is_to_that_host_alone(tmp_path: Path) -> None:
+    config = git_config({}, [{"address": "https://git.example.com", "username": "reader", "password": 's"ecret'}])
+    header = "Authorization: Basic " + base64.b64encode(b'reader:s"ecret').decode()
+    ask = ("config", "--get-urlmatch", "http.extraHeader")
+    assert asked_of_git(config, tmp_path, *ask, "https://git.example.com/x/y") == header
+    with pytest.raises(subprocess.CalledProcessError):
+        asked_of_git(config, tmp_path, *ask, "https://github.com/x/y")
+    assert 's"ecret' not in config
+
+
+def test_pip_asks_the_indexes_in_order() -> None:
+    said = pip_config(["http://reader:p%40ss@index.example.com:8091/simple", "https://other.example.com/simple"])
+    parsed = configparser.ConfigParser()
+    parsed.read_string(said)
+    assert parsed["global"]["index-url"] == "http://reader:p%40ss@index.example.com:8091/simple"
+    assert parsed["global"]["extra-index-url"].split() == ["https://other.example.com/simple"]
+    assert parsed["global"]["trusted-host"].split() == ["index.example.com:8091"]
+
+
+def test_without_an_index_the_images_own_counts() -> None:
+    assert pip_config([]) == ""
+
+
+def test_lines_cannot_be_smuggled_in() -> None:
+    with pytest.raises(Refusal) as caught:
+        pip_config(["https://a/simple\n[install]"])
+    assert caught.value.id == "control_character"
+    with pytest.raises(Refusal):
+        git_config({"https://github.com/": "https://x/\n[core]\n\tsshCommand = id"}, [])
+
+
+def test_names_that_a_build_would_not_know_are_brought() -> None:
+    names = ["git-host", "index.example.com"]
+    own = "127.0.0.1 localhost\n10.0.0.5 git-host git # ours\n"
+    assert unknown_to_builds(names, own, "nameserver 10.0.0.53\n") == ["git-host"]
+    assert unknown_to_builds(names, "", "nameserver 10.0.0.53\n") == []
+    # What answers on the node alone answers no build: BuildKit leaves such a server out.
+    assert unknown_to_builds(names, "", "nameserver 127.0.0.11\noptions ndots:0\n") == names

@@ -1,0 +1,318 @@
+"""The program that builds, against a stand-in for the engine's client that notes what it was asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filter_plugins.image_recipes import image_addresses, image_recipes
+from tests.unit.image.made import document
+
+ROOT = Path(__file__).resolve().parents[3]
+BASE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1"
+OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+# What the stand-in does is in a file: by the first words of a command, its status, its lines, and what is there then.
+DOCKER = """#!{python}
+import json, os, sys, time
+from pathlib import Path
+place = Path({folder!r})
+words = " ".join(sys.argv[1:])
+with (place / "asked").open("a") as asked:
+    asked.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
+answers = json.loads((place / "answers.json").read_text())
+there = json.loads((place / "there.json").read_text())
+if words.startswith("image inspect"):
+    image = sys.argv[-1]
+    if image not in there:
+        print("[]")
+        print(f"Error: No such image: {{image}}", file=sys.stderr)
+        sys.exit(1)
+    print(json.dumps([there[image]]))
+    sys.exit(0)
+for beginning, (status, text, now) in answers.items():
+    if sys.argv[1] == beginning:
+        print(text, flush=True)
+        if beginning == "build" and "sleep" in text:
+            time.sleep(60)
+        if beginning == "build":
+            context = Path(sys.argv[-1])
+            found = [path for path in sorted(context.rglob("*")) if path.is_file()]
+            files = {{str(path.relative_to(context)): [path.read_text(), path.stat().st_mode] for path in found}}
+            (place / "context.json").write_text(json.dumps(files, sort_keys=True))
+        if status == 0 and now:
+            there.update(now)
+            (place / "there.json").write_text(json.dumps(there))
+        sys.exit(status)
+sys.exit(9)
+"""
+
+
+class Node:
+    """A folder that stands for a node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        client = folder / "bin" / "docker"
+        client.parent.mkdir()
+        client.write_text(DOCKER.format(python=sys.executable, folder=str(folder)))
+        client.chmod(0o755)
+        (self.recipe,) = image_recipes([{"requires": {"image": ["numactl"]}}], document(), {})
+        self.reference = str(self.recipe["reference"])
+        self.base = str(self.recipe["base"])
+        self.there: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {
+            "version": (0, "20.10.24", {}),
+            "info": (0, str(folder), {}),
+            "pull": (0, "abc: Pulling fs layer\nabc: Pull complete", {self.base: self.image(NEW)}),
+            "build": (0, "#5 [1/3] FROM x\n#5 CACHED\n#6 [2/3] RUN y\n#6 DONE 1s", {self.reference: self.image(None)}),
+            "push": (0, "pushed", {}),
+        }
+
+    @staticmethod
+    def image(digest: str | None) -> dict[str, Any]:
+        """What the engine says of one."""
+        return {"Id": "sha256:id", "RepoDigests": [f"{BASE}@{digest}"] if digest else []}
+
+    def request(self, **changes: object) -> Path:
+        """Write what is wished, with addresses that hold passwords."""
+        said = {
+            "git_mirrors": {"https://github.com/": "https://git.example.com/"},
+            "git_accounts": [{"address": "https://git.example.com/", "username": "me", "password": "hidden-git"}],
+            "python_indexes": ["https://me:hidden-pip@index.example.com/simple"],
+            "apt_sources": "",
+        }
+        files = [file for file in image_addresses(said, str(self.folder)) if "secret" in file]
+        for file in files:
+            Path(file["path"]).write_text(file["secret"])
+        content = {
+            **self.recipe,
+            "accept_moved_base": False,
+            "secrets": {Path(file["path"]).name: file["path"] for file in files},
+            "hosts": [],
+            "proxies": {"HTTP_PROXY": "http://me:hidden-proxy@proxy:3128"},
+            "room_bytes": 1,
+            "push": False,
+            "docker_config": "",
+            **changes,
+        }
+        path = self.folder / "request.json"
+        path.write_text(json.dumps(content))
+        return path
+
+    def start(self, **changes: object) -> subprocess.Popen[str]:
+        """Begin to build."""
+        (self.folder / "answers.json").write_text(json.dumps(self.answers))
+        (self.folder / "there.json").write_text(json.dumps(self.there))
+        (self.folder / "asked").write_text("")
+        search = os.pathsep.join([str(ROOT / "module_utils"), str(ROOT / "roles/serving_image/files")])
+        environment = {
+            "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
+            "PYTHONPATH": search,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "GAUDI_JOB_PROGRESS": str(self.folder / "progress.json"),
+            "GAUDI_JOB_RESULT": str(self.folder / "result.json"),
+        }
+        record = self.folder / "images.json"
+        program = f"import gaudi_image.build, pathlib, sys; gaudi_image.build.RECORD = pathlib.Path({str(record)!r})"
+        program += "; from gaudi_image.__main__ import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", program, "build", str(self.request(**changes))]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def build(self, **changes: object) -> tuple[int, str]:
+        """Build to the end: status and what was printed."""
+        work = self.start(**changes)
+        printed, _ = work.communicate(timeout=60)
+        return work.returncode, printed
+
+    @property
+    def asked(self) -> list[list[str]]:
+        """The commands, in order."""
+        return [json.loads(line)[0] for line in (self.folder / "asked").read_text().splitlines()]
+
+    @property
+    def words(self) -> list[str]:
+        """The first word of each command that does something."""
+        return [words[0] for words in self.asked if words[0] in ("pull", "build", "push")]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the job is told."""
+        content: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return content
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def built_before(node: Node, digest: str) -> None:
+    labels = {"gaudi-serving.image.base": node.recipe["base_name"], "gaudi-serving.image.base-digest": digest}
+    record = {"schema": 1, "images": {"gaudi-serving/vllm:1.22-other": {"id": "x", "built": labels}}}
+    (node.folder / "images.json").write_text(json.dumps(record))
+
+
+def test_it_pulls_the_base_and_builds_on_its_digest(node: Node) -> None:
+    status, printed = node.build()
+    assert status == 0, printed
+    assert node.words == ["pull", "build"]
+    command = next(words for words in node.asked if words[0] == "build")
+    assert f"--label=gaudi-serving.image.base-digest={NEW}" in command
+    assert f"--tag={node.reference}" in command
+    assert f"--build-arg=BASE={node.base}" in command
+    assert node.result["reference"] == node.reference
+
+
+def test_an_image_that_is_there_is_not_built_again(node: Node) -> None:
+    node.there[node.reference] = node.image(None)
+    assert node.build()[0] == 0
+    assert node.words == []
+
+
+def test_passwords_are_no_arguments_and_are_not_printed(node: Node) -> None:
+    node.answers["build"] = (0, "#6 1.0 Looking in indexes: https://me:hidden-pip@index.example.com/simple", {})
+    _, printed = node.build()
+    assert "hidden" not in printed
+    assert "https://***@index.example.com" in printed
+    assert "hidden" not in json.dumps(node.asked)
+    assert "hidden" not in (node.folder / "context.json").read_text()
+    environments = [json.loads(line)[1] for line in (node.folder / "asked").read_text().splitlines()]
+    assert [said.get("HTTP_PROXY") for said in environments].count("http://me:hidden-proxy@proxy:3128") == 1
+    command = next(words for words in node.asked if words[0] == "build")
+    assert [word for word in command if word.startswith("id=")] == [
+        f"id={name},src={node.folder}/{name}" for name in ("git", "pip")
+    ]
+
+
+def test_the_same_recipe_gives_docker_the_same_context(node: Node) -> None:
+    node.build()
+    first = (node.folder / "context.json").read_text()
+    node.build()
+    assert (node.folder / "context.json").read_text() == first
+    files = json.loads(first)
+    assert {"Dockerfile", "steps.sh", "gaudi_build.py", "constraints.txt", "cards/hl-smi"} <= set(files)
+    assert "gaudi/image/requirements.py" in files
+    assert files["cards/hl-smi"][1] & 0o111
+
+
+def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
+    """The library of the node is not in a build."""
+    node.build()
+    context = node.folder / "context"
+    for name, (content, _) in json.loads((node.folder / "context.json").read_text()).items():
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        (context / name).write_text(content)
+    (node.folder / "hpu.txt").write_text("ray\n")
+    command = [sys.executable, "-S", "-m", "gaudi_build", str(node.folder / "hpu.txt")]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env={"PYTHONPATH": str(context)}, cwd=context
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "id_", "words"),
+    [
+        (
+            lambda node: node.answers.update(version=(0, "28.2.2", {}), buildx=(1, "", {})),
+            "no_buildkit",
+            "docker-buildx",
+        ),
+        (lambda node: node.answers.update(pull=(1, "manifest unknown", {})), "base_not_found", "manifest unknown"),
+        (lambda node: built_before(node, OLD), "base_moved", f"{NEW}; images here were built on {OLD}"),
+        (
+            lambda node: node.answers.update(build=(1, "#6 1.0 OSError: No space left on device", {})),
+            "disk_full",
+            "Make room",
+        ),
+        (lambda node: node.answers.update(info=(1, "", {})), "engine_silent", "systemctl status docker"),
+    ],
+)
+def test_what_goes_wrong_is_a_refusal(node: Node, change: Callable[[Node], None], id_: str, words: str) -> None:
+    change(node)
+    status, printed = node.build()
+    assert status == 1
+    assert node.result["refused_id"] == id_, printed
+    assert words in node.result["refused"]
+    assert printed.strip().endswith(node.result["refused"])
+
+
+def test_a_client_with_the_plugin_builds(node: Node) -> None:
+    node.answers.update(version=(0, "28.2.2", {}), buildx=(0, "v0.20", {}))
+    assert node.build()[0] == 0
+
+
+def test_room_is_looked_for_before_anything_begins(node: Node) -> None:
+    status, _ = node.build(room_bytes=1 << 60)
+    assert (status, node.result["refused_id"], node.words) == (1, "no_room", [])
+
+
+def test_a_moved_base_is_taken_where_the_site_accepts_it(node: Node) -> None:
+    built_before(node, OLD)
+    assert node.build(accept_moved_base=True)[0] == 0
+
+
+def test_the_same_base_as_before_is_taken(node: Node) -> None:
+    built_before(node, NEW)
+    assert node.build()[0] == 0
+
+
+def test_another_digest_than_the_pinned_one_is_refused(node: Node) -> None:
+    status, _ = node.build(base_digest=OLD, accept_moved_base=True)
+    assert (status, node.result["refused_id"], node.words) == (1, "base_differs", ["pull"])
+
+
+def test_without_a_registry_the_base_that_is_there_is_built_on(node: Node) -> None:
+    node.answers["pull"] = (1, "connection refused", {})
+    node.there[node.base] = {"Id": "sha256:loaded", "RepoDigests": []}
+    status, printed = node.build()
+    assert status == 0
+    assert "The registry does not answer" in printed
+    assert "--label=gaudi-serving.image.base-digest=sha256:loaded" in node.asked[-2]
+
+
+def test_a_built_image_is_pushed_where_the_site_says_so(node: Node) -> None:
+    assert node.build(push=True)[0] == 0
+    assert node.words == ["pull", "build", "push"]
+    node.answers["push"] = (1, "denied: requested access to the resource is denied", {})
+    assert node.build(push=True)[0] == 1
+    assert node.result["refused_id"] == "push_refused"
+    assert "denied: requested access" in node.result["refused"]
+
+
+def test_a_stop_ends_the_build(node: Node) -> None:
+    node.answers["build"] = (0, "sleep", {})
+    work = node.start()
+    for line in work.stdout or ():
+        if line.strip() == "sleep":
+            break
+    work.send_signal(signal.SIGTERM)
+    printed, _ = work.communicate(timeout=30)
+    assert work.returncode == 130
+    assert "goes on from there" in printed
+
+
+def test_a_request_that_cannot_be_read_is_said(node: Node) -> None:
+    node.request()
+    work = node.start()
+    work.communicate(timeout=60)
+    (node.folder / "request.json").write_text("{")
+    search = os.pathsep.join([str(ROOT / "module_utils"), str(ROOT / "roles/serving_image/files")])
+    done = subprocess.run(
+        [sys.executable, "-m", "gaudi_image", "build", str(node.folder / "request.json")],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": search, "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 1
+    assert "is damaged" in done.stderr

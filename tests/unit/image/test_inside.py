@@ -1,0 +1,151 @@
+"""What is in an image: the program that looks is run here on stand-ins for distributions and for vLLM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.image import inside
+
+from filter_plugins.image_recipes import image_instances, image_versions
+from tests.unit.image.made import document, entry
+
+ROOT = Path(__file__).resolve().parents[3]
+FORK = ROOT / "simulator" / "repositories" / "vllm-fork"
+SERVER = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+IMAGE = "gaudi-serving/vllm:1.22-abc"
+
+
+def look(arguments: dict[str, list[str]], *search: Path, path: str = "/nowhere") -> inside.Inside:
+    """Run the program as the image's Python would."""
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, search)), "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", inside.PROGRAM],
+        input=inside.question(arguments),
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    return inside.answer(IMAGE, done.stdout)
+
+
+def distribution(folder: Path, name: str, version: str) -> None:
+    place = folder / f"{name}-{version}.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_packages_are_found_by_their_normal_names(tmp_path: Path) -> None:
+    distribution(tmp_path, "Habana_Torch.Plugin", "1.22.2.32")
+    assert look({}, tmp_path, FORK).packages["habana-torch-plugin"] == "1.22.2.32"
+
+
+def test_parts_are_programs_and_packages(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "numactl").write_text("#!/bin/sh\n")
+    (programs / "numactl").chmod(0o755)
+    for name in ("librosa", "soundfile"):
+        distribution(tmp_path, name, "1")
+    assert look({}, tmp_path, FORK, path=str(programs)).parts == ("numactl", "audio")
+    assert look({}, FORK).parts == ()
+
+
+def test_pillow_simd_is_told_by_its_version_and_by_pillow_being_gone(tmp_path: Path) -> None:
+    (tmp_path / "PIL").mkdir()
+    (tmp_path / "PIL" / "__init__.py").write_text('__version__ = "11.3.0.post0"\n')
+    assert look({}, tmp_path, FORK).parts == ("pillow_simd",)
+    distribution(tmp_path, "pillow", "11.3.0")
+    assert look({}, tmp_path, FORK).parts == ()
+
+
+def test_the_servers_own_parser_reads_the_whole_vector() -> None:
+    good = [*SERVER, "--host", "127.0.0.1", "--port", "30001", "--max_model_len", "4096"]
+    found = look(
+        {"good": good, "bad": [*SERVER, "--port", "30001", "--no-such-option"], "word": [*SERVER, "--port", "x"]}, FORK
+    )
+    assert set(found.rejected) == {"bad", "word"}
+    assert "--no-such-option" in found.rejected["bad"]
+    assert "invalid int value: 'x'" in found.rejected["word"]
+
+
+def test_a_server_that_cannot_be_imported_is_said(tmp_path: Path) -> None:
+    (tmp_path / "vllm.py").write_text("raise ImportError('libhabana.so: cannot open')\n")
+    found = look({"one": SERVER}, tmp_path)
+    with pytest.raises(Refusal, match=r"cannot import vLLM .ImportError: libhabana.so: cannot open") as caught:
+        inside.check(IMAGE, found, {})
+    assert caught.value.id == "image_without_server"
+
+
+def test_only_an_instance_that_needs_a_missing_part_is_refused() -> None:
+    found = look({}, FORK)
+    inside.check(IMAGE, found, {"text": [], "pictures": ["pillow_simd"]})
+    with pytest.raises(Refusal, match=r"sound: .* lacks audio .the libraries that read sound.") as caught:
+        inside.check(IMAGE, found, {"text": [], "sound": ["audio"]})
+    assert caught.value.id == "image_lacks_part"
+
+
+def test_refused_arguments_name_the_instance() -> None:
+    found = look({"chat": [*SERVER, "--no-such-option"]}, FORK)
+    with pytest.raises(
+        Refusal, match=r"chat: the server in .* does not take the planned arguments: .*--no-such-option"
+    ):
+        inside.check(IMAGE, found, {"chat": []})
+
+
+def test_versions_are_the_releases(tmp_path: Path) -> None:
+    versions = image_versions(document())
+    assert versions["habana-torch-plugin"] == "1.22.2.32"
+    assert set(versions) == {*inside.VENDOR, "neural-compressor-pt"}
+    assert image_versions(document("1.16"))["habana-quantization-toolkit"] == ""
+    for name in versions:
+        distribution(tmp_path, name, "1.22.2.32")
+    assert inside.wrong_versions(IMAGE, look({}, tmp_path, FORK), versions) == []
+    other = inside.expected(entry("1.21").image["tag"], "neural-compressor-pt")
+    said = inside.wrong_versions(IMAGE, look({}, tmp_path, FORK), other)
+    assert f"{IMAGE} holds habana-torch-plugin 1.22.2.32, but the release is of 1.21.3.57." in said
+    assert len(said) == 4
+    assert len(inside.wrong_versions(IMAGE, look({}, FORK), versions)) == 5
+
+
+@pytest.mark.parametrize("printed", ["", "Traceback", "gaudi-image {", 'gaudi-image {"packages": []}'])
+def test_an_image_that_says_something_else_is_no_serving_image(printed: str) -> None:
+    with pytest.raises(Refusal, match="could not be looked into") as caught:
+        inside.answer(IMAGE, printed)
+    assert caught.value.id == "image_silent"
+
+
+def test_only_plans_that_say_what_they_need_are_held_against_an_image() -> None:
+    plan = {"instance": "one", "image": IMAGE, "requires": {"image": ["numactl"]}, "arguments": SERVER}
+    assert image_instances([plan], IMAGE) == {"one": {"parts": ["numactl"], "arguments": SERVER}}
+    assert image_instances([plan], "other:1") == {}
+    assert image_instances([{**plan, "requires": {}}, {"instance": "two", "refused": "no"}], IMAGE) == {}
+
+
+def test_the_server_of_several_models_is_not_asked() -> None:
+    other = ["python3", "-m", "vllm.entrypoints.openai.mm_api_server", "--models", "x"]
+    assert json.loads(inside.question({"one": other, "two": [*SERVER, "--x"]}))["arguments"] == {"two": ["--x"]}
+
+
+def test_what_an_image_says_does_nothing_to_a_terminal() -> None:
+    rejected = {"one": "a\nb\x1b]0;x\x07"}
+    said: dict[str, Any] = {
+        "packages": {"vllm": "1\x1b[31m"},
+        "programs": [],
+        "pillow": "\x07",
+        "vllm": None,
+        "rejected": rejected,
+    }
+    found = inside.answer(IMAGE, "noise\ngaudi-image " + json.dumps(said))
+    assert found.packages == {"vllm": "1"}
+    assert (found.pillow, found.vllm, found.rejected) == ("?", None, {"one": "a b"})
+    with pytest.raises(Refusal) as caught:
+        inside.answer(IMAGE, "\x1b[2Jgone")
+    assert "\x1b" not in str(caught.value)

@@ -1,0 +1,114 @@
+"""What BuildKit prints: how far a build is, and why it failed. The lines are those of docker 20.10 and 26."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.gaudi.image.output import Follower, failure
+
+TITLES = ["packages of the system", "vllm_fork at 4cd8c0613", "the fork's requirements"]
+
+
+def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
+    follower = Follower(TITLES)
+    assert follower.progress == {"phase": "build: the base image", "done": 0, "total": 3, "unit": "steps"}
+    for line in (
+        "#1 [internal] load build definition from Dockerfile",
+        "#1 DONE 0.0s",
+        "#5 [1/4] FROM vault.habana.ai/x:1",
+        "#5 CACHED",
+        "#6 [2/4] RUN --mount=type=bind,target=/run/gaudi-build     sh ...",
+        "#6 CACHED",
+        "#7 [stage-0 3/4] RUN --mount=type=bind,target=/run/gaudi-build     sh ...",
+        "#7 0.412 remote: Counting objects",
+    ):
+        follower.add(line)
+    assert follower.progress == {"phase": "build: vllm_fork at 4cd8c0613", "done": 1, "total": 3, "unit": "steps"}
+    assert follower.add("#7 DONE 3.2s")
+    assert not follower.add("#8 0.1 something")
+    assert follower.progress["done"] == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "id_", "words"),
+    [
+        (
+            ["#7 1.2 gaudi-image refused commit_not_in_repository: https://x/y has no commit abc. Correct it."],
+            "commit_not_in_repository",
+            "https://x/y has no commit abc. Correct it.",
+        ),
+        (
+            [
+                "#7 0.5 fatal: unable to access 'http://git:8092/HabanaAI/vllm-fork/': Failed to connect to git port "
+                "8092: Connection refused",
+            ],
+            "git_host_unreachable",
+            "http://git:8092/HabanaAI/vllm-fork/: Failed to connect to git port 8092: Connection refused could not",
+        ),
+        (
+            ["#9 2.0 fatal: could not read Username for 'https://git.example.com': terminal prompts disabled"],
+            "git_host_unreachable",
+            "serving_image_git_accounts",
+        ),
+        (
+            [
+                "#9 3.1 ERROR: Could not find a version that satisfies the requirement triton==3.1.0 (from versions: "
+                "none)",
+                "#9 3.2 ERROR: No matching distribution found for triton==3.1.0",
+            ],
+            "no_wheel",
+            "has no triton==3.1.0 for this image",
+        ),
+        (
+            [
+                "#9 1.0 WARNING: Retrying (Retry(total=0, ...)) after connection broken by 'NewConnectionError("
+                "\"HTTPConnection(host='index', port=8091): Failed to establish a new connection\")': /simple/ray/",
+                "#9 9.0 ERROR: No matching distribution found for ray",
+            ],
+            "index_unreachable",
+            "the Python index index does not answer",
+        ),
+        (
+            ["#9 1.0 ERROR: Cannot install a==1 and b because these package versions have conflicting dependencies."],
+            "requirements_conflict",
+            "Cannot install a==1 and b",
+        ),
+        (
+            ["#9 8.0 error: command 'cc' failed", "#9 8.1 ERROR: Failed building wheel for pillow-simd"],
+            "package_not_built",
+            "pillow-simd could not be built",
+        ),
+        (
+            ["#9 8.0 ERROR: Failed building wheel for x", "#9 8.1 OSError: [Errno 28] No space left on device"],
+            "disk_full",
+            "Make room",
+        ),
+        (
+            ["#9 1.0 fatal: unable to access 'https://github.com/x/': CONNECT tunnel failed, response 403"],
+            "proxy_refuses",
+            "(response 403)",
+        ),
+        (["#9 1.0 E: Unable to locate package numactl"], "no_system_package", "have no numactl"),
+        (
+            ["#9 1.0 E: Failed to fetch http://archive.ubuntu.com/x.deb  Could not connect", "#9 1.1 E: Unable to"],
+            "package_source_unreachable",
+            "http://archive.ubuntu.com/x.deb could not be fetched",
+        ),
+        (["#9 1.0 make: *** [Makefile:12: all] Error 1"], "not_compiled", "[Makefile:12: all] Error 1"),
+        (
+            ["#9 1.0 something nobody knows", "#9 ERROR: exit code: 3", "------"],
+            "build_failed",
+            "Its last words: something nobody knows",
+        ),
+    ],
+)
+def test_each_fault_is_a_sentence_with_what_to_try(lines: list[str], id_: str, words: str) -> None:
+    refusal = failure("the fork's requirements", ["#1 DONE 0.0s", *lines])
+    assert refusal.id == id_
+    assert words in str(refusal)
+    assert str(refusal).startswith("The image could not be built, at the fork's requirements")
+    # What a step says itself is about what stays wrong until somebody mends it.
+    assert str(refusal).endswith("goes on from there.") == (id_ != "commit_not_in_repository")
+
+
+def test_a_build_that_says_nothing() -> None:
+    assert "Its last words: nothing" in str(failure("the base image", []))

@@ -1,0 +1,58 @@
+"""What a plan says of its image: where the site says nothing, what it always said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+
+from tests.canonical_plans import CATALOG, topology
+from tests.unit.image.made import document, made
+
+
+def plan(model: str, image: dict[str, object], release: str = "1.22", **options: object) -> dict[str, Any]:
+    entry = yaml.safe_load((CATALOG / "models" / f"{model}.yml").read_text())
+    cards = yaml.safe_load((CATALOG / "cards.yml").read_text())
+    catalogue = Catalogue.from_mappings(document(release), {model: entry}, cards)
+    request = {"model": model, "instance": "one", **options}
+    return plan_all([request], catalogue, topology("HL-225"), weights_root="/data/models", image=image)[0]
+
+
+def test_without_a_word_of_the_site_a_plan_is_as_it_was() -> None:
+    said = plan("qwen3-8b", {})
+    assert (
+        said["image"] == "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
+    )
+    assert "image" not in said["requires"]
+
+
+def test_a_built_image_is_named_without_asking_anyone() -> None:
+    said = plan("qwen3-8b", {"build": True})
+    assert said["image"] == made(needs=("numactl",)).reference
+    assert said["requires"]["image"] == ["numactl"]
+
+
+@pytest.mark.parametrize(
+    ("model", "needs"),
+    [
+        ("qwen2-vl-7b-instruct", ["numactl", "pillow_simd"]),
+        ("qwen2-audio-7b-instruct", ["numactl", "audio"]),
+        ("qwen2.5-omni-7b", ["numactl", "audio", "pillow_simd"]),
+    ],
+)
+def test_a_model_brings_the_parts_that_it_needs(model: str, needs: list[str]) -> None:
+    said = plan(model, {"build": True})
+    assert said["requires"]["image"] == needs
+    assert said["image"] == made(needs=tuple(needs)).reference
+
+
+def test_a_ready_image_is_taken_as_it_is_named() -> None:
+    said = plan("qwen3-8b", {"ref": "registry.example.com/gaudi/vllm:7"})
+    assert said["image"] == "registry.example.com/gaudi/vllm:7"
+    assert said["requires"]["image"] == ["numactl"]
+
+
+def test_a_wrong_wish_is_a_refusal_of_each_request() -> None:
+    assert plan("qwen3-8b", {"build": True, "parts": ["pillow"]})["refused_id"] == "unknown_image_part"

@@ -1,0 +1,160 @@
+"""What an image is built from, and the name that follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
+from ansible.module_utils.gaudi.image import parts
+from ansible.module_utils.gaudi.image.recipe import Wish, recipe
+
+from action_plugins.serving_plan import findings
+from plugin_utils import releases
+from tests.unit.image.made import document, entry, made
+
+OTHER = "0123456789abcdef0123456789abcdef01234567"
+
+
+def refused(release: str = "1.22", /, **wish: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        made(release, **wish)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", releases.names())
+def test_every_release_names_a_way_to_its_image(name: str) -> None:
+    way = made(name)
+    assert way.base == f"{entry(name).image['path']}:{entry(name).image['tag']}"
+    assert way.pins["vllm_fork"].commit == entry(name).pins["vllm_fork"].commit
+    assert way.reference.startswith(f"gaudi-serving/vllm:{name}-")
+
+
+@pytest.mark.parametrize("name", [*releases.names(), "plugin"])
+def test_what_is_pinned_is_a_whole_commit(name: str) -> None:
+    way = made(name, ("host_nics",))
+    assert all(len(pin.commit) == 40 for pin in way.pins.values())
+    assert {"libfabric", "hccl_ofi_wrapper", "hccl_demo"} <= set(way.pins)
+
+
+def test_the_release_of_the_tests_fits_the_schema() -> None:
+    assert findings("release", document("plugin")) == []
+    assert list(made("plugin").pins) == ["vllm_gaudi", "vllm", "hccl_demo"]
+
+
+def test_names_of_images_stay() -> None:
+    """A name that changes has every site build, and every instance start, anew."""
+    assert {name: made(name, ("numactl",)).tag for name in releases.names()} == TAGS
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"pins": {"vllm_fork": {"commit": OTHER}}},
+        {"parts": ["audio"]},
+        {"constraints": ["transformers==4.57.0"]},
+        {"constraints": ["nothing-else>=1"]},
+        {"base": "registry.example.com/gaudi:1"},
+    ],
+)
+def test_what_a_site_writes_down_changes_the_name(wish: dict[str, Any]) -> None:
+    assert made(**wish).tag != made().tag
+
+
+def test_addresses_do_not_change_the_name() -> None:
+    assert made(registry="mirror.example.com").tag == made().tag
+    assert made(registry="mirror.example.com").base_reference == f"mirror.example.com/{made().base}"
+    mirrored = {
+        "vllm_fork": {"repository": "https://git.example.com/vllm-fork", "commit": entry().pins["vllm_fork"].commit}
+    }
+    assert made(pins=mirrored).tag == made().tag
+    assert made(pins=mirrored).pins["vllm_fork"].repository == "https://git.example.com/vllm-fork"
+    assert made(parts=[]).tag == made().tag
+
+
+def test_the_name_of_the_site_comes_before_the_tag() -> None:
+    wish = Wish.from_mapping({"build": True, "name": "registry.example.com:5000/gaudi/vllm"})
+    assert recipe(entry(), wish).reference == f"registry.example.com:5000/gaudi/vllm:{made().tag}"
+
+
+def test_parts_are_those_that_are_wished_and_those_that_are_needed() -> None:
+    way = made(needs=("pillow_simd", "numactl"), parts=["audio", "numactl"])
+    assert way.parts == ("numactl", "audio", "pillow_simd")
+    assert made(needs=("numactl",)).tag == made(parts=["numactl"]).tag
+
+
+def test_labels_say_what_was_built_and_what_the_release_pins() -> None:
+    labels = made(pins={"vllm_fork": {"commit": OTHER}}).labels
+    assert labels["gaudi-serving.image.commit.vllm_fork"] == OTHER
+    assert labels["gaudi-serving.image.released.vllm_fork"] == entry().pins["vllm_fork"].commit
+    assert "gaudi-serving.image.released.neural_compressor" not in labels
+
+
+def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
+    content = document()
+    content["image"]["digest"] = "sha256:" + "a" * 64
+    way = recipe(ReleaseEntry.from_mapping(content), Wish(build=True))
+    assert way.base.endswith(":1.22.2-32@sha256:" + "a" * 64)
+    assert way.tag != made().tag
+
+
+@pytest.mark.parametrize(
+    ("wish", "id_", "words"),
+    [
+        ({"pins": {"vllm_fork": {"commit": "4cd8c06"}}}, "wrong_form", "whole commit id of 40"),
+        ({"pins": {"vllm_fork": {"commit": "aice/v1.22.0"}}}, "wrong_form", "never a branch"),
+        ({"pins": {"vllm_forg": {"commit": OTHER}}}, "unknown_image_pin", "vllm_forg"),
+        ({"pins": {"vllm_fork": {"commit": OTHER, "repository": "https://x/$(id)"}}}, "wrong_form", "address"),
+        ({"parts": ["pillow"]}, "unknown_image_part", "pillow_simd"),
+        ({"constraints": ["transformers"]}, "wrong_constraint", "transformers==4.57.1"),
+        ({"constraints": ["a==1; rm -rf /"]}, "wrong_constraint", "rm -rf"),
+        ({"ref": "registry.example.com/vllm:1"}, "image_given_and_built", "Keep one"),
+        ({"name": "registry.example.com/vllm:1"}, "wrong_form", "without a tag"),
+        ({"tag": "x"}, "unknown_key", "tag"),
+    ],
+)
+def test_a_wrong_wish_is_refused(wish: dict[str, Any], id_: str, words: str) -> None:
+    refusal = refused(**wish)
+    assert refusal.id == id_
+    assert words in str(refusal)
+
+
+def test_a_part_that_a_release_cannot_have_is_refused() -> None:
+    assert refused("1.18", parts=["audio"]).id == "image_part_not_offered"
+
+
+def test_a_release_without_a_way_is_refused() -> None:
+    content = document()
+    del content["build"]
+    with pytest.raises(Refusal, match="serving_image_ref"):
+        recipe(ReleaseEntry.from_mapping(content), Wish(build=True))
+
+
+def test_a_release_that_pins_no_hccl_demo_is_refused() -> None:
+    content = document()
+    del content["pins"]["hccl_demo"]
+    with pytest.raises(Refusal, match="serving_image_pins") as caught:
+        recipe(ReleaseEntry.from_mapping(content), Wish(build=True))
+    assert caught.value.id == "no_image_pin"
+
+
+def test_what_a_plan_needs() -> None:
+    assert parts.needed(True, (), False) == ("numactl",)
+    assert parts.needed(False, ("image", "video"), False) == ("pillow_simd",)
+    assert parts.needed(True, ("audio", "image"), True) == ("numactl", "host_nics", "audio", "pillow_simd")
+
+
+def test_a_ready_image_may_lack_what_only_makes_it_faster() -> None:
+    assert parts.missing(("numactl", "audio", "pillow_simd"), ("numactl",)) == ("audio",)
+
+
+TAGS = {
+    "1.16": "1.16-5b3737fb6dc5",
+    "1.18": "1.18-a72992965901",
+    "1.21": "1.21-b89a365ec8f4",
+    "1.22": "1.22-45078576749b",
+    "1.22-2025.11": "1.22-2025.11-849082187626",
+    "deepseek-r1": "deepseek-r1-994253026ca5",
+    "deepseek-r1-2025.11": "deepseek-r1-2025.11-bca715f889e6",
+}

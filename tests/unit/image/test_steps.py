@@ -1,0 +1,65 @@
+"""Steps of a build as the shell runs them: a checkout of one commit, and what is said when there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+STEPS = Path(__file__).resolve().parents[3] / "roles/serving_image/files/gaudi_image/context/steps.sh"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", "-C", str(folder), "-c", "user.name=Maker", "-c", "user.email=maker@example.com", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
+
+
+def step(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "GIT_CONFIG_SYSTEM": str(folder / "system"), "GIT_CONFIG_GLOBAL": os.devnull}
+    return subprocess.run(["sh", str(STEPS), *arguments], check=False, capture_output=True, text=True, env=environment)
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Path:
+    folder = tmp_path / "origin"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    for number in (1, 2):
+        (folder / "file").write_text(f"{number}\n")
+        git(folder, "add", "file")
+        git(folder, "commit", "--quiet", "--message", str(number))
+    return folder
+
+
+def test_a_checkout_is_of_the_commit_and_of_no_other(origin: Path, tmp_path: Path) -> None:
+    first = git(origin, "rev-parse", "HEAD~1")
+    done = step(tmp_path, "checkout", f"file://{origin}", first, str(tmp_path / "made"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made" / "file").read_text() == "1\n"
+    assert git(tmp_path / "made", "rev-parse", "HEAD") == first
+
+
+def test_a_host_that_gives_no_single_commits_gives_all(origin: Path, tmp_path: Path) -> None:
+    git(origin, "config", "uploadpack.allowAnySHA1InWant", "false")
+    git(origin, "config", "protocol.version", "0")
+    first = git(origin, "rev-parse", "HEAD~1")
+    done = step(tmp_path, "checkout", str(origin), first, str(tmp_path / "made"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made" / "file").read_text() == "1\n"
+
+
+def test_a_commit_that_is_not_there_is_said(origin: Path, tmp_path: Path) -> None:
+    done = step(tmp_path, "checkout", f"file://{origin}", "0" * 40, str(tmp_path / "made"))
+    assert done.returncode == 1
+    assert f"gaudi-image refused commit_not_in_repository: file://{origin} has no commit {'0' * 40}." in done.stderr
+    assert "serving_image_pins" in done.stderr
+
+
+def test_a_host_that_is_not_there_is_gits_to_say(tmp_path: Path) -> None:
+    done = step(tmp_path, "checkout", f"file://{tmp_path}/nothing", "0" * 40, str(tmp_path / "made"))
+    assert done.returncode == 1
+    assert "fatal: " in done.stderr
+    assert "refused" not in done.stderr

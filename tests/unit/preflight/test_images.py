@@ -1,0 +1,59 @@
+"""What a node must have for the images that its plans run in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.preflight.images import check_processor
+
+from filter_plugins.image_recipes import hosts_in, image_recipes
+from tests.unit.image.made import document, made
+
+WITH, WITHOUT = "processor\t: 0\nflags\t\t: fpu avx avx2 bmi1\n", "processor\t: 0\nflags\t\t: fpu avx\n"
+
+
+def plan(instance: str, *parts: str) -> dict[str, Any]:
+    return {"instance": instance, "requires": {"image": list(parts)}}
+
+
+def test_pictures_on_a_processor_without_avx2_are_refused() -> None:
+    plans = [plan("pictures", "numactl", "pillow_simd"), plan("text", "numactl")]
+    (problem,) = check_processor(plans, WITHOUT)
+    assert problem.id == "processor"
+    assert problem.message.startswith("pictures: the image has Pillow-SIMD")
+    assert check_processor(plans, WITH) == []
+    assert check_processor(plans[1:], WITHOUT) == []
+
+
+def test_a_processor_that_lists_no_flags_is_not_judged() -> None:
+    assert check_processor([plan("pictures", "pillow_simd")], "CPU part : 0xd0c\n") == []
+
+
+def test_plans_with_the_same_needs_share_an_image() -> None:
+    plans = [plan("one", "numactl"), plan("two", "numactl"), plan("three", "numactl", "audio"), {"refused": "no"}]
+    recipes = image_recipes(plans, document(), {"name": "x/vllm"}, "mirror.example.com")
+    assert [recipe["reference"] for recipe in recipes] == [
+        f"x/vllm:{made(needs=needs).tag}" for needs in (("numactl",), ("numactl", "audio"))
+    ]
+    assert {recipe["base"] for recipe in recipes} == {made(registry="mirror.example.com").base_reference}
+
+
+def test_without_plans_the_parts_that_are_wished_are_built() -> None:
+    (recipe,) = image_recipes([], document(), {"parts": ["host_nics"]})
+    assert recipe["tag"] == made(parts=["host_nics"]).tag
+
+
+def test_a_wrong_wish_is_said_in_its_sentence() -> None:
+    with pytest.raises(AnsibleFilterError, match="serving_image_parts has 'pillow'"):
+        image_recipes([], document(), {"parts": ["pillow"]})
+
+
+def test_hosts_are_found_wherever_they_stand() -> None:
+    said = [
+        ["http://git-host:8092/"],
+        ["http://me:x@index.example.com:8/simple", "http://10.0.0.1:8/"],
+        {"a": "deb http://m/u x"},
+    ]
+    assert hosts_in(said) == ["git-host", "index.example.com", "m"]
