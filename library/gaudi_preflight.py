@@ -204,6 +204,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
+from ansible.module_utils.gaudi.base.measured import MEASURED, measured_files
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
@@ -249,9 +250,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "host_nics_verified": {"type": "bool", "default": False},
     "card_types": {"type": "dict", "default": {"cards": {}}},
 }
-
-# What a measurement set consists of: a JSON file, an npz file and a JSON list of modules for each rank.
-MEASUREMENTS = (".json", ".npz")
 
 # What the role serving_image records of the images of the node.
 IMAGES = Path(paths.STATE) / "images.json"
@@ -383,7 +381,7 @@ def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collecti
     params, requires = module.params, plan["requires"]
     lacking = [path for path in requires.get("files") or [] if not Path(path).is_file()]
     measurements = requires.get("measurements")
-    found = measurement_files(Path(measurements["path"])) if measurements else 0
+    found = measurement_files(Path(measurements["path"]), len(plan["modules"])) if measurements else 0
     if measurements and measurements["path"] in coming:
         found = measurements["files"]
     problems: list[preflight.Problem] = preflight.check_start(plan, lacking, found)
@@ -404,9 +402,9 @@ def keys_made(instance: str) -> list[str]:
     return [key.name for key in held if key.origin == keys.PLAYBOOK]
 
 
-def measurement_files(folder: Path) -> int:
-    """Count the files of a measurement set; 0 where there is no such folder."""
-    return sum(1 for path in folder.iterdir() if path.suffix in MEASUREMENTS) if folder.is_dir() else 0
+def measurement_files(folder: Path, cards: int) -> int:
+    """Count the files that are there of a measurement set for so many cards."""
+    return sum((folder / name).is_file() for name in measured_files(MEASURED, cards))
 
 
 def mend_advice(module: AnsibleModule, plan: Mapping[str, Any]) -> str:
@@ -429,7 +427,7 @@ def whole(folder: Path, measured_cards: int) -> bool:
     if described["status"] != "unknown":
         return described["status"] in ("whole", "converted")
     if measured_cards:
-        return measurement_files(folder) >= 3 * measured_cards
+        return measurement_files(folder, measured_cards) == 3 * measured_cards
     return (folder / "config.json").is_file()
 
 

@@ -212,7 +212,7 @@ def shown(found: Sequence[Key]) -> list[dict[str, Any]]:
 
 
 def lines(found: Sequence[Key]) -> str:
-    """Keys for people, a line each. Of another digest by the same name the line says nothing."""
+    """Keys for people, a line each. Two keys of one name look alike here."""
     return "".join(f"{key.name} ({key.origin}){f' until {key.ends}' if key.ends else ''}\n" for key in found)
 
 

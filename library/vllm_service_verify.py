@@ -112,6 +112,8 @@ PROC = Path("/proc")
 # How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
 HAND_OVER_SECONDS = 60.0
 LOOK_AGAIN = 0.5
+# Bytes: a list of models, or an answer of some hundred tokens, is a few thousand.
+LONGEST_REPLY = 1 << 20
 # The handshake of a websocket, and what it is refused with; the key in it is the example of RFC 6455, and no secret.
 WEBSOCKET = {
     "Connection": "Upgrade",
@@ -186,21 +188,27 @@ def check_guard(module: AnsibleModule, plan: dict[str, Any]) -> None:
         )
 
 
-def ask(module: AnsibleModule, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def ask(
+    module: AnsibleModule, container: containers.Container, path: str, body: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return a reply of the server; with a body the request is a POST. Ends the module where there is none."""
     plan = module.params["plan"]
+    check_listener(module, container)
     url, token = module.params["url"] + path, token_of(plan) if plan["guarded"] else ""
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     data = None if body is None else json.dumps(body).encode()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        request = urllib.request.Request(url, data, headers)  # noqa: S310  # the role makes the address, and of http
+        # The role makes the address, and of http.
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
+        if token:
+            # Nobody else gets it by a redirection.
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
         with opener.open(request, timeout=module.params["timeout"]) as reply:
-            return dict(json.load(reply))
+            return dict(json.loads(reply.read(LONGEST_REPLY)))
     except urllib.error.HTTPError as error:
         said = printable(error.read(2000).decode(errors="replace"))
         module.fail_json(msg=f"{url} answered with status {error.code}: {said}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         module.fail_json(msg=f"{url} gave no answer: {printable(str(error))}")
     raise AssertionError("fail_json ends the module")
 
@@ -268,12 +276,12 @@ def main() -> None:
     check_listener(module, container)
     if plan["guarded"]:
         check_guard(module, plan)
-    models = [served["id"] for served in ask(module, "/v1/models")["data"]]
+    models = [served["id"] for served in ask(module, container, "/v1/models")["data"]]
     if model not in models:
         module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
     answer = ""
     if params["question"]:
-        reply = ask(module, *answers.question_of(plan["task"], model, params["question"], params["tokens"]))
+        reply = ask(module, container, *answers.question_of(plan["task"], model, params["question"], params["tokens"]))
         try:
             answer = answers.answer_of(plan["task"], reply)
         except (KeyError, IndexError, TypeError):

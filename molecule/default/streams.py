@@ -2,10 +2,10 @@
 
     streams.py SSH_CONFIG NODE PORT INSTANCE [COMMAND ...]
 
-Two people read, and a third waits for the door of INSTANCE on NODE to close. COMMAND is run on NODE once both have
-begun; without it somebody else ends the server. With a key, in STREAMS_KEY, the server has a guard: then both read one
-answer after the other until they are told to come again later. Status 0 when all that began ended whole, and one of
-them after the door had closed.
+Two people read one answer after the other, and a third waits for the door of INSTANCE on NODE to close. COMMAND is run
+on NODE once both have begun; without it somebody else ends the server. With a key, in STREAMS_KEY, the server has a
+guard, and both read until they are told to come again later; without one they begin nothing new once the door has
+closed. Status 0 when all that began ended whole, and one of them after the door had closed.
 """
 
 from __future__ import annotations
@@ -77,13 +77,14 @@ def rate(port: int, model: str) -> float:
     return 16 / (time.monotonic() - before)
 
 
-def read(port: int, model: str, tokens: int, begun: threading.Event) -> list[float]:
-    """Read one answer, or with a key one after the other; give when each ended."""
+def read(port: int, model: str, tokens: int, begun: threading.Event, closed: threading.Event) -> list[float]:
+    """Read one answer after the other; give when each ended."""
     ended: list[float] = []
-    while (end := read_whole(port, model, tokens, begun)) is not None:
-        ended.append(end)
-        if not KEY:
+    while KEY or not closed.is_set():
+        end = read_whole(port, model, tokens, begun)
+        if end is None:
             break
+        ended.append(end)
     begun.set()
     return ended
 
@@ -93,15 +94,16 @@ def main(config: str, node: str, port: str, instance: str, *command: str) -> int
     ssh = ["ssh", "-F", config, node]
     closed = f"/var/lib/gaudi-serving/instances/{instance}/door/closed"
     with way(config, node, int(port)) as here, ThreadPoolExecutor(len(LENGTHS)) as people:
-        begun = [threading.Event() for _ in LENGTHS]
+        begun, seen = [threading.Event() for _ in LENGTHS], threading.Event()
         now = rate(here, instance)
         tokens = [min(max(16, round(seconds * now)), LONGEST) for seconds in LENGTHS]
-        readers = [people.submit(read, here, instance, *each) for each in zip(tokens, begun, strict=True)]
+        readers = [people.submit(read, here, instance, *each, seen) for each in zip(tokens, begun, strict=True)]
         for event in begun:
             event.wait(PATIENCE)
         ending = subprocess.Popen([*ssh, *command]) if command else None
         subprocess.run([*ssh, f"until sudo test -e {closed}; do sleep 0.1; done"], check=True, timeout=4 * PATIENCE)
         closed_at = time.monotonic()
+        seen.set()
         # Those who read hold the server up for this one.
         late = ask(here, "GET", "/v1/models").status if KEY else None
         ended = [end for reader in readers for end in reader.result()]

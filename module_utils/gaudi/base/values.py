@@ -22,6 +22,7 @@ _PROXY = re.compile(rf"((https?|socks5h?)://)?({_LOGIN})?{_HOST}/?")
 _NO_PROXY = re.compile(r"[A-Za-z0-9.*:/\[\]_, -]*")
 _PROGRAM = re.compile(r"(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:+=~_/-]*")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|[0-9A-Fa-f:.]{2,45}")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
 
 # Hosts whose traffic leaves the node for nobody to read.
@@ -56,6 +57,11 @@ def no_proxy(value: object, what: str) -> str:
     return matching(value, what, _NO_PROXY, "names, addresses and networks with commas between them")
 
 
+def node(value: object, what: str) -> str:
+    """The name or address of a node, which another node said of itself."""
+    return matching(value, what, _NODE, "a host name or an address")
+
+
 def program(value: object, what: str) -> str:
     """The path of a program on the node."""
     return matching(value, what, _PROGRAM, "an absolute path of letters, digits and ._+-, such as /usr/bin/python3")
@@ -78,6 +84,7 @@ KINDS: Mapping[str, Reader] = {
     "fingerprint": fingerprint,
     "index": index,
     "no_proxy": no_proxy,
+    "node": node,
     "program": program,
     "proxy": proxy,
     "word": word,

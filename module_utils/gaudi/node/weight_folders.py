@@ -65,7 +65,7 @@ def _verified(folder: Path) -> dict[str, Any]:
 def wrong_files(folder: Path) -> list[str]:
     """Names of files that are missing, have another size than is on record, or were found damaged; sorted.
 
-    None for a folder without a record, or whose record cannot be read: then nothing is known of its files.
+    Empty for a folder without a record, or whose record cannot be read: then nothing is known of its files.
     """
     with contextlib.suppress(Damaged):
         fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)

@@ -16,6 +16,9 @@ class MadeOf:
     plan: bytes
     environment: bytes
     guard: bytes | None
+    # Whether the plan is of a release whose guard may have been replaced on the disk since: then any label will do, as
+    # long as it is one of ours. Nothing is started from such a plan.
+    former: bool = False
 
     @property
     def digest(self) -> str:
@@ -36,4 +39,4 @@ class MadeOf:
 
     def is_on(self, label: str | None) -> bool:
         """Tell whether a container with this label was made of it."""
-        return label in self.labels
+        return label in self.labels or (self.former and label is not None)

@@ -273,6 +273,8 @@ MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for KV cache)")
 BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+")
 FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
 SKIPPED = re.compile(r"Skipping warmup")
+# Kinds of passes of a warm-up that are kept. Releases have four; a line can be made to say anything.
+PHASES = 16
 # What the logging puts before a message: level, date, time, source line; the same message later is no news.
 PREFIX = re.compile(r"^(?:\([^)]*\) *)?(?:[A-Z]+ [\d-]+ [\d:.,]+ (?:\S+\] ?)?)?")
 
@@ -303,6 +305,8 @@ class Progress:
         if found := WARMUP.search(line):
             phase = found["phase"].lower()
             self.phase = "warming-up"
+            if len(self.warm_up) >= PHASES and phase not in self.warm_up:
+                return
             self.warm_up[phase] = (int(found["done"]), int(found["total"]))
             # What is announced comes in the same kind of pass: 1.22 has graph/prompt and graph/decode only.
             kind = phase[: phase.find("/") + 1]

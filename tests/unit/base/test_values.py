@@ -203,3 +203,15 @@ def test_a_token_stays_with_its_hub(given_: dict[str, Any], said: str) -> None:
     assert said in found
     assert bool(said) == bool(found)
     assert HIDDEN not in found
+
+
+@pytest.mark.parametrize("said", ["10.0.0.7\n[x]\npath = /", "10.0.0.7 0.0.0.0/0", "*", "a\tb", "10.0.0.0/8", ""])
+def test_another_nodes_address_is_one(said: str) -> None:
+    """It lands in rsyncd.conf, where a line break begins a module that gives away everything."""
+    with pytest.raises(Refusal):
+        values.node(said, "An address")
+
+
+@pytest.mark.parametrize("said", ["10.0.0.7", "fe80::1", "::1", "gaudi-01.example.org"])
+def test_an_address_or_a_name_is_taken(said: str) -> None:
+    assert values.node(said, "An address") == said

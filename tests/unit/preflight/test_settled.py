@@ -156,7 +156,7 @@ def test_the_proxies_file_is_secret_and_goes_with_the_proxies() -> None:
     assert folder == {"path": path.rpartition("/")[0], "state": "directory", "mode": "0755"}
     assert (values["path"], values["mode"], "content" in values) == (secret, "0600", False)
     assert "HTTP_PROXY=http://u:p@proxy:3128\n" in values["secret"]
-    assert (file["path"], "u:p@" in file["content"]) == (path, False)
+    assert (file["path"], "u:p@" in file["secret"], "content" in file) == (path, False, False)
 
 
 def test_the_credentials_file_is_secret_and_goes_with_the_account() -> None:

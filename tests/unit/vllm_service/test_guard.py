@@ -198,3 +198,10 @@ def test_guard_and_library_read_a_document_alike(entries: list[tuple[str, bool]]
     text = json.dumps(document(made))
     assert keys_module.read(text) == made
     assert GUARD.read_keys(text) == [(bytes.fromhex(key.digest), key.ends) for key in made]
+
+
+@pytest.mark.parametrize("ends", ["31.12.2020", "never", "", 5, {}])
+def test_an_end_that_cannot_be_read_opens_for_nobody(ends: object) -> None:
+    text = json.dumps({"schema": 1, "keys": [{"digest": digest_of(KEY), "ends": ends}]})
+    with pytest.raises((ValueError, TypeError)):
+        GUARD.read_keys(text)

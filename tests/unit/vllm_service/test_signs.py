@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.serving.signs import LOOKED_AT, SYMPTOMS, Progress, diagnose, quote
+from ansible.module_utils.gaudi.serving.signs import LOOKED_AT, PHASES, SYMPTOMS, Progress, diagnose, quote
 
 # From the manual 002_a38cadde4a77df37.txt, shortened.
 MANUAL = (Path(__file__).resolve().parent / "recorded/warm_up__1.18_manual_002.txt").read_text()
@@ -331,3 +331,10 @@ def test_of_a_line_only_its_beginning_is_looked_at() -> None:
     assert progress.shards is None
     progress.hear(SHARDS)
     assert progress.shards == (1, 8)
+
+
+def test_a_log_full_of_phases_stays_small() -> None:
+    progress = Progress()
+    for number in range(1000):
+        progress.hear(f"[Warmup][PHASE{number}][1/2] batch_size:4")
+    assert len(progress.warm_up) == PHASES

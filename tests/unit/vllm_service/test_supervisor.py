@@ -684,8 +684,12 @@ def test_nothing_is_handed_over_while_another_plan_lies_on_the_disk(node: Node) 
     assert "Not handing over: the plan on the disk is another one" in output
 
 
-def container_of_an_earlier_release(node: Node) -> None:
-    """Have a guarded container run that 0.1 started: neither its label nor its plan names the guard."""
+# What labels said of a guard: that there is one, or which; the one on the disk may be newer.
+GUARDED = (b"guarded", b"guarded by " + hashlib.sha256(b"another guard").hexdigest().encode())
+
+
+def container_of_an_earlier_release(node: Node, guarded: bytes = GUARDED[0]) -> None:
+    """Have a guarded container run whose plan does not name the guard."""
     process = node.start()
     node.wait_ready()
     process.kill()
@@ -693,14 +697,15 @@ def container_of_an_earlier_release(node: Node) -> None:
     node.guard_of_an_earlier_release("a-key-of-sixteen")
     record = node.root / "container.json"
     container = json.loads(record.read_text())
-    parts = ((node.instances / "plan.json").read_bytes(), (node.instances / "environment").read_bytes(), b"guarded")
+    parts = ((node.instances / "plan.json").read_bytes(), (node.instances / "environment").read_bytes(), guarded)
     container["labels"]["gaudi-serving.plan"] = hashlib.sha256(b"\0".join(parts)).hexdigest()
     record.write_text(json.dumps(container))
     node.messages.clear()
 
 
-def test_a_container_of_an_earlier_release_is_taken_over(node: Node) -> None:
-    container_of_an_earlier_release(node)
+@pytest.mark.parametrize("guarded", GUARDED)
+def test_a_container_of_an_earlier_release_is_taken_over(node: Node, guarded: bytes) -> None:
+    container_of_an_earlier_release(node, guarded)
     pid = node.container_pid()
     process = node.start()
     node.wait_ready()

@@ -68,7 +68,7 @@ class Endpoint:
             names = [str(model["id"]) for model in json.loads(body)["data"]]
         except (OSError, http.client.HTTPException) as failed:
             return f"no answer: {failed}"
-        except (ValueError, KeyError, TypeError) as failed:
+        except (ValueError, KeyError, TypeError, RecursionError) as failed:
             return f"GET /v1/models answers something else than a list of models: {failed!r}"
         if self._model not in names:
             return f"GET /v1/models names {', '.join(names) or 'no model'}, not {self._model}"
@@ -80,8 +80,12 @@ class Endpoint:
         Raises OSError or http.client.HTTPException where the server does not answer; a busy one may not, for a while.
         """
         status, body = self._get("/metrics")
-        counts = [float(count) for count in REQUESTS.findall(body)]
-        return int(sum(counts)) if status == http.client.OK and counts else None
+        try:
+            counts = [float(count) for count in REQUESTS.findall(body)]
+            return int(sum(counts)) if status == http.client.OK and counts else None
+        except (ValueError, OverflowError):
+            # The metrics are the container's words: a count that is none, or is endless, says nothing.
+            return None
 
 
 def port_problem(plan: Plan) -> str | None:

@@ -289,7 +289,9 @@ class Supervisor:
                 f"{environment_path} is not the environment of {path}: it was changed by hand, or "
                 "two runs wrote it at once. Run the playbook again.",
             )
-        return plan, MadeOf(text.encode(), environment.encode(), self.read_guard(plan))
+        guard = self.read_guard(plan)
+        former = plan.guarded is None and guard is not None
+        return plan, MadeOf(text.encode(), environment.encode(), guard, former)
 
     def read_guard(self, plan: Plan) -> bytes | None:
         """The guard as it is on the disk; None where the instance asks for no keys. Raises Failure."""

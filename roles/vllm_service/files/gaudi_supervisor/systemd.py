@@ -6,6 +6,9 @@ import socket
 
 from gaudi.base.printable import journal_line, printable
 
+# Characters of a value: a message has to fit into a datagram, whatever a server's output is made into.
+LONGEST = 1000
+
 
 class Notifier:
     """systemd's notification socket; silent where there is none (run by hand)."""
@@ -17,7 +20,7 @@ class Notifier:
         """Send one message of NAME=value lines."""
         if self._address is None:
             return
-        message = "\n".join(f"{name}={printable(str(value))}" for name, value in fields.items())
+        message = "\n".join(f"{name}={printable(str(value))[:LONGEST]}" for name, value in fields.items())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
             channel.sendto(message.encode(), self._address)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
@@ -27,6 +28,7 @@ Opening = tuple[bytes, "str | None"]
 
 KEYS = Path("/run/gaudi-serving/keys/keys.json")
 DOOR = Path("/run/gaudi-serving/door")
+MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 # The supervisor asks here how many requests still run.
 ALWAYS_OPEN = "/metrics"
 CLOSING = b'{"error": {"message": "This server is stopping. Ask again later.", "type": "unavailable", "code": 503}}'
@@ -38,12 +40,18 @@ def read_keys(text: str) -> list[Opening]:
     content = json.loads(text)
     if content["schema"] != 1:
         raise ValueError(content["schema"])
-    return [(_digest(key["digest"]), None if key["ends"] is None else str(key["ends"])) for key in content["keys"]]
+    return [(_digest(key["digest"]), None if key["ends"] is None else _moment(key["ends"])) for key in content["keys"]]
 
 
 def read_probe(text: str) -> list[Opening]:
     """The digest of the supervisor's token. Raises ValueError for anything else."""
     return [(_digest(text.strip()), None)]
+
+
+def _moment(text: str) -> str:
+    if not MOMENT.fullmatch(text):
+        raise ValueError(text)
+    return text
 
 
 def _digest(text: str) -> bytes:
