@@ -6,7 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: model_pins_info
 short_description: Ask a hub for what pins a repository
-version_added: "0.2.0"
+version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
   - Asks a hub that speaks Hugging Face's interface which commit a revision names, and computes the SHA-256 of files
