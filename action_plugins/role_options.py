@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,18 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
         )
         problems += [Problem("option", sentence) for sentence in said]
         wrong |= {name} if said else set()
+    known, asked = host.read(keys.OPTION), host.read("gaudi_serving_instances")
+    if keys.OPTION not in wrong and known.value and asked.value:
+        mistyped, unused = keys.strangers(known.value, named(asked.value))
+        problems, findings = problems + [Problem("option", said) for said in mistyped], findings + unused
     strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles)
     return problems + strange, findings + unread, wrong
+
+
+def named(requests: object) -> list[str]:
+    """The names of the instances of an inventory, as far as they can be read."""
+    listed = requests if isinstance(requests, (list, tuple)) else ()
+    return [str(request["instance"]) for request in listed if isinstance(request, Mapping) and "instance" in request]
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types

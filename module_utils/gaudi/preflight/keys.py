@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ..base.refusal import Refusal
 from ..serving import keys
@@ -24,6 +25,26 @@ def faults(name: str, value: object) -> list[str]:
         return []
     lists = {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, Mapping) else {name: value}
     return [said for where, entries in lists.items() for said in _faults(where, entries)]
+
+
+def strangers(value: object, instances: Collection[str]) -> tuple[list[str], list[str]]:
+    """What is wrong, and what is odd, with the names in a mapping of keys: a mistyped one leaves its instance open.
+
+    ``instances`` are those of the inventory. One that is to be open beside another of nearly its name has no keys: [].
+    """
+    problems: list[str] = []
+    findings: list[str] = []
+    if not isinstance(value, Mapping):
+        return problems, findings
+    without = [instance for instance in instances if instance not in value]
+    for name in [name for name in value if name not in instances]:
+        near = difflib.get_close_matches(str(name), without, n=1)
+        said = f"{OPTION} has keys for {name}, and no instance is called so."
+        if near:
+            problems.append(f"{said} Did you mean {near[0]}? If that is to ask for no keys, say so: {near[0]}: [].")
+        else:
+            findings.append(f"{said} They open nothing.")
+    return problems, findings
 
 
 def _faults(where: str, entries: object) -> Iterator[str]:

@@ -126,3 +126,19 @@ def test_a_range_is_part_of_the_form() -> None:
     option = {"type": "int", "default": 1, "range": [1, 3]}
     assert rules.form(option) == "a whole number from 1 to 3"
     assert rules.faults("x", option, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"caht": [KEY]}, "Did you mean chat? If that is to ask for no keys, say so: chat: []."),
+        ({"caht": [KEY], "chat": []}, None),
+        ({"chat": [KEY]}, None),
+        ([KEY], None),
+    ],
+)
+def test_a_mistyped_instance_does_not_leave_it_open(value: object, said: str | None) -> None:
+    sentences = judged(vllm_service_api_keys=value, gaudi_serving_instances=[{"instance": "chat", "model": "m"}])
+    assert [sentence.endswith(said) for sentence in sentences if said] == [True] * len(sentences)
+    assert len(sentences) == (said is not None)
+    assert not any(KEY in sentence for sentence in sentences)
