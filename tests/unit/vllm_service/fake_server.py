@@ -45,9 +45,9 @@ class Handler(BaseHTTPRequestHandler):
             return
         unwell = (NODE / "unwell").exists()
         told = json.loads((NODE / "scenario.json").read_text()).get("metrics", True)
-        metrics = (
-            f'vllm:num_requests_running{{engine="0"}} {Handler.slow}.0\nvllm:num_requests_waiting 0\n' if told else ""
-        )
+        count = told if isinstance(told, str) else f"{Handler.slow}.0"
+        running = f'vllm:num_requests_running{{engine="0"}} {count}'
+        metrics = f"{running}\nvllm:num_requests_waiting 0\n" if told else ""
         names = [{"id": json.loads((NODE / "scenario.json").read_text()).get("model", "tiny")}]
         body = {"/v1/models": json.dumps({"data": names}), "/metrics": metrics}.get(self.path, "ok").encode()
         self.send_response(503 if unwell else 200)

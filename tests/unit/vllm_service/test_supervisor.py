@@ -514,8 +514,9 @@ def test_what_still_runs_after_the_grace_period_is_cut_and_that_is_said(node: No
     assert "After 1 s requests are cut that still run: 1." in output
 
 
-def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(node: Node) -> None:
-    node.scenario(metrics=False)
+@pytest.mark.parametrize("told", [False, "x", "inf", "NaN", "-1e999"])
+def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(node: Node, told: object) -> None:
+    node.scenario(metrics=told)
     process = node.start()
     node.wait_ready()
     process.terminate()

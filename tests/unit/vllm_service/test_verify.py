@@ -154,7 +154,7 @@ def test_an_answer_that_was_broken_off_is_none() -> None:
 class Server(HTTPServer):
     """Answers as vLLM does, and remembers what it was asked."""
 
-    replies: dict[str, tuple[int, dict[str, Any]]]
+    replies: dict[str, tuple[int, dict[str, Any] | bytes]]
     asked: list[tuple[str, str | None, dict[str, Any] | None]]
     # Paths on which it forgets to ask for a key; whether it asks at all.
     open: set[str]
@@ -176,13 +176,16 @@ class Handler(BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization")
         self.server.asked.append((self.path, authorization, body))
         asked_as = f"{self.path} {self.headers['Upgrade']}" if self.headers["Upgrade"] else self.path
+        reply: dict[str, Any] | bytes
         if self.server.guarded and authorization != f"Bearer {PROBE}" and asked_as not in self.server.open:
             status, reply = (403 if self.headers["Upgrade"] else 401), {"error": "who?"}
         else:
             status, reply = self.server.replies.get(self.path, (404, {}))
         self.send_response(status)
+        if status == 302 and isinstance(reply, dict):
+            self.send_header("Location", reply["location"])
         self.end_headers()
-        self.wfile.write(json.dumps(reply).encode())
+        self.wfile.write(reply if isinstance(reply, bytes) else json.dumps(reply).encode())
 
     def log_message(self, *_arguments: Any) -> None:
         """Say nothing."""
@@ -281,6 +284,24 @@ def test_a_guarded_server_with_one_open_path_is_told(server: Server, path: str) 
 def test_a_server_that_is_to_be_guarded_and_is_open_is_told(server: Server) -> None:
     """The plan is wished, the server that runs asks nobody."""
     assert "is to ask everybody for a key" in verify(server, plan=copy.deepcopy(GUARDED))["msg"]
+
+
+def test_the_token_follows_no_redirection(server: Server) -> None:
+    server.guarded = True
+    with Server(("127.0.0.1", 0), Handler) as other:
+        other.asked, other.open, other.guarded, other.replies = [], set(), False, {}
+        thread = threading.Thread(target=other.handle_request)
+        thread.start()
+        server.replies["/v1/models"] = (302, {"location": f"http://127.0.0.1:{other.server_port}/v1/models"})
+        assert "answered with status 404" in verify(server, plan=copy.deepcopy(GUARDED))["msg"]
+        thread.join()
+    assert [authorization for _, authorization, _ in other.asked] == [None]
+
+
+@pytest.mark.parametrize("reply", [b"[" * 100_000, b"5", b"{"])
+def test_an_answer_that_is_none_is_told(server: Server, reply: bytes) -> None:
+    server.replies["/v1/models"] = (200, reply)
+    assert "gave no answer" in verify(server)["msg"]
 
 
 def test_who_else_listens_at_the_port_gets_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
