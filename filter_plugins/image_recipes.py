@@ -33,7 +33,7 @@ def image_recipes(
         entry, asked = ReleaseEntry.from_mapping(release), Wish.from_mapping({**wish, "ref": None, "build": True})
         recipes = {made.tag: made for made in (recipe(entry, asked, each, registry or None) for each in sorted(needs))}
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from refusal
+        raise AnsibleFilterError(str(refusal)) from None
     return [
         {
             "reference": made.reference,
@@ -63,7 +63,7 @@ def image_addresses(said: Mapping[str, Any], folder: str) -> list[dict[str, str]
             "pip": pip_config(said["python_indexes"]),
         }
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from refusal
+        raise AnsibleFilterError(str(refusal)) from None
     return [
         {"path": f"{folder}/{name}", **({"secret": content, "mode": "0600"} if content else {"state": "absent"})}
         for name, content in files.items()

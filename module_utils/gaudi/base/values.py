@@ -23,6 +23,7 @@ _NO_PROXY = re.compile(r"[A-Za-z0-9.*:/\[\]_, -]*")
 _PROGRAM = re.compile(r"(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:+=~_/-]*")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|[0-9A-Fa-f:.]{2,45}")
+_SECRET = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
 
 # Hosts whose traffic leaves the node for nobody to read.
@@ -44,6 +45,11 @@ def address(value: object, what: str) -> str:
 def index(value: object, what: str) -> str:
     """The address of a package index; file:// names a folder of the node."""
     return _hidden(value, what, _INDEX, "an address such as https://mirror.example/debian, without blanks and quotes")
+
+
+def secret(value: object, what: str) -> str:
+    """A password or the name of an account."""
+    return _hidden(value, what, _SECRET, "a text of one line")
 
 
 def proxy(value: object, what: str) -> str:

@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from ..base.checks import Reader, mapping, text
+from ..base import values
+from ..base.checks import Reader, mapping
 
 # What stands between the scheme and the path of an address.
 _AUTHORITY = re.compile(r"://([^/\s'\"]+)")
@@ -21,21 +22,25 @@ def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str
     """
     lines = []
     for origin, mirror in mirrors.items():
-        address = text(mirror, f"serving_image_git_mirrors.{origin}", longest=512)
+        address = values.index(mirror, f"serving_image_git_mirrors.{origin}")
         lines += [f"[url {json.dumps(address)}]", f"\tinsteadOf = {json.dumps(origin)}"]
     for position, account in enumerate(accounts):
         where = f"serving_image_git_accounts[{position}]"
         reader = Reader(mapping(account, where), where, ("address", "username", "password"))
-        pair = f"{reader.text('username', default='')}:{reader.text('password')}"
+        name, password = reader.raw("username"), values.secret(reader.raw("password"), f"{where}.password")
+        pair = f"{values.secret(name, f'{where}.username') if name else ''}:{password}"
         header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
-        lines += [f"[http {json.dumps(reader.text('address'))}]", f"\textraHeader = {header}"]
+        lines += [
+            f"[http {json.dumps(values.address(reader.raw('address'), f'{where}.address'))}]",
+            f"\textraHeader = {header}",
+        ]
     return "".join(f"{line}\n" for line in lines)
 
 
 def pip_config(indexes: Sequence[object]) -> str:
     """A configuration of pip: the first index, further ones; empty where the image's own is to count."""
     addresses = [
-        text(index, f"serving_image_python_indexes[{number}]", longest=1024) for number, index in enumerate(indexes)
+        values.address(index, f"serving_image_python_indexes[{number}]") for number, index in enumerate(indexes)
     ]
     if not addresses:
         return ""

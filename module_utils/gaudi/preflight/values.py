@@ -22,6 +22,9 @@ FORMS: Mapping[str, values.Reader] = {
     "container_runtime_rhel_repository": values.index,
     "model_weights_python": values.program,
     "model_weights_python_index": values.address,
+    "serving_image_http_proxy": values.proxy,
+    "serving_image_https_proxy": values.proxy,
+    "serving_image_no_proxy": values.no_proxy,
     "vllm_service_python": values.program,
 }
 SOURCES = "model_weights_sources"

@@ -54,9 +54,19 @@ def test_without_an_index_the_images_own_counts() -> None:
 def test_lines_cannot_be_smuggled_in() -> None:
     with pytest.raises(Refusal) as caught:
         pip_config(["https://a/simple\n[install]"])
-    assert caught.value.id == "control_character"
+    assert caught.value.id == "wrong_form"
     with pytest.raises(Refusal):
         git_config({"https://github.com/": "https://x/\n[core]\n\tsshCommand = id"}, [])
+
+
+@pytest.mark.parametrize("password", [12345678901, "line\nbreak", None, ["x"]])
+def test_what_may_hold_a_password_is_in_no_sentence(password: object) -> None:
+    with pytest.raises(Refusal) as caught:
+        git_config({}, [{"address": "https://git.example.com", "username": "reader", "password": password}])
+    assert "12345678901" not in str(caught.value)
+    with pytest.raises(Refusal) as caught:
+        pip_config(["https://reader:p ss@index.example.com/simple"])
+    assert "p ss" not in str(caught.value)
 
 
 def test_names_that_a_build_would_not_know_are_brought() -> None:
