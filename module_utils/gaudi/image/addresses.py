@@ -27,13 +27,11 @@ def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str
     for position, account in enumerate(accounts):
         where = f"serving_image_git_accounts[{position}]"
         reader = Reader(mapping(account, where), where, ("address", "username", "password"))
-        name, password = reader.raw("username"), values.secret(reader.raw("password"), f"{where}.password")
-        pair = f"{values.secret(name, f'{where}.username') if name else ''}:{password}"
+        host = values.address(reader.raw("address"), f"{where}.address")
+        name = values.secret(reader.raw("username"), f"{where}.username") if reader.has("username") else ""
+        pair = f"{name}:{values.secret(reader.raw('password'), f'{where}.password')}"
         header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
-        lines += [
-            f"[http {json.dumps(values.address(reader.raw('address'), f'{where}.address'))}]",
-            f"\textraHeader = {header}",
-        ]
+        lines += [f"[http {json.dumps(host)}]", f"\textraHeader = {header}"]
     return "".join(f"{line}\n" for line in lines)
 
 
