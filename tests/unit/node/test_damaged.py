@@ -133,6 +133,10 @@ def test_damaged_reservations_are_written_anew(
 
 # Documents that nobody on the node of the scenario default reads, with those who do.
 ELSEWHERE = {
+    "/etc/gaudi-serving/image/*.json": "the scenario images",
+    "/etc/gaudi-serving/image/apt": "the build's apt",
+    "/etc/gaudi-serving/image/git": "the build's git",
+    "/etc/gaudi-serving/image/pip": "the build's pip",
     "/etc/gaudi-serving/registry/config.json": "docker's client",
     "/etc/gaudi-serving/weights/*.take.json": "the scenario fanout; read as the other requests are",
     "/etc/gaudi-serving/weights/*.token": "a secret, not a document",
