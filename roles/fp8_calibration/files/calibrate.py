@@ -40,15 +40,13 @@ from typing import Any
 from gaudi.base.documents import Damaged
 from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
+from gaudi.calibration.run import OWN, WRITTEN
 from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.weight_folders import missing_weights
 from gaudi.serving.plan import Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
 
-OWN = ".gaudi-serving"
-# Where in the staging folder the tool writes.
-WRITTEN = "measured"
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
 LARGEST = 1_000_000_000
 RECORD = "calibration.json"
