@@ -17,6 +17,7 @@ from library import gaudi_preflight, serving_image
 from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_modules import DIGEST, HERE, IMAGE, engine, fetching, ids, preflight, site
 
+IMPORT = "ansible.builtin.import_role"
 ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "ab" * 20
 
@@ -127,8 +128,8 @@ def test_who_prints_the_digest_runs_where_pins_are_required() -> None:
     (said,) = pins.image_sentences([IMAGE], "")
     assert "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it" in said
     plays = yaml.safe_load((ROOT / "site.yml").read_text(encoding="utf-8"))
-    tags = {play["roles"][0]["role"] if "roles" in play else play["name"]: play["tags"] for play in plays}
-    assert tags["Look before changing anything"] == ["always"]
+    tags = {task[IMPORT]["name"]: play["tags"] for play in plays for task in play["tasks"] if IMPORT in task}
+    assert tags["preflight"] == ["always"]
     assert tags["serving_image"] == ["serving_image"]
 
 
