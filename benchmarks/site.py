@@ -1,10 +1,11 @@
 """site.yml where nothing is left to change: tasks, wall time and the controller's processor time, and status.yml.
 
     python -m benchmarks.site                      on a simulated node, started and set up here
-    python -m benchmarks.site --against COMMIT     and that commit's playbooks beside it, run in turns on the same node
+    python -m benchmarks.site --against COMMIT     and that commit beside it, on a node that its own simulator starts
     python -m benchmarks.site --scope NAME         on the simulated node of a scope that is up, which stays
 
 Runs of both commits take turns, so that a machine that is busy with other work is busy for both; medians are compared.
+Python keeps what it compiled, as it does for users; the makefile forbids it for tests.
 What one more node costs the controller is measured with further names for the same node (`--names 1,4,16`, in check
 mode, where nothing can be in the way of anything).
 """
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,14 @@ RECAP = ("ok", "failures", "dark", "skipped", "rescued", "ignored")
 
 
 @dataclass(frozen=True)
+class Side:
+    """A commit that is measured: its checkout, and the scope of a node that its own simulator started."""
+
+    checkout: Path
+    scope: str
+
+
+@dataclass(frozen=True)
 class Measured:
     """One run: seconds by the clock, seconds of processors on the controller, tasks a host, seconds of each task."""
 
@@ -61,7 +70,7 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(checkout: Path, playbook: str, inventory: Path, scope: str, *, check: bool = False) -> Measured:
+def run(side: Side, playbook: str, inventory: Path, *, check: bool = False) -> Measured:
     """Run a playbook of a checkout.
 
     Raises:
@@ -82,16 +91,18 @@ def run(checkout: Path, playbook: str, inventory: Path, scope: str, *, check: bo
         begun, used = time.monotonic(), processor_seconds()
         done = ansible_runner.run(
             private_data_dir=folder,
-            project_dir=str(checkout),
+            project_dir=str(side.checkout),
             playbook=playbook,
             inventory=str(inventory),
             cmdline=f"--check --forks {NAMES_AT_A_TIME}" if check else None,
             quiet=True,
             event_handler=follow,
             envvars={
-                "ANSIBLE_CONFIG": str(checkout / "ansible.cfg"),
+                "ANSIBLE_CONFIG": str(side.checkout / "ansible.cfg"),
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "GAUDI_SIMULATOR_SCOPE": scope,
+                "GAUDI_SIMULATOR_SCOPE": side.scope,
+                "PYTHONDONTWRITEBYTECODE": "",
+                "PYTHONPYCACHEPREFIX": tempfile.gettempdir() + "/gaudi-serving-compiled",
             },
         )
         seconds, used = time.monotonic() - begun, processor_seconds() - used
@@ -118,25 +129,25 @@ def beside(commit: str | None) -> Iterator[Path | None]:
 
 
 @contextmanager
-def node(scope: str | None) -> Iterator[str]:
-    """The scope of a node that is set up: one that is up already, or one that is started here and taken away."""
-    if scope:
-        yield scope
-        return
+def node(checkout: Path, scope: str) -> Iterator[Side]:
+    """A node that the checkout's own simulator starts and takes away."""
     simulator = [sys.executable, "-m", "simulator"]
-    host.run([*simulator, "up", "--scope", SCOPE])
+    with chdir(checkout):
+        host.run([*simulator, "up", "--scope", scope])
     try:
-        yield SCOPE
+        yield Side(checkout, scope)
     finally:
-        host.run([*simulator, "down", "--scope", SCOPE])
+        with chdir(checkout):
+            host.run([*simulator, "down", "--scope", scope])
 
 
-def inventory_of(folder: Path, scope: str, names: int) -> Path:
-    """An inventory of the scope's node under so many names, with the variables of the simulated nodes."""
-    written = json.loads((ROOT / ".cache/simulator/scopes" / scope / "inventory.json").read_text(encoding="utf-8"))
+def inventory_of(folder: Path, side: Side, names: int) -> Path:
+    """An inventory of the side's node under so many names, with the variables of its simulated nodes."""
+    scope = side.checkout / ".cache/simulator/scopes" / side.scope
+    written = json.loads((scope / "inventory.json").read_text(encoding="utf-8"))
     (variables,) = list(written["_meta"]["hostvars"].values())[:1]
-    group = (ROOT / "inventories/simulated/group_vars/gaudi_nodes.yml").read_text(encoding="utf-8")
-    place = folder / f"names-{names}"
+    group = (side.checkout / "inventories/simulated/group_vars/gaudi_nodes.yml").read_text(encoding="utf-8")
+    place = folder / f"{side.scope}-{names}"
     (place / "group_vars").mkdir(parents=True)
     (place / "group_vars/gaudi_nodes.yml").write_text(group, encoding="utf-8")
     hosts = {f"node-{number:02}": variables for number in range(1, names + 1)}
@@ -150,14 +161,14 @@ def median(runs: Sequence[Measured], what: str) -> float:
     return statistics.median(float(getattr(one, what)) for one in runs)
 
 
-def in_turns(checkouts: Mapping[str, Path], what: tuple[str, bool], inventory: Path, scope: str, runs: int) -> bool:
-    """Run a playbook of each checkout in turns, print a line each; whether the limits hold."""
+def in_turns(sides: Mapping[str, Side], what: tuple[str, bool], folder: Path, runs: int) -> bool:
+    """Run a playbook of each side in turns, print a line each; whether the limits hold."""
     playbook, check = what
     title = f"{playbook}{' --check' if check else ''}"
-    measured: dict[str, list[Measured]] = {name: [] for name in checkouts}
+    measured: dict[str, list[Measured]] = {name: [] for name in sides}
     for _ in range(runs):
-        for name, checkout in checkouts.items():
-            measured[name].append(run(checkout, playbook, inventory, scope, check=check))
+        for name, side in sides.items():
+            measured[name].append(run(side, playbook, folder / f"{side.scope}-1", check=check))
     for name, done in measured.items():
         figures = [f"{median(done, what):.1f}" for what in ("seconds", "processor")]
         print(f"| {title} | {name} | {' | '.join(figures)} | {done[-1].tasks} | {done[-1].changed} |", flush=True)
@@ -174,16 +185,14 @@ def in_turns(checkouts: Mapping[str, Path], what: tuple[str, bool], inventory: P
     return good
 
 
-def names_cost(checkouts: Mapping[str, Path], counts: Sequence[int], scope: str) -> bool:
+def names_cost(sides: Mapping[str, Side], counts: Sequence[int], folder: Path) -> bool:
     """What further names of the node cost the controller in check mode; whether it keeps the limit, and is linear."""
     good = True
-    for title, checkout in checkouts.items():
+    for title, side in sides.items():
         used = {}
-        with tempfile.TemporaryDirectory() as folder:
-            for count in counts:
-                used[count] = run(
-                    checkout, "site.yml", inventory_of(Path(folder), scope, count), scope, check=True
-                ).processor
+        for count in counts:
+            inventory = folder / f"{side.scope}-1" if count == 1 else inventory_of(folder, side, count)
+            used[count] = run(side, "site.yml", inventory, check=True).processor
         first, *more = counts
         each = {count: (used[count] - used[first]) / (count - first) for count in more}
         told = ", ".join(f"{count}: {used[count]:.1f} s" for count in counts)
@@ -198,23 +207,28 @@ def names_cost(checkouts: Mapping[str, Path], counts: Sequence[int], scope: str)
 
 
 def main() -> int:
-    """Set the node up, measure, print; 1 where a limit is missed."""
+    """Set the nodes up, measure, print; 1 where a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", metavar="COMMIT", help="measure this commit's playbooks, too")
+    parser.add_argument("--against", metavar="COMMIT", help="measure this commit, too")
     parser.add_argument("--scope", help="simulated node that is up; it stays")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"runs of each (default {RUNS})")
     parser.add_argument("--names", default="", help="numbers of names to give the node, such as 1,4,16")
     chosen = parser.parse_args()
-    with node(chosen.scope) as scope, beside(chosen.against) as other, tempfile.TemporaryDirectory() as folder:
-        inventory = inventory_of(Path(folder), scope, 1)
-        checkouts = {"this": ROOT, **({chosen.against: other} if other else {})}
-        run(ROOT, "site.yml", inventory, scope)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ours = Side(ROOT, chosen.scope) if chosen.scope else stack.enter_context(node(ROOT, SCOPE))
+        sides = {"this": ours}
+        other = stack.enter_context(beside(chosen.against))
+        if other:
+            sides[chosen.against] = stack.enter_context(node(other, f"{SCOPE}-other"))
+        for side in sides.values():
+            run(side, "site.yml", inventory_of(folder, side, 1))
         print("| playbook | commit | seconds | of processors | tasks | changed |")
         print("| --- | --- | ---: | ---: | ---: | ---: |")
         kinds = [("site.yml", False), ("site.yml", True), ("playbooks/status.yml", False)]
-        good = [in_turns(checkouts, kind, inventory, scope, chosen.runs) for kind in kinds]
+        good = [in_turns(sides, kind, folder, chosen.runs) for kind in kinds]
         if chosen.names:
-            good.append(names_cost(checkouts, [int(count) for count in chosen.names.split(",")], scope))
+            good.append(names_cost(sides, [int(count) for count in chosen.names.split(",")], folder))
         print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()}")
     return int(not all(good))
 
