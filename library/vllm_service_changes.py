@@ -132,9 +132,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.folders import no_room
-from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving.made_of import MadeOf

@@ -226,6 +226,7 @@ THERE = (
     *sorted((ROOT / "roles/fp8_weights/files/gaudi_fp8").rglob("*.py")),
     ROOT / "roles/fp8_calibration/files/calibrate.py",
     ROOT / "module_utils/gaudi/node/folders.py",
+    ROOT / "module_utils/gaudi/node/measured.py",
     ROOT / "module_utils/gaudi/node/weight_folders.py",
     ROOT / "library/model_weights_remove.py",
     ROOT / "library/weights_giving.py",

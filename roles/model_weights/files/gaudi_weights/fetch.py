@@ -10,11 +10,11 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from gaudi.base.refusal import Refusal
-from gaudi.node import beneath
+from gaudi.node import beneath, measured
 from gaudi.weights import record
 from gaudi.weights.record import Entry, Manifest
 
-from . import contents, manifest, measured
+from . import contents, manifest
 from .hubs import connect, pool_for
 from .model import RemoteFile, SourceFailure, Stop, Stopped, choose, listed
 from .progress import Progress
@@ -128,8 +128,8 @@ class Fetch:
         sha256 = self.transfer.fetch(file, self.hub.place, staging, self.progress.advance)
         if file.name.endswith(".safetensors"):
             contents.check_safetensors(staging, file.name)
-        if self.wish.measured_cards and file.name.endswith(".npz"):
-            measured.check_npz(staging, file.name)
+        if self.wish.measured_cards:
+            measured.check_file(staging / file.name, staging)
         self.arrived.add(file.name, sha256)
         return Entry(file.name, file.size, sha256)
 
