@@ -122,7 +122,7 @@ def _elements(shape: tuple[Any, ...]) -> int:
     """How many elements an array of a shape has."""
     if len(shape) > MOST_DIMENSIONS or not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError("an array has a shape that none has")
-    count = math.prod(shape)
+    count: int = math.prod(shape)
     if count > MOST_BYTES:
         raise ValueError(f"an array has more than {MOST_BYTES} elements")
     return count

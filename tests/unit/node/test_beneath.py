@@ -251,8 +251,6 @@ ELSEWHERE = {
     ("calibrate.py", "documents.read_json"),
     # The plans of instances, in /etc/gaudi-serving.
     ("weight_folders.py", "documents.read"),
-    # The index of weights that a site brought itself, which may be links.
-    ("weight_folders.py", "documents.read_json"),
     # Above the place, which refuse_writers has looked at.
     ("calibrate.py", "target.parent.mkdir"),
     # A member of an archive that is open already.
