@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from action_plugins import serving_plan
+from library import model_pins_info
 from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
 from tests.unit.weights.models import MODEL, source, wish
@@ -84,10 +85,46 @@ def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_chec
 
 
 def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    files = {name: sha256(tmp_path / "hub" / name) for name in ("config.json", "tokenizer/merges & more.txt")}
-    asked = wish(tmp_path, source(hub, files=files))
+    asked = wish(tmp_path, source(hub, files=ask(hub)["files"]))
     assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
     assert asked.target.exists()
+
+
+@pytest.mark.parametrize("name", ["configuration_evil.py", "generation_config.json", "adapter.PKL", "x/lib.so"])
+def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+) -> None:
+    pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
+    (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "hub" / name).write_text("import os")
+    (tmp_path / "hub" / "LICENSE").write_text("as you like")
+    repository = hub.repositories[MODEL]
+    repository.commits[pinned] = repository.commits[repository.add(tmp_path / "hub")]
+    asked = wish(tmp_path, source(hub, revision=pinned, files=files))
+    with pytest.raises(Refusal, match=rf"does not pin them: {name}\. Use another source"):
+        fetch.fetch(asked, progress, stop)
+    assert not asked.target.exists()
+
+
+def test_what_a_mirror_adds_is_passed_over_where_another_source_is_honest(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    honest = hub.repositories[MODEL].main
+    files = ask(hub)["files"]
+    (tmp_path / "hub" / "configuration_evil.py").write_text("import os")
+    added = hub.repositories[MODEL].add(tmp_path / "hub")
+    sources = (
+        source(hub, name="mirror", revision=added, files=files),
+        source(hub, name="hub", revision=honest, files=files),
+    )
+    assert fetch.fetch(wish(tmp_path, *sources), progress, stop)["source"] == "hub"
+
+
+def test_pickled_weights_are_pinned_by_what_the_hub_states(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pin_file, "LARGEST", 10)
+    large = {"name": "pytorch_model.bin", "size": 11, "sha256": "a" * 64}
+    assert pin_file.deciding([large, {**large, "sha256": None}, {**large, "name": "x.safetensors"}]) == [large]
+    assert model_pins_info.checksum({}, "main", large) == "a" * 64
 
 
 @pytest.mark.parametrize("name", ["absent.json", "model-00001-of-00003.safetensors"])

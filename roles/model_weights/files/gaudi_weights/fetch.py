@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gaudi.base.refusal import Refusal
 from gaudi.node import beneath, measured
-from gaudi.weights import record
+from gaudi.weights import pin_file, record
 from gaudi.weights.record import Entry, Manifest
 
 from . import contents, manifest
@@ -75,6 +75,17 @@ def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Sour
     ]
 
 
+def check_added(wanted: list[RemoteFile], source: Source) -> None:
+    """Raise SourceFailure where a source has files beside the pinned ones that would decide what runs."""
+    added = {file.name for file in wanted if pin_file.decides(file.name)} - set(source.files)
+    if source.files and added:
+        raise SourceFailure(
+            f"{source.name} has files of {source.repository} that decide what runs, and the catalogue, which pins "
+            f"others, does not pin them: {listed(added)}. Use another source, or look at them and pin all "
+            "(playbooks/pin.yml -e model=NAME -e write=true)"
+        )
+
+
 def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: Stop) -> list[Result]:
     """Do the work for all items, several at a time; the first failure stops the rest and is raised."""
     with ThreadPoolExecutor(jobs) as threads:
@@ -112,6 +123,7 @@ class Fetch:
         if self.wish.measured_cards:
             found = [file for file in found if file.name.endswith(MEASURED_ENDINGS)]
             contents.check_measurements((file.name for file in found), self.wish.measured_cards)
+        check_added(found, self.source)
         return found
 
     def one(self, file: RemoteFile) -> Entry:
