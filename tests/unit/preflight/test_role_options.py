@@ -207,6 +207,23 @@ def test_defaults_that_imported_roles_bring_are_nobodys_values() -> None:
     assert action.judged(host) == ([], [], set())
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"build": True, "push": True}, True),
+        ({"build": "yes", "push": "on", "name": "gaudi/vllm"}, True),
+        ({"build": True, "push": True, "name": "registry.example.com/gaudi/vllm"}, False),
+        ({"push": True}, False),
+        ({"build": True}, False),
+    ],
+)
+def test_an_image_is_not_pushed_to_docker_hub_by_default(said: dict[str, Any], refused: bool) -> None:
+    host = role_options.Host(DataLoader(), {f"serving_image_{key}": value for key, value in said.items()})
+    problems, _, _ = action.judged(host)
+    assert [problem.id for problem in problems] == ["option"] * refused
+    assert all("would be pushed to Docker Hub" in problem.message for problem in problems)
+
+
 VALUES = [
     *ROOT.glob("inventories/simulated/group_vars/*.yml"),
     *ROOT.glob("molecule/*/inventory/group_vars/*.yml"),
