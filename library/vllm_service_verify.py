@@ -85,9 +85,7 @@ import http.client
 import json
 import socket
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +162,7 @@ def status_without_a_key(module: AnsibleModule, path: str, headers: dict[str, st
     where = urllib.parse.urlsplit(module.params["url"])
     connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
     try:
-        connection.request("GET", path, headers=headers)
-        return connection.getresponse().status
+        return listening.answer(connection, path, headers, 0)[0]
     except (OSError, http.client.HTTPException) as error:
         module.fail_json(msg=f"{module.params['url']}{path} gave no answer: {error}")
     finally:
@@ -194,22 +191,22 @@ def ask(
     """Return a reply of the server; with a body the request is a POST. Ends the module where there is none."""
     plan = module.params["plan"]
     check_listener(module, container)
-    url, token = module.params["url"] + path, token_of(plan) if plan["guarded"] else ""
+    where, url = urllib.parse.urlsplit(module.params["url"]), module.params["url"] + path
+    headers, token = {"Content-Type": "application/json"}, token_of(plan) if plan["guarded"] else ""
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     data = None if body is None else json.dumps(body).encode()
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    # Neither a proxy nor a redirection: nobody else gets the token.
+    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
     try:
-        # The role makes the address, and of http.
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
-        if token:
-            # Nobody else gets it by a redirection.
-            request.add_unredirected_header("Authorization", f"Bearer {token}")
-        with opener.open(request, timeout=module.params["timeout"]) as reply:
-            return dict(json.loads(reply.read(LONGEST_REPLY)))
-    except urllib.error.HTTPError as error:
-        said = printable(error.read(2000).decode(errors="replace"))
-        module.fail_json(msg=f"{url} answered with status {error.code}: {said}")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        status, said = listening.answer(connection, path, headers, LONGEST_REPLY, data)
+        if status == http.client.OK:
+            return dict(json.loads(said))
+        module.fail_json(msg=f"{url} answered with status {status}: {printable(said[:2000].decode(errors='replace'))}")
+    except (OSError, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
         module.fail_json(msg=f"{url} gave no answer: {printable(str(error))}")
+    finally:
+        connection.close()
     raise AssertionError("fail_json ends the module")
 
 
