@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from gaudi_supervisor import endpoint
+from gaudi_supervisor.listening import Listening, Stranger
 
 
 class Own:
@@ -45,3 +46,18 @@ def test_an_answer_without_end_holds_no_supervisor(part: bytes, monkeypatch: pyt
         thread.join(10)
     assert said
     assert str(said[0]).startswith("no answer: ")
+
+
+@pytest.mark.parametrize(("alone", "error"), [(1, ConnectionRefusedError), (0, Stranger)])
+def test_who_listens_for_ipv6_alone_has_not_taken_the_port(alone: int, error: type[OSError]) -> None:
+    """Anybody on the node can listen so before the server does; the server gets its port all the same."""
+    docker: Any = None
+    with socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, alone)
+        other.bind(("::", 0))
+        other.listen()
+        looked = Listening(docker, "vllm-tiny", "host")
+        looked._look = lambda: None  # type: ignore[method-assign]
+        with pytest.raises(error) as refused:
+            looked.sockets("127.0.0.1", other.getsockname()[1])
+    assert type(refused.value) is error
