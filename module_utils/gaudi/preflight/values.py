@@ -21,6 +21,7 @@ FORMS: Mapping[str, values.Reader] = {
     "container_runtime_no_proxy": values.no_proxy,
     "container_runtime_rhel_key": values.index,
     "container_runtime_rhel_repository": values.index,
+    "gaudi_weights_address": values.reached,
     "model_weights_python": values.program,
     "model_weights_python_index": values.address,
     "serving_image_http_proxy": values.proxy,

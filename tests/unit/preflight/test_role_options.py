@@ -224,6 +224,15 @@ def test_an_image_is_not_pushed_to_docker_hub_by_default(said: dict[str, Any], r
     assert all("would be pushed to Docker Hub" in problem.message for problem in problems)
 
 
+@pytest.mark.parametrize(
+    ("address", "refused"), [("10.20.0.11", False), ("gpu-1.example", False), ("fd00::1", True), ("[fd00::1]", True)]
+)
+def test_weights_are_given_at_an_address_that_can_be_listened_at_alone(address: str, refused: bool) -> None:
+    host = role_options.Host(DataLoader(), {"gaudi_weights_address": address})
+    problems, _, _ = action.judged(host)
+    assert ["a host name or an address of IPv4" in problem.message for problem in problems] == [True] * refused
+
+
 VALUES = [
     *ROOT.glob("inventories/simulated/group_vars/*.yml"),
     *ROOT.glob("molecule/*/inventory/group_vars/*.yml"),
