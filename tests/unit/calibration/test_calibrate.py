@@ -336,7 +336,7 @@ def test_missing_weights_are_refused_before_anything_is_run(node: Node) -> None:
     ("card", "id_", "says"),
     [
         ({"module_id": 1, "serial": "S9"}, "serial_changed", "cards were exchanged"),
-        ({"module_id": 2, "serial": "S1"}, "no_such_module", "The card in slot 2 (serial S1) is not there"),
+        ({"module_id": 2, "serial": "S1"}, "no_such_module", "The card of module 2 (serial S1) is not there"),
     ],
 )
 def test_another_card_in_the_slot_and_none_are_refused(
