@@ -368,7 +368,8 @@ def test_what_is_wrong_stops_nothing(answers: dict[str, Any]) -> None:
         "model_weights_python_index must be text, and is not. Its value is not shown: it may hold a secret.",
         "model_weights_sources must be a list, each entry a mapping, and is not. "
         "Its value is not shown: it may hold a secret.",
-        "vllm_service_api_keys.a must be a list, and is a text of 15 characters. "
+        "vllm_service_api_keys.a must be a list of keys (vllm_service_api_keys for all instances, or a mapping from an "
+        "instance to its list), and is not. "
         "Its value is not shown: it may hold a secret.",
     ]
     assert answers["wrong"]["options"]["model_weights_sources"][0]["name"] == "huggingface"
