@@ -36,6 +36,15 @@ def deciding(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     ]
 
 
+def measurements_not_pinned(repository: str) -> Refusal:
+    """Why measurements are not taken: whoever owns them could exchange what a server runs with, and by."""
+    return Refusal(
+        "measurements_not_pinned",
+        f"{repository} holds measurements and is not pinned: whoever owns it decides what the server reads. Look at "
+        "what is there and pin it (playbooks/pin.yml -e model=NAME -e write=true), then run this again",
+    )
+
+
 def block(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The content of a file of pins, from (revision, files) for ``weights`` and ``measurements``, as far as found."""
     made: dict[str, Any] = {}

@@ -50,11 +50,7 @@ def check_commit(source: Source, answered: str) -> None:
 def check_measurements_pinned(wish: Request, source: Source) -> None:
     """Refuse measurements that whoever owns the repository could exchange: a server runs with them, and by them."""
     if wish.measured_cards and not source.pinned:
-        raise Refusal(
-            "measurements_not_pinned",
-            f"{source.repository} holds measurements and is not pinned: whoever owns it decides what the server reads. "
-            f"Look at what is there and pin it (playbooks/pin.yml -e model=NAME -e write=true), then run this again",
-        )
+        raise pin_file.measurements_not_pinned(source.repository)
 
 
 def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Source) -> list[RemoteFile]:
