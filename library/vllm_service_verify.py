@@ -21,10 +21,9 @@ options:
     description: The plan of the instance, from M(serving_plan).
     type: dict
     required: true
-  labels:
-    description: The labels that its container may have, from M(vllm_service_changes).
-    type: list
-    elements: str
+  label:
+    description: The label that its container has to have, from M(vllm_service_changes).
+    type: str
     required: true
   url:
     description: Where the server answers, without a path.
@@ -61,7 +60,7 @@ EXAMPLES = r"""
 - name: Ask an instance
   vllm_service_verify:
     plan: "{{ vllm_service_plan }}"
-    labels: "{{ changes.labels }}"
+    label: "{{ changes.label }}"
     url: http://127.0.0.1:30001
     question: What is the capital of France?
   become: true
@@ -99,7 +98,7 @@ from ansible.module_utils.gaudi.serving import answers, confinement
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
-    "labels": {"type": "list", "elements": "str", "required": True},
+    "label": {"type": "str", "required": True},
     "url": {"type": "str", "required": True},
     "question": {"type": "str", "default": ""},
     "tokens": {"type": "int", "default": 32, "no_log": False},
@@ -228,7 +227,7 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.C
     if container is None or not container.running:
         module.fail_json(msg=f"The container {name} does not run. Look at journalctl -u {name}.")
         raise AssertionError("fail_json ends the module")
-    if container.plan not in module.params["labels"]:
+    if container.plan != module.params["label"]:
         module.fail_json(
             msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
             f"changed it meanwhile.{written_by(instance)} Run the playbook again when nobody else does."

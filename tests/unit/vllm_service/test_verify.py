@@ -232,7 +232,7 @@ def verify(server: Server, **given: Any) -> dict[str, Any]:
     url = f"http://127.0.0.1:{server.server_port}"
     arguments = {
         "plan": copy.deepcopy(PLAN),
-        "labels": ["wished"],
+        "label": "wished",
         "url": url,
         "question": "Capital?",
         **given,
@@ -350,15 +350,15 @@ def test_a_run_whose_wish_was_overwritten_names_who_did_it(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path))
-    said = verify(server, labels=["another"])["msg"]
+    said = verify(server, label="another")["msg"]
     assert said.startswith(f"{PLAN['instance']} does not run with what this run has written")
     (tmp_path / PLAN["instance"]).mkdir()
     written = {"by": "controller-2", "at": "2026-11-23T02:00:00Z"}
     (tmp_path / PLAN["instance"] / "explanation.json").write_text(json.dumps({"written": written}))
-    said = verify(server, labels=["another"])["msg"]
+    said = verify(server, label="another")["msg"]
     assert "The plan on the node was written by controller-2 at 2026-11-23T02:00:00Z." in said
     (tmp_path / PLAN["instance"] / "explanation.json").write_text("{")
-    assert "failed" in verify(server, labels=["another"])
+    assert "failed" in verify(server, label="another")
 
 
 def test_a_container_that_ended_meanwhile_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
