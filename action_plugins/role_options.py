@@ -18,7 +18,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.preflight import keys
 from ansible.module_utils.gaudi.preflight import options as rules
 from ansible.module_utils.gaudi.preflight.checks import Problem
-from ansible.module_utils.gaudi.preflight.values import landing_faults
+from ansible.module_utils.gaudi.preflight.values import landing_faults, push_faults
 
 from plugin_utils import role_options
 
@@ -49,6 +49,9 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
     if keys.OPTION not in wrong and known.value and asked.value:
         mistyped, unused = keys.strangers(known.value, named(asked.value))
         problems, findings = problems + [Problem("option", said) for said in mistyped], findings + unused
+    pushed = ("serving_image_build", "serving_image_push", "serving_image_name")
+    if not wrong.intersection(pushed):
+        problems += [Problem("option", said) for said in push_faults(*(host.read(name).value for name in pushed))]
     strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles)
     return problems + strange, findings + unread, wrong
 

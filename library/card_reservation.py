@@ -116,6 +116,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import reservations as decisions
 from ansible.module_utils.gaudi.node.documents import make_room
@@ -141,14 +142,21 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 @contextlib.contextmanager
 def turn(check_mode: bool) -> Iterator[None]:
-    """Hold the lock of the reservations. Check mode creates no lock file; without one there is nothing to wait for."""
+    """Hold the lock of the reservations. Check mode creates no lock file; without one there is nothing to wait for.
+
+    Raises Refusal where something else lies in its place.
+    """
     guard_file = STATE / "cards.lock.guard"
     if check_mode and not guard_file.exists():
         yield
         return
     if not check_mode:
         STATE.mkdir(mode=0o755, parents=True, exist_ok=True)
-    guard = os.open(guard_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        guard = os.open(guard_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except IsADirectoryError:
+        damage = Damaged(str(guard_file), "it is a directory")
+        raise Refusal("lock_damaged", f"{damage}. Move it away, then run this again. Nothing was changed.") from None
     try:
         # The kernel releases the lock when its holder ends, even when it is killed.
         fcntl.flock(guard, fcntl.LOCK_EX)
@@ -205,14 +213,18 @@ def main() -> None:
             msg=f"Reservations are root's, and only root sees who uses a card; this ran as user id {os.geteuid()}. "
             "Run the task with become: true."
         )
-    with turn(module.check_mode):
-        text, before, damaged = read_file(module)
-        after = decide(module, before)
-        # A damaged file is written anew, whatever is asked for.
-        changed = after != before or damaged
-        new_text = decisions.render_reservations(after) if changed else text
-        if changed and not module.check_mode:
-            write_file(new_text)
+    try:
+        with turn(module.check_mode):
+            text, before, damaged = read_file(module)
+            after = decide(module, before)
+            # A damaged file is written anew, whatever is asked for.
+            changed = after != before or damaged
+            new_text = decisions.render_reservations(after) if changed else text
+            if changed and not module.check_mode:
+                write_file(new_text)
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+        return
     path = str(STATE / "cards.lock")
     result: dict[str, Any] = {"changed": changed, "reservations": after}
     if module._diff:

@@ -10,8 +10,10 @@ version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
   - Asks a hub that speaks Hugging Face's interface which commit a revision names, and computes the SHA-256 of files
-    that decide how weights are read (configuration, tokenizer, code, measurements).
-  - What the hub states of them is held against what it sends. Nothing is changed.
+    that decide how weights are read (configuration, tokenizer, code, measurements), and of those that run something
+    when they are read (pickles, such as weights that are no safetensors).
+  - What the hub states of them is held against what it sends. Files over 64 MiB are not read; what the hub states of
+    them is taken. Nothing is changed.
 options:
   endpoint:
     description: Address of the hub.
@@ -123,7 +125,12 @@ def get(params: dict[str, Any], path: str, limit: int) -> bytes:
 
 
 def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> str:
-    """The SHA-256 of one file, held against what the hub states. Raises Refusal where they differ."""
+    """The SHA-256 of one file, held against what the hub states, or that of a large one as the hub states it.
+
+    Raises Refusal where they differ.
+    """
+    if file["size"] > pin_file.LARGEST:
+        return str(file["sha256"])
     place = f"/{params['repository']}/resolve/{revision}/{quote(file['name'])}"
     content = get(params, place, pin_file.LARGEST)
     sha256 = hashlib.sha256(content).hexdigest()

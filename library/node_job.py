@@ -160,9 +160,9 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import job_files
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json
-from ansible.module_utils.gaudi.node.state import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "key": {"type": "str", "required": True, "no_log": False},

@@ -61,7 +61,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import job_files
-from ansible.module_utils.gaudi.node.state import systemctl
+from ansible.module_utils.gaudi.node.containers import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 

@@ -471,16 +471,19 @@ page:
   sample: "8 x HL-225, eth0 10.20.0.11/24 ..."
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.given import given_topology
 from ansible.module_utils.gaudi.cards.reservations import Reservations, holders
 from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
+from ansible.module_utils.gaudi.node import beneath, documents
 from ansible.module_utils.gaudi.node.reader import read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 from ansible.module_utils.gaudi.node.weight_folders import wrong_files
@@ -507,7 +510,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def read_weights(path: str) -> Weights | None:
     """Headers and index of a directory's safetensors files, and its config.json; None where there is no such directory.
 
-    Raises Refusal with the name of a file that is cut short or no safetensors file, or no config.json.
+    Raises Refusal with the name of a file that is cut short or no safetensors file, or no config.json, and of one that
+    is a pipe, a device, or a link out of the directory: whoever brought the weights could have root read anything.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -516,23 +520,29 @@ def read_weights(path: str) -> Weights | None:
     for shard in sorted(directory.glob("*.safetensors")):
         if shard.name in wrong:
             continue
-        with shard.open("rb") as stream:
-            prefix = stream.read(PREFIX_BYTES)
-            length = header_bytes(str(shard), prefix, shard.stat().st_size)
-            headers[shard.name] = (stream.read(length), shard.stat().st_size)
-    index = directory / INDEX
-    text = index.read_text(encoding="utf-8") if index.is_file() else None
-    record = directory / CONVERTED
-    said = record.read_text(encoding="utf-8") if record.is_file() else None
-    return weights_from(headers, text, said, read_config(directory / "config.json"), wrong)
+        with beneath.open_linked(shard, beneath.within(directory)) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            length = header_bytes(str(shard), stream.read(PREFIX_BYTES), size)
+            headers[shard.name] = (stream.read(length), size)
+    index, said = read_text(directory, INDEX), read_text(directory, CONVERTED)
+    return weights_from(headers, index, said, read_config(directory / "config.json"), wrong)
+
+
+def read_text(directory: Path, name: str) -> str | None:
+    """The text of a file beside the weights; None where there is none. Raises Refusal for what is no file of text."""
+    try:
+        return documents.read_text(directory / name, within=beneath.within(directory))
+    except Damaged as damage:
+        raise Refusal("file_unreadable", f"{damage}. Fetch the model again, or put the file itself there.") from damage
 
 
 def read_config(file: Path) -> bytes | None:
     """The content of config.json; None where there is none. Raises Refusal for more than any model's has."""
-    if not file.is_file():
+    try:
+        with beneath.open_linked(file, beneath.within(file.parent)) as stream:
+            content = stream.read(CONFIG_LIMIT + 1)
+    except FileNotFoundError:
         return None
-    with file.open("rb") as stream:
-        content = stream.read(CONFIG_LIMIT + 1)
     if len(content) > CONFIG_LIMIT:
         raise Refusal(
             "file_too_large", f"{file} is larger than {CONFIG_LIMIT >> 20} MiB, which no model's is. Fetch it again."
@@ -569,8 +579,6 @@ def main() -> None:
         )
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    except UnicodeError as error:  # a file beside the weights
-        module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Plan as root.")
     refused = [plan for plan in plans if "refused" in plan]

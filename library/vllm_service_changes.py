@@ -92,12 +92,13 @@ outdated:
   returned: always
   type: bool
   sample: false
-labels:
-  description: The labels that a container made of what is to be written may have, for M(vllm_service_verify).
+label:
+  description: >-
+    The label that its container has to have after the run, for M(vllm_service_verify). That of one that stays, also
+    where release 0.1 gave it.
   returned: always
-  type: list
-  elements: str
-  sample: [0d599f0ec05c3bda8c3b8a68c32a1b47]
+  type: str
+  sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
 current:
   description: >-
     Whether the supervisor runs with the program, the library and the unit on the disk; true where none runs. One that
@@ -132,9 +133,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.folders import no_room
-from ansible.module_utils.gaudi.node.state import systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
@@ -236,7 +237,7 @@ def main() -> None:
         changed=False,
         running=running,
         outdated=outdated,
-        labels=list(wanted.labels),
+        label=label if running and not outdated else wanted.digest,
         current=not running or bool(here["current"]),
         settled=all(unit == SETTLED for unit in units),
         installed=(UNITS / name).exists(),

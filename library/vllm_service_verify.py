@@ -21,10 +21,9 @@ options:
     description: The plan of the instance, from M(serving_plan).
     type: dict
     required: true
-  labels:
-    description: The labels that its container may have, from M(vllm_service_changes).
-    type: list
-    elements: str
+  label:
+    description: The label that its container has to have, from M(vllm_service_changes).
+    type: str
     required: true
   url:
     description: Where the server answers, without a path.
@@ -61,7 +60,7 @@ EXAMPLES = r"""
 - name: Ask an instance
   vllm_service_verify:
     plan: "{{ vllm_service_plan }}"
-    labels: "{{ changes.labels }}"
+    label: "{{ changes.label }}"
     url: http://127.0.0.1:30001
     question: What is the capital of France?
   become: true
@@ -85,9 +84,7 @@ import http.client
 import json
 import socket
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +98,7 @@ from ansible.module_utils.gaudi.serving import answers, confinement
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
-    "labels": {"type": "list", "elements": "str", "required": True},
+    "label": {"type": "str", "required": True},
     "url": {"type": "str", "required": True},
     "question": {"type": "str", "default": ""},
     "tokens": {"type": "int", "default": 32, "no_log": False},
@@ -164,8 +161,7 @@ def status_without_a_key(module: AnsibleModule, path: str, headers: dict[str, st
     where = urllib.parse.urlsplit(module.params["url"])
     connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
     try:
-        connection.request("GET", path, headers=headers)
-        return connection.getresponse().status
+        return listening.answer(connection, path, headers, 0)[0]
     except (OSError, http.client.HTTPException) as error:
         module.fail_json(msg=f"{module.params['url']}{path} gave no answer: {error}")
     finally:
@@ -194,22 +190,22 @@ def ask(
     """Return a reply of the server; with a body the request is a POST. Ends the module where there is none."""
     plan = module.params["plan"]
     check_listener(module, container)
-    url, token = module.params["url"] + path, token_of(plan) if plan["guarded"] else ""
+    where, url = urllib.parse.urlsplit(module.params["url"]), module.params["url"] + path
+    headers, token = {"Content-Type": "application/json"}, token_of(plan) if plan["guarded"] else ""
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     data = None if body is None else json.dumps(body).encode()
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    # Neither a proxy nor a redirection: nobody else gets the token.
+    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
     try:
-        # The role makes the address, and of http.
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
-        if token:
-            # Nobody else gets it by a redirection.
-            request.add_unredirected_header("Authorization", f"Bearer {token}")
-        with opener.open(request, timeout=module.params["timeout"]) as reply:
-            return dict(json.loads(reply.read(LONGEST_REPLY)))
-    except urllib.error.HTTPError as error:
-        said = printable(error.read(2000).decode(errors="replace"))
-        module.fail_json(msg=f"{url} answered with status {error.code}: {said}")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        status, said = listening.answer(connection, path, headers, LONGEST_REPLY, data)
+        if status == http.client.OK:
+            return dict(json.loads(said))
+        module.fail_json(msg=f"{url} answered with status {status}: {printable(said[:2000].decode(errors='replace'))}")
+    except (OSError, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
         module.fail_json(msg=f"{url} gave no answer: {printable(str(error))}")
+    finally:
+        connection.close()
     raise AssertionError("fail_json ends the module")
 
 
@@ -231,7 +227,7 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.C
     if container is None or not container.running:
         module.fail_json(msg=f"The container {name} does not run. Look at journalctl -u {name}.")
         raise AssertionError("fail_json ends the module")
-    if container.plan not in module.params["labels"]:
+    if container.plan != module.params["label"]:
         module.fail_json(
             msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
             f"changed it meanwhile.{written_by(instance)} Run the playbook again when nobody else does."

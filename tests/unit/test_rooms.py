@@ -25,6 +25,8 @@ ALLOWED: dict[str, tuple[str, ...]] = dict.fromkeys(
     (),
 )
 ALLOWED["io"] = ("BytesIO", "StringIO")
+# Steps of a pickle, told and not taken.
+ALLOWED["pickletools"] = ("genops",)
 ALLOWED["pathlib"] = ("PurePosixPath",)
 # The numbers of signals, which a container's status is made of.
 ALLOWED["signal"] = ("Signals",)

@@ -23,6 +23,7 @@ _NO_PROXY = re.compile(r"[A-Za-z0-9.*:/\[\]_, -]*")
 _PROGRAM = re.compile(r"(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:+=~_/-]*")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|[0-9A-Fa-f:.]{2,45}")
+_REACHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _SECRET = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
 
@@ -68,6 +69,11 @@ def node(value: object, what: str) -> str:
     return matching(value, what, _NODE, "a host name or an address")
 
 
+def reached(value: object, what: str) -> str:
+    """Where other nodes reach one: no address of IPv6, which rsync's daemon would not be told to listen at alone."""
+    return matching(value, what, _REACHED, "a host name or an address of IPv4, such as 10.20.0.11")
+
+
 def program(value: object, what: str) -> str:
     """The path of a program on the node."""
     return matching(value, what, _PROGRAM, "an absolute path of letters, digits and ._+-, such as /usr/bin/python3")
@@ -93,6 +99,7 @@ KINDS: Mapping[str, Reader] = {
     "node": node,
     "program": program,
     "proxy": proxy,
+    "reached": reached,
     "word": word,
 }
 

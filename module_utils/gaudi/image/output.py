@@ -16,6 +16,7 @@ _PRINTED = re.compile(r"#\d+ \d+\.\d+ (.*)")
 # What steps.sh and gaudi_build.py print.
 _REFUSED = re.compile(r"gaudi-image refused (?P<refused_id>[a-z_]+): (?P<refused>.*)")
 _KEPT = 200  # lines: what pip prints after the line that counts
+_LONGEST = 4000  # characters of a line that are looked at: patterns search again at each of their beginnings
 
 
 @dataclass
@@ -152,6 +153,7 @@ def failure(title: str, lines: Sequence[str]) -> Refusal:
     title: the step that failed.
     """
     at = f"The image could not be built, at {title}"
+    lines = [line[:_LONGEST] for line in lines]
     said = [found[1] if found else line for line, found in ((line, _SAID.match(line)) for line in lines)]
     own = next((found for line in said for found in [_REFUSED.search(line)] if found), None)
     if own:

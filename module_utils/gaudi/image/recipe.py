@@ -71,8 +71,9 @@ class Wish:
     pins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    push: bool = False
 
-    KEYS = ("ref", "build", "name", "base", "pins", "parts", "constraints")
+    KEYS = ("ref", "build", "name", "base", "pins", "parts", "constraints", "push")
 
     @classmethod
     def from_mapping(cls, value: object) -> Wish:
@@ -89,6 +90,7 @@ class Wish:
             pins={name: mapping(pin, f"serving_image_pins.{name}") for name, pin in reader.mapping("pins").items()},
             parts=ordered(reader.texts("parts")),
             constraints=tuple(_constraint(line) for line in reader.texts("constraints")),
+            push=reader.switch("push", default=False),
         )
         if wish.ref and wish.build:
             raise Refusal(
@@ -96,7 +98,22 @@ class Wish:
                 f"serving_image_ref names the image {wish.ref}, and serving_image_build is true. Keep one: a ready "
                 "image is not built.",
             )
+        if wish.build and wish.push:
+            check_pushed(wish.name)
         return wish
+
+
+def check_pushed(name: str) -> None:
+    """Refuse to push an image whose name has no registry in it: an engine would bring it to Docker Hub."""
+    host, slash, _ = name.partition("/")
+    # What an engine takes for a registry (splitDockerDomain of github.com/distribution/reference).
+    if not slash or not (host == "localhost" or "." in host or ":" in host):
+        raise Refusal(
+            "push_without_registry",
+            f"serving_image_push is true, but serving_image_name is {shown(name)}, which begins with no registry: the "
+            "image would be pushed to Docker Hub. Name a registry of yours in it, such as "
+            "registry.example.com/gaudi/vllm, or set serving_image_push: false.",
+        )
 
 
 def _constraint(line: str) -> str:

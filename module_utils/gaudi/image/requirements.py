@@ -8,9 +8,16 @@ from collections.abc import Collection
 from ..base.refusal import Refusal
 
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-_INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]+(\S+)")
-# Another source than the index: a repository, an address, a path.
-_ELSEWHERE = re.compile(r"@\s*\S|\bgit\+|^\s*(-e|--editable)\b")
+# A file of the checkout, which is rewritten as well; pip reads all of these forms.
+_INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]*((?![/~.]|[^\s]*(?:\.\.|:|\$))\S+)\s*")
+# A package of an index (PEP 508): a name, extras, versions, a marker. Whatever else pip reads names another source (a
+# repository, an address, a path), another index, or goes on in the next line.
+_PACKAGE = re.compile(
+    r"\s*[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._, -]*\])?\s*"
+    r"\(?(?:\s*(?:===|==|!=|<=|>=|~=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*,?)*\)?\s*(?:;[^\\]*)?"
+)
+# As pip takes comments away.
+_COMMENT = re.compile(r"(^|\s+)#.*$")
 
 
 def project(name: str) -> str:
@@ -22,17 +29,17 @@ def rewritten(text: str, file: str, replaced: Collection[str], dropped: Collecti
     """A requirement file without the lines of distributions that are installed from a pin, or that are to stay.
 
     replaced: they lie in the image already, so that the bare name is left. dropped: names that their lines begin with.
-    Raises Refusal, with file and line, for another line that names a repository: a branch is no pin.
+    Raises Refusal, with file and line, for another line that is no package of an index: a branch is no pin.
     """
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
-        said = line.partition("#")[0] if " #" in line or line.startswith("#") else line
+        said = _COMMENT.sub("", line)
         found = _NAME.match(said)
         name = project(found[1]) if found else ""
         if name in {project(other) for other in replaced}:
             lines.append(str(found[1]) if found else line)
         elif not any(name.startswith(project(other)) for other in dropped if name):
-            if _ELSEWHERE.search(said):
+            if said.strip() and not _PACKAGE.fullmatch(said) and not _INCLUDE.fullmatch(said):
                 raise Refusal(
                     "requirement_without_pin",
                     f"{file}, line {number}, wants {said.strip()}, which is no package of an index, and nothing pins "
@@ -44,4 +51,5 @@ def rewritten(text: str, file: str, replaced: Collection[str], dropped: Collecti
 
 def included(text: str) -> list[str]:
     """The files that a requirement file includes, as it names them."""
-    return [found[1] for found in map(_INCLUDE.match, text.splitlines()) if found]
+    lines = (_COMMENT.sub("", line) for line in text.splitlines())
+    return [found[1] for found in map(_INCLUDE.fullmatch, lines) if found]

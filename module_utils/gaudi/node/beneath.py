@@ -34,7 +34,7 @@ def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int =
     if mode not in (_MODES if place is not None else _MODES[:1]):
         raise ValueError(f"{mode} is none of {', '.join(_MODES)}")
     if place is None:
-        handle = _regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path)
+        handle = _linked(path)
         return _stream(path, mode, buffering, lambda _path, _flags: handle)
     with _holder(path, place) as (folder, name):
         return _stream(path, mode, buffering, lambda _path, flags: _opened(folder, name, path, flags))
@@ -56,6 +56,15 @@ def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> Bina
             "the link",
         )
     return stream
+
+
+def within(folder: Path) -> list[Path]:
+    """Where links may lead in a folder of weights that somebody brought: to files of the same folder.
+
+    A hub's cache keeps the files of all revisions in "blobs", and a revision's folder in "snapshots" has links to them.
+    """
+    real = folder.resolve()
+    return [real, real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [real]
 
 
 @contextlib.contextmanager
@@ -272,6 +281,20 @@ def _named(path: Path, folder: int, name: str) -> Iterator[None]:
                     raise _not_regular(path) from error
         error.filename = str(path)
         raise
+
+
+def _linked(path: Path) -> int:
+    """A regular file for reading, links followed. Anything else is looked at and not opened: a device may act on it."""
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(seen).st_mode):
+            raise _not_regular(path)
+        return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(seen)
 
 
 def _opened(folder: int, name: str, path: Path, flags: int) -> int:

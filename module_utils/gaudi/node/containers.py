@@ -1,4 +1,4 @@
-"""What the container engine says of the container of an instance."""
+"""What runs on a node, as systemd and the container engine say it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base.printable import printable
 from ..serving.plan import LABEL_PLAN
+
+
+def systemctl(module: AnsibleModule, *arguments: str) -> str:
+    """Run systemctl and return what it printed; fails the module with its words."""
+    status, output, errors = module.run_command([module.get_bin_path("systemctl", required=True), *arguments])
+    if status != 0:
+        module.fail_json(msg=f"systemctl {' '.join(arguments)} failed with status {status}: {errors.strip()}")
+    return str(output)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..cards.users import parse_container_names
 from ..serving.state import FORM
+from .containers import systemctl
 from .documents import read_json
 from .folders import no_room
 from .programs import library_digest, supervisor_digest, unit_digest
-from .state import systemctl
 
 PLANS = Path(paths.INSTANCES)
 PROGRAMS = Path(paths.PROGRAMS)

@@ -1,16 +1,23 @@
-"""Who listens at an address: sockets as the kernel lists them, and the processes that hold them."""
+"""Who listens at an address: sockets as the kernel lists them, the processes that hold them, and what they answer."""
 
 from __future__ import annotations
 
+import http.client
+import io
 import re
-from collections.abc import Iterator, Sequence
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..base.listeners import Listener, parse_listeners, reached
 from ..base.printable import printable
 from ..serving.cgroup import is_of_container
 
 PROC = Path("/proc")
+# Bytes of an answer before its body: a status, headers, and what http.client passes over before these.
+_HEADERS = 256 * 1024
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -72,3 +79,51 @@ def _text(pid: int, name: str) -> str:
         return (PROC / str(pid) / name).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+class _Bounded(io.RawIOBase):
+    """What comes over a connection, until a time of time.monotonic() and up to so many bytes."""
+
+    def __init__(self, connection: socket.socket, until: float, most: int) -> None:
+        self._connection, self._until, self._left = connection, until, most
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Read as http.client reads a socket."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Take what is there; raises OSError after the time, or the bytes, that an answer has."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer was not whole in time")
+        self._connection.settimeout(left)
+        count = self._connection.recv_into(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise OSError("it sends more than an answer has")
+        return count
+
+
+def answer(
+    connection: http.client.HTTPConnection,
+    path: str,
+    headers: Mapping[str, str],
+    most: int,
+    body: bytes | None = None,
+) -> tuple[int, bytes]:
+    """The status and the body of an answer; with a body the question is a POST.
+
+    The timeout of the connection, in seconds, is that of the whole answer: one that comes in drops, or behind interim
+    answers without end, would hold who asks. most: bytes of the body that are read. No redirection is followed. Raises
+    OSError and http.client.HTTPException.
+    """
+    until = time.monotonic() + float(connection.timeout or 0.0)
+    connection.request("GET" if body is None else "POST", path, body, dict(headers))
+    received: Any = _Bounded(connection.sock, until, most + _HEADERS)
+    with http.client.HTTPResponse(received) as said:
+        said.begin()
+        return said.status, said.read(most)

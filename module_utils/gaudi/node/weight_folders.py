@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..base import paths
 from ..base.documents import Damaged
-from ..model.headers import CONVERTED
+from ..base.refusal import Refusal
+from ..model.headers import CONVERTED, INDEX
 from ..pages import written
 from ..weights import record as weights
 from . import beneath, documents, folders
@@ -171,29 +173,49 @@ def changed_weights(directory: Path) -> str | None:
 
 
 def missing_weights(directory: Path) -> str | None:
-    """Say what is missing in a model directory, or None. Looks at names and sizes, not at contents."""
+    """Say what is missing in a model directory, or cannot be what a server reads; None where nothing is.
+
+    Looks at names and sizes, not at contents.
+    """
     if not directory.is_dir():
         return f"the directory {directory} is not there"
     if not (directory / "config.json").is_file():
         return f"{directory} has no config.json"
-    if not any(path.stat().st_size for suffix in WEIGHT_FILES for path in directory.glob(suffix)):
+    if not any(path.is_file() and path.stat().st_size for suffix in WEIGHT_FILES for path in directory.glob(suffix)):
         return f"{directory} holds no weights ({', '.join(WEIGHT_FILES)})"
-    index = directory / "model.safetensors.index.json"
-    shards = {"config.json"}
     try:
-        listed = documents.read_json(index, {"weight_map": {str: str}})
-    except Damaged as damage:
-        return str(damage)
-    if listed is not None:
-        shards |= {*listed["weight_map"].values()}
-    absent = sorted(s for s in shards if not (directory / s).is_file() or (directory / s).stat().st_size == 0)
+        shards = _named_shards(directory / INDEX)
+        seen = {name: _seen(directory, name) for name in sorted({"config.json", *shards})}
+    except (Damaged, Refusal) as wrong:
+        return str(wrong)
+    absent = [name for name, facts in seen.items() if facts is None]
     if absent:
-        return (
-            f"{len(absent)} of {len(shards) - 1} shards named in {index.name} are missing or empty, first {absent[0]}"
-        )
+        return f"{len(absent)} of {len(shards)} shards named in {INDEX} are missing or empty, first {absent[0]}"
     # The container's root has no DAC_OVERRIDE: it reads what it owns or what everybody may read.
-    for path in (directory, *(directory / shard for shard in sorted(shards))):
-        facts = path.stat()
-        if facts.st_uid != 0 and not facts.st_mode & 0o004:
+    for path, facts in ((directory, directory.stat()), *((directory / name, facts) for name, facts in seen.items())):
+        if facts is not None and facts.st_uid != 0 and not facts.st_mode & 0o004:
             return f"{path} is readable by user {facts.st_uid} only, not by the container (chmod o+rX)"
     return None
+
+
+def _named_shards(index: Path) -> set[str]:
+    """The shards that an index names, none without one. Raises Damaged for an index of anything else, and Refusal."""
+    listed = documents.read_json(index, {"weight_map": {str: str}}, within=beneath.within(index.parent))
+    names = set(listed["weight_map"].values()) if listed is not None else set()
+    outside = sorted(filter(weights.unsafe, names))
+    if outside:
+        raise Damaged(str(index), f"it names the shard {outside[0]!r}, which is no file of its folder")
+    return names
+
+
+def _seen(directory: Path, name: str) -> os.stat_result | None:
+    """What the system says of a file of weights; None for one that is empty or not there.
+
+    Raises Refusal for a link out of the folder, a pipe and the like.
+    """
+    try:
+        with beneath.open_linked(directory / name, beneath.within(directory)) as stream:
+            facts = os.fstat(stream.fileno())
+    except FileNotFoundError:
+        return None
+    return facts if facts.st_size else None

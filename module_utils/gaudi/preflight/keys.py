@@ -49,7 +49,7 @@ def strangers(value: object, instances: Collection[str]) -> tuple[list[str], lis
 
 def _faults(where: str, entries: object) -> Iterator[str]:
     if not isinstance(entries, (list, tuple)):
-        yield f"{where} must be a list, and is {_kind(entries)}. Its value is not shown: it may hold a secret."
+        yield str(keys.not_keys(where))
         return
     for place, entry in enumerate(entries):
         try:

@@ -6,11 +6,12 @@ Each is a sentence for the report of a node: a finding, or with ``gaudi_require_
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
 from ..weights.hub_kinds import hub_kind
+from ..weights.pin_file import measurements_not_pinned
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -46,26 +47,29 @@ def repository_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection
     ``fetches`` are what is missing on the node (directory, repositories by kind of hub), ``kinds`` those of the hubs in
     model_weights_sources.
     """
-    sentences = {}
+    sentences = {
+        (kind, repository): f"{repository} on {hub_kind(kind).title} is not pinned: "
+        f"{directory} would be what its branch holds on the day. Name a commit "
+        f"(repositories.{kind}.revision in catalog/models), or leave sources of the kind {kind} out of "
+        "model_weights_sources."
+        for kind, repository, directory in _moving(fetches, kinds)
+    }
+    return list(sentences.values())
+
+
+def _moving(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Kind of hub, repository and directory of what has no commit."""
     for item in fetches:
         for kind, source in item["repositories"].items():
             if kind in kinds and not _COMMIT.fullmatch(str(source.get("revision") or "")):
-                sentences[kind, source["repository"]] = (
-                    f"{source['repository']} on {hub_kind(kind).title} is not pinned: "
-                    f"{item['directory']} would be what its branch holds on the day. Name a commit "
-                    f"(repositories.{kind}.revision in catalog/models), or leave sources of the kind {kind} out of "
-                    "model_weights_sources."
-                )
-    return list(sentences.values())
+                yield kind, str(source["repository"]), str(item["directory"])
 
 
 def measurement_refusals(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
     """Why measurements may not be fetched, pins required or not: a server runs what is pickled in them."""
-    return [
-        f"{sentence} Measurements are never taken unpinned: look at what is there and pin it "
-        "(playbooks/pin.yml -e model=NAME -e write=true)."
-        for sentence in repository_sentences((item for item in fetches if item["measured_cards"]), kinds)
-    ]
+    measured = (item for item in fetches if item["measured_cards"])
+    repositories = dict.fromkeys(repository for _, repository, _ in _moving(measured, kinds))
+    return [f"{measurements_not_pinned(repository)}." for repository in repositories]
 
 
 def refused(sentences: Sequence[str]) -> list[str]:

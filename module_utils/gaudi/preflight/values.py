@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ..base import values
 from ..base.refusal import Refusal
+from ..image.recipe import check_pushed
 
 # By option. Empty means: not set.
 FORMS: Mapping[str, values.Reader] = {
@@ -20,6 +21,7 @@ FORMS: Mapping[str, values.Reader] = {
     "container_runtime_no_proxy": values.no_proxy,
     "container_runtime_rhel_key": values.index,
     "container_runtime_rhel_repository": values.index,
+    "gaudi_weights_address": values.reached,
     "model_weights_python": values.program,
     "model_weights_python_index": values.address,
     "serving_image_http_proxy": values.proxy,
@@ -42,11 +44,27 @@ def landing_faults(name: str, value: object) -> Iterator[str]:
             yield str(refusal)
 
 
+def push_faults(build: object, push: object, name: object) -> list[str]:
+    """Say what is wrong with an image that is built and pushed, for the options of that name."""
+    if not (_on(build) and _on(push)):
+        return []
+    try:
+        check_pushed(str(name))
+    except Refusal as refusal:
+        return [str(refusal)]
+    return []
+
+
+def _on(value: object) -> bool:
+    """Whether a switch is on, as Ansible reads it."""
+    return str(value).lower() in ("true", "yes", "on", "1", "y", "t")
+
+
 def _source_faults(what: str, source: object) -> Iterator[str]:
     if not isinstance(source, Mapping):
         return
     endpoint = str(source.get("endpoint") or "")
-    over_http = str(source.get("token_over_http", False)).lower() in ("true", "yes", "on", "1")
+    over_http = _on(source.get("token_over_http", False))
     try:
         values.check_source(str(source.get("name")), endpoint, bool(source.get("token")), over_http)
         values.address(endpoint, f"{what}.endpoint")

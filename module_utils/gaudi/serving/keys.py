@@ -87,12 +87,17 @@ def of_instance(given: object, instance: str | None) -> Sequence[object]:
     if entries is None:
         return ()
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
-        raise Refusal(
-            "not_keys",
-            "vllm_service_api_keys must be a list of keys for all instances, or a mapping from an instance to its "
-            "list, and is not. Its value is not shown: it may hold a secret.",
-        )
+        raise not_keys(f"vllm_service_api_keys.{instance}" if isinstance(given, Mapping) else "vllm_service_api_keys")
     return entries
+
+
+def not_keys(what: str) -> Refusal:
+    """Why something is no list of keys, without its value."""
+    return Refusal(
+        "not_keys",
+        f"{what} must be a list of keys (vllm_service_api_keys for all instances, or a mapping from an instance to its "
+        "list), and is not. Its value is not shown: it may hold a secret.",
+    )
 
 
 def with_guard(request: object, given: object) -> object:

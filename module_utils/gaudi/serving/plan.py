@@ -31,7 +31,7 @@ AT_START = (LABELS, LOG_OPTIONS, DEVICES)
 
 @dataclass(frozen=True)
 class Card:
-    """A card as the plan names it: the slot, and who has to sit in it."""
+    """A card as the plan names it: its module id, and the serial it has to have."""
 
     module_id: int
     serial: str | None
@@ -212,7 +212,7 @@ def container_command(
 def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
     """Look device indexes up by module id in hl-smi's ``index, module_id, serial`` table.
 
-    Raises Failure: a serial that does not match is another card in that slot.
+    Raises Failure: a serial that does not match is another card of that module.
     """
     seen: dict[int, tuple[int, str]] = {}
     for row in csv.reader(StringIO(table), skipinitialspace=True):
@@ -224,14 +224,14 @@ def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
         if card.module_id not in seen:
             raise transient(
                 "card-missing",
-                f"The card in slot {card.module_id} (serial {card.serial}) is not there: hl-smi lists the slots"
+                f"The card of module {card.module_id} (serial {card.serial}) is not there: hl-smi lists the modules"
                 f" {', '.join(map(str, sorted(seen))) or 'none'}. Look at dmesg and lspci -d 1da3:.",
             )
         index, serial = seen[card.module_id]
         if card.serial is not None and serial != card.serial:
             raise configuration(
                 "card-exchanged",
-                f"The card in slot {card.module_id} has serial {serial}, the plan was made for {card.serial}:"
+                f"The card of module {card.module_id} has serial {serial}, the plan was made for {card.serial}:"
                 " cards were exchanged. Run the playbook again to plan with the new one.",
             )
         indexes.append(index)

@@ -11,16 +11,38 @@ from ..base.refusal import Refusal
 # Configuration, tokenizer, code, measurements: what decides how weights are read. Weights themselves are large, and
 # their checksums are in the record of each folder.
 DECIDING = (".json", ".py", ".txt", ".model", ".jinja", ".npz")
-# Bytes: a tokenizer has some twenty million, a file of measurements some ten.
+# What runs when it is read: pickles, which weights in older formats are as well, and code that is compiled.
+RUNNING = (
+    *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy", ".h5", ".keras"),
+    *(".pyc", ".pyd", ".so", ".sh"),
+)
+# Bytes that are read for a checksum: a tokenizer has some twenty million, a file of measurements some ten. Of larger
+# files the hub's own is taken.
 LARGEST = 64 * 1024 * 1024
 # Parts of an entry that name repositories.
 PARTS: tuple[tuple[str, ...], ...] = (("repositories",), ("measurements", "repositories"))
 PINNED = ("revision", "files")
 
 
+def decides(name: str) -> bool:
+    """Whether a file decides what runs, by its name."""
+    return name.lower().endswith((*DECIDING, *RUNNING))
+
+
 def deciding(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of the files a hub lists (name, size), those whose checksums are worth a line."""
-    return [file for file in files if str(file["name"]).endswith(DECIDING) and int(file["size"]) <= LARGEST]
+    """Of the files a hub lists (name, size, sha256), those to be pinned; large ones only where it states a checksum."""
+    return [
+        file for file in files if decides(str(file["name"])) and (int(file["size"]) <= LARGEST or file.get("sha256"))
+    ]
+
+
+def measurements_not_pinned(repository: str) -> Refusal:
+    """Why measurements are not taken: whoever owns them could exchange what a server runs with, and by."""
+    return Refusal(
+        "measurements_not_pinned",
+        f"{repository} holds measurements and is not pinned: whoever owns it decides what the server reads. Look at "
+        "what is there and pin it (playbooks/pin.yml -e model=NAME -e write=true), then run this again",
+    )
 
 
 def block(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

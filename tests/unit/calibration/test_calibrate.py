@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,12 +19,35 @@ from typing import Any
 import calibrate
 import pytest
 from gaudi.base.refusal import Refusal
+from gaudi.node import measured
 
 PROGRAM = Path(calibrate.__file__)
 # On a node it lies in a folder beside the program.
 TAKING = PROGRAM.parents[2] / "model_weights" / "files"
 CARDS = 2
 NAMES = [f"m_hooks_maxabs_{rank}_{CARDS}{end}" for rank in range(CARDS) for end in (".json", ".npz", "_mod_list.json")]
+
+# An array of one number, as numpy writes it.
+HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+ARRAY = b"\x93NUMPY\x01\x00" + len(HEADER).to_bytes(2, "little") + HEADER + bytes(4)
+
+
+class Runs:
+    """Does something when it is read."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, ("id",)
+
+
+def evil() -> bytes:
+    """An archive of arrays that runs something when numpy reads it."""
+    header = HEADER.replace(b"'<f4'", b"'|O' ")
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + pickle.dumps(Runs())
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("arr_0.npy", array)
+    return content.getvalue()
+
 
 # A docker that does what its orders say: the mount named "partial" is where a tool would write.
 DOCKER = """#!{python}
@@ -52,12 +77,14 @@ for name in orders["writes"]:
     if name.endswith(".npz"):
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as archive:
-            archive.writestr("a.npy", b"")
+            archive.writestr("a.npy", {array!r})
         path.write_bytes(content.getvalue())
     else:
         path.write_text("{{}}")
 for name, text in orders.get("damaged", {{}}).items():
     (target / name).write_text(text)
+for name, leads in orders.get("copies", {{}}).items():
+    (target / name).write_bytes(Path(leads).read_bytes())
 for name, leads in orders.get("links", {{}}).items():
     (target / name).unlink(missing_ok=True)
     (target / name).parent.mkdir(exist_ok=True)
@@ -79,7 +106,10 @@ class Node:
         self.home = home
         self.target = home / "measurements"
         (home / "bin").mkdir()
-        for name, text in (("docker", DOCKER.format(python=sys.executable, home=str(home))), ("hl-smi", HL_SMI)):
+        for name, text in (
+            ("docker", DOCKER.format(python=sys.executable, home=str(home), array=ARRAY)),
+            ("hl-smi", HL_SMI),
+        ):
             (home / "bin" / name).write_text(text)
             (home / "bin" / name).chmod(0o755)
         weights = home / "weights"
@@ -264,7 +294,7 @@ def test_dated_names_do_not_meet(tmp_path: Path) -> None:
         ({"writes": []}, "6 of 6 measurement files are missing"),
         ({"writes": NAMES, "damaged": {NAMES[1]: ""}}, "1 of 6 measurement files are missing or empty"),
         ({"writes": NAMES, "damaged": {NAMES[0]: "{"}}, "cannot be read"),
-        ({"writes": NAMES, "damaged": {NAMES[1]: "no archive"}}, "cannot be read"),
+        ({"writes": NAMES, "damaged": {NAMES[1]: "no archive"}}, "does not begin as an archive"),
     ],
 )
 def test_a_tool_that_fails_or_ends_well_with_too_little_leaves_the_old_ones(
@@ -306,7 +336,7 @@ def test_missing_weights_are_refused_before_anything_is_run(node: Node) -> None:
     ("card", "id_", "says"),
     [
         ({"module_id": 1, "serial": "S9"}, "serial_changed", "cards were exchanged"),
-        ({"module_id": 2, "serial": "S1"}, "no_such_module", "The card in slot 2 (serial S1) is not there"),
+        ({"module_id": 2, "serial": "S1"}, "no_such_module", "The card of module 2 (serial S1) is not there"),
     ],
 )
 def test_another_card_in_the_slot_and_none_are_refused(
@@ -453,11 +483,19 @@ def test_nothing_else_that_the_container_left_is_published(node: Node) -> None:
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "LARGEST", 100_000)
+    monkeypatch.setattr(measured, "MOST_BYTES", 100_000)
     with zipfile.ZipFile(tmp_path / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", bytes(1_000_000))
-    with pytest.raises(Refusal, match="unpacks to more than"):
+    with pytest.raises(Refusal, match="is larger than 100000 bytes"):
         calibrate.check_files(tmp_path, ["m.npz"], tmp_path)
+
+
+def test_what_the_container_wrote_runs_nothing_in_the_server(old: Node, tmp_path: Path) -> None:
+    (tmp_path / "evil").write_bytes(evil())
+    old.orders(writes=NAMES, copies={NAMES[1]: str(tmp_path / "evil")})
+    assert "is no plain file of numpy arrays" in old.refused()
+    assert json.loads((old.home / "result.json").read_text())["refused_id"] == "measurements_unsafe"
+    assert [path.name for path in old.target.iterdir()] == ["old.json"]
 
 
 def test_a_lock_that_is_a_link_is_not_emptied(node: Node, victim: Path) -> None:
@@ -586,6 +624,27 @@ def test_what_cannot_be_taken_leaves_what_was_there(
     assert len(receiver.runs()) == 1
 
 
+def test_what_another_node_recorded_runs_nothing_here(receiver: Node, node: Node) -> None:
+    """Its record is right: that node, or who measured there, has made both."""
+    (node.target / NAMES[1]).write_bytes(evil())
+    record = node.target / ".gaudi-serving/calibration.json"
+    made = json.loads(record.read_text())
+    made["measurements"][NAMES[1]] = {"bytes": len(evil()), "sha256": hashlib.sha256(evil()).hexdigest()}
+    record.write_text(json.dumps(made))
+    assert "is no plain file of numpy arrays" in receiver.refused()
+    assert json.loads((receiver.home / "result.json").read_text())["refused_id"] == "measurements_unsafe"
+    assert not receiver.target.exists()
+
+
+def test_nothing_else_that_another_node_has_is_published(receiver: Node, node: Node) -> None:
+    (node.target / "m_hooks_maxabs_0_8.npz").write_bytes(evil())
+    (node.target / ".gaudi-serving/measure.json").write_text("theirs")
+    assert receiver.run()[0] == 0
+    kept = {path.relative_to(receiver.target).as_posix() for path in receiver.target.rglob("*") if path.is_file()}
+    assert kept == {*NAMES, ".gaudi-serving/started", ".gaudi-serving/measure.json", ".gaudi-serving/calibration.json"}
+    assert (receiver.target / ".gaudi-serving/measure.json").read_text() == "{}\n"
+
+
 def test_measurements_of_other_weights_are_not_taken(receiver: Node) -> None:
     receiver.document["prompts"] = 5
     assert "gaudi-01 gave what was measured of other weights, or in another way" in receiver.refused()
@@ -608,7 +667,7 @@ def test_a_damaged_archive_is_found(tmp_path: Path) -> None:
     data = bytearray(content.getvalue())
     data[data.index(b"0123456789")] ^= 1
     (tmp_path / "x.npz").write_bytes(bytes(data))
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(Refusal, match="is no plain file of numpy arrays"):
         calibrate.check_files(tmp_path, ["x.npz"], tmp_path)
 
 
@@ -652,5 +711,5 @@ def test_a_damaged_deflated_file_is_said(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[40:52] = b"XXXXXXXXXXXX"
     path.write_bytes(data)
-    with pytest.raises(Refusal, match=r"m\.npz cannot be read .*; measure again"):
+    with pytest.raises(Refusal, match=r"m\.npz is no plain file of numpy arrays"):
         calibrate.check_files(tmp_path, ["m.npz"], tmp_path)

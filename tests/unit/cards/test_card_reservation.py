@@ -88,6 +88,14 @@ def test_a_refusal_on_an_untouched_node_reserves_nothing(state: Path) -> None:
     assert not (state / "cards.lock").exists()
 
 
+def test_a_directory_in_the_place_of_the_lock_is_said(state: Path) -> None:
+    (state / "cards.lock.guard").mkdir(parents=True)
+    refused = reserve("qwq-32b", 0)
+    assert refused["refused_id"] == "lock_damaged"
+    assert f"{state}/cards.lock.guard is damaged: it is a directory. Move it away" in refused["msg"]
+    assert files(state) == ["cards.lock.guard"]
+
+
 def test_anybody_but_root_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert "this ran as user id 1000. Run the task with become: true" in reserve("qwq-32b", 0)["msg"]

@@ -168,8 +168,16 @@ def test_it_pulls_the_base_and_builds_on_its_digest(node: Node) -> None:
     command = next(words for words in node.asked if words[0] == "build")
     assert f"--label=gaudi-serving.image.base-digest={NEW}" in command
     assert f"--tag={node.reference}" in command
-    assert f"--build-arg=BASE={node.base}" in command
+    assert f"--build-arg=BASE={BASE}@{NEW}" in command
     assert node.result["reference"] == node.reference
+
+
+def test_a_base_that_was_loaded_has_no_digest_of_a_registry(node: Node) -> None:
+    node.there[node.base] = node.image(None)
+    node.answers["pull"] = (1, "no route to host", {})
+    assert node.build()[0] == 0
+    command = next(words for words in node.asked if words[0] == "build")
+    assert f"--build-arg=BASE={node.base}" in command
 
 
 def test_an_image_that_is_there_is_not_built_again(node: Node) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from ansible.module_utils.gaudi.image.output import Follower, failure
 
@@ -112,3 +114,9 @@ def test_each_fault_is_a_sentence_with_what_to_try(lines: list[str], id_: str, w
 
 def test_a_build_that_says_nothing() -> None:
     assert "Its last words: nothing" in str(failure("the base image", []))
+
+
+def test_a_line_without_end_holds_nobody() -> None:
+    begun = time.monotonic()
+    failure("x", [f"#7 1.0 {'ERROR: Cannot install ' * 100_000}"])
+    assert time.monotonic() - begun < 5

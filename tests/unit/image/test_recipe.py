@@ -111,6 +111,9 @@ def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
         ({"constraints": ["a==1; rm -rf /"]}, "wrong_constraint", "rm -rf"),
         ({"ref": "registry.example.com/vllm:1"}, "image_given_and_built", "Keep one"),
         ({"name": "registry.example.com/vllm:1"}, "wrong_form", "without a tag"),
+        ({"push": True}, "push_without_registry", "would be pushed to Docker Hub. Name a registry of yours"),
+        ({"push": True, "name": "gaudi/vllm"}, "push_without_registry", "'gaudi/vllm', which begins with no registry"),
+        ({"push": True, "name": "vllm"}, "push_without_registry", "serving_image_push: false"),
         ({"tag": "x"}, "unknown_key", "tag"),
     ],
 )
@@ -118,6 +121,11 @@ def test_a_wrong_wish_is_refused(wish: dict[str, Any], id_: str, words: str) -> 
     refusal = refused(**wish)
     assert refusal.id == id_
     assert words in str(refusal)
+
+
+@pytest.mark.parametrize("host", ["registry.example.com", "localhost", "localhost:5000", "registry:5000", "10.0.0.7"])
+def test_an_image_is_pushed_to_the_registry_in_its_name(host: str) -> None:
+    assert Wish.from_mapping({"build": True, "push": True, "name": f"{host}/gaudi/vllm"}).push
 
 
 def test_a_part_that_a_release_cannot_have_is_refused() -> None:

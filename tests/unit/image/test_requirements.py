@@ -45,6 +45,33 @@ def test_other_sources_than_the_index_are_refused(line: str) -> None:
         rewritten(f"{line}\n", "hpu.txt", BOTH, ())
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("https://example.com/x.tar.gz", "./x", "/opt/x.whl", "../x", "file:///x", "x.whl/../y", "hg+ssh://h/x"),
+        *("x@https://example.com/x.whl", "-fhttps://example.com", "--find-links https://example.com"),
+        *("-i https://example.com/simple", "--extra-index-url=https://example.com", "--trusted-host example.com"),
+        *("-e./other", "--editable=./other", "-c constraints.txt", "-r https://example.com/r.txt", "-r ../r.txt"),
+        *("-r/etc/r.txt", "-r ~/r.txt", "-r ${HOME}/r.txt", "x \\", "x ; python_version > '3' \\", "${X}"),
+        *("x#egg @ git+https://h/x", "x==1 --global-option=y", "--pre"),
+    ],
+)
+def test_a_line_of_another_form_is_refused(line: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        rewritten(f"{line}\n", "hpu.txt", BOTH, ())
+    assert refused.value.id == "requirement_without_pin"
+
+
+def test_all_forms_of_packages_are_taken() -> None:
+    text = (
+        "ray[cgraph]>=2.43.0, !=2.44.*\nlm-format-enforcer >= 0.10.11, < 0.11\ntorch==2.7.0+cpu\nx(>=1)\n"
+        "importlib_metadata; python_version < '3.10'\nxgrammar == 0.1.21; platform_machine == \"x86_64\" or x\n"
+        "pillow  # Required\n\t# a comment\ny===1.0\nz ~= 2.0\n-rcommon.txt  # all\n-r requirements/x.txt\n"
+    )
+    assert rewritten(text, "common.txt", BOTH, ()) == text
+    assert included(text) == ["common.txt", "requirements/x.txt"]
+
+
 def test_what_stays_the_vendors_is_dropped() -> None:
     said = rewritten("torch==2.7.0\ntorchvision\ncmake>=3.26\n# torch stays\n", "cuda.txt", (), ("torch",))
     assert said == "cmake>=3.26\n# torch stays\n"

@@ -226,6 +226,7 @@ THERE = (
     *sorted((ROOT / "roles/fp8_weights/files/gaudi_fp8").rglob("*.py")),
     ROOT / "roles/fp8_calibration/files/calibrate.py",
     ROOT / "module_utils/gaudi/node/folders.py",
+    ROOT / "module_utils/gaudi/node/measured.py",
     ROOT / "module_utils/gaudi/node/weight_folders.py",
     ROOT / "library/model_weights_remove.py",
     ROOT / "library/weights_giving.py",
@@ -250,8 +251,6 @@ ELSEWHERE = {
     ("calibrate.py", "documents.read_json"),
     # The plans of instances, in /etc/gaudi-serving.
     ("weight_folders.py", "documents.read"),
-    # The index of weights that a site brought itself, which may be links.
-    ("weight_folders.py", "documents.read_json"),
     # Above the place, which refuse_writers has looked at.
     ("calibrate.py", "target.parent.mkdir"),
     # A member of an archive that is open already.

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import itertools
 import os
 import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -81,3 +88,59 @@ def test_a_socket_of_this_process_is_found_with_its_holder() -> None:
 
 def test_a_socket_whose_process_cannot_be_seen_is_told_by_its_uid() -> None:
     assert listening.describe(Listener("127.0.0.1", 1, 1, uid=1000)) == "a process that cannot be seen (uid 1000)"
+
+
+# --- what is answered --------------------------------------------------------------------------------------
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+
+
+@contextmanager
+def answering(parts: Iterable[bytes], pause: float) -> Iterator[http.client.HTTPConnection]:
+    """A connection to somebody who answers with these parts, a pause after each, until nobody listens any more."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def serve() -> None:
+            came, _ = door.accept()
+            with came, contextlib.suppress(OSError):
+                came.recv(65536)
+                for part in parts:
+                    came.sendall(part)
+                    time.sleep(pause)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        connection = http.client.HTTPConnection("127.0.0.1", door.getsockname()[1], timeout=1.0)
+        try:
+            yield connection
+        finally:
+            connection.close()
+            thread.join(10)
+
+
+def test_an_answer_is_read() -> None:
+    with answering([b"HTTP/1.1 100 Continue\r\n\r\n", HEAD, b"abcde"], 0.0) as connection:
+        assert listening.answer(connection, "/health", {}, 3) == (200, b"abc")
+
+
+DRIPS = {
+    "interim answers": (b"HTTP/1.1 100 Continue\r\n\r\n" for _ in iter(int, 1)),
+    "a status": (b"H" for _ in iter(int, 1)),
+    "headers": itertools.chain([b"HTTP/1.1 200 OK\r\n"], (b"X: y\r\n"[n % 6 : n % 6 + 1] for n in itertools.count())),
+    "a body": itertools.chain([b"HTTP/1.1 200 OK\r\n\r\n"], (b"x" for _ in iter(int, 1))),
+}
+
+
+@pytest.mark.parametrize("parts", DRIPS.values(), ids=DRIPS.keys())
+def test_an_answer_in_drops_holds_nobody(parts: Iterable[bytes]) -> None:
+    begun = time.monotonic()
+    with answering(parts, 0.05) as connection, pytest.raises((OSError, http.client.HTTPException)):
+        listening.answer(connection, "/health", {}, 100)
+    assert time.monotonic() - begun < 5
+
+
+def test_an_answer_without_end_is_left() -> None:
+    flood = itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n" * 4000)
+    with answering(flood, 0.0) as connection, pytest.raises(OSError, match="more than an answer has"):
+        connection.timeout = 60.0
+        listening.answer(connection, "/health", {}, 100)

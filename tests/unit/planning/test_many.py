@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import signal
 import struct
 import time
 from dataclasses import replace
@@ -347,6 +349,49 @@ def test_a_file_that_is_not_as_recorded_is_missing(tmp_path: Path) -> None:
     cut = serving_plan.read_weights(str(tmp_path))
     assert cut is not None
     assert (cut.missing, cut.bytes, cut.converted) == (("two.safetensors",), None, True)
+
+
+# What somebody who brings weights could have root open, on the node that plans.
+BROUGHT = ("model.safetensors", "model.safetensors.index.json", "config.json", ".gaudi-serving/fp8.json")
+
+
+@pytest.mark.parametrize("name", BROUGHT)
+@pytest.mark.parametrize("what", ["pipe", "device", "secret", "nothing"])
+def test_what_is_no_file_of_the_weights_is_not_opened(tmp_path: Path, name: str, what: str) -> None:
+    weights = tmp_path / "weights"
+    (weights / ".gaudi-serving").mkdir(parents=True)
+    secret = tmp_path / "secret"
+    secret.write_text('{"password": "hunter2"}')
+    if what == "pipe":
+        os.mkfifo(weights / name)
+    else:
+        leads: dict[str, str | Path] = {"device": "/dev/zero", "secret": secret, "nothing": tmp_path / "absent"}
+        (weights / name).symlink_to(leads[what])
+    signal.alarm(30)  # what opens the pipe waits for ever
+    try:
+        if (name, what) == ("config.json", "nothing"):
+            read = serving_plan.read_weights(str(weights))
+            assert read is not None
+            assert read.code is None
+            return
+        with pytest.raises((Refusal, FileNotFoundError)) as refused:
+            serving_plan.read_weights(str(weights))
+    finally:
+        signal.alarm(0)
+    assert name in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+    assert re.search("not a regular file|is a pipe|is a device|a link to|No such file", str(refused.value))
+
+
+def test_a_link_within_the_weights_or_a_hubs_cache_is_read(tmp_path: Path) -> None:
+    snapshot, blobs = tmp_path / "m/snapshots/c0", tmp_path / "m/blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    shard(blobs / "aa", {"a": ("BF16", 20)})
+    (snapshot / "model.safetensors").symlink_to("../../blobs/aa")
+    read = serving_plan.read_weights(str(snapshot))
+    assert read is not None
+    assert read.bytes == 20
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\xff" * 8, struct.pack("<Q", 5), struct.pack("<Q", 2) + b"{"])

@@ -207,6 +207,32 @@ def test_defaults_that_imported_roles_bring_are_nobodys_values() -> None:
     assert action.judged(host) == ([], [], set())
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"build": True, "push": True}, True),
+        ({"build": "yes", "push": "on", "name": "gaudi/vllm"}, True),
+        ({"build": True, "push": True, "name": "registry.example.com/gaudi/vllm"}, False),
+        ({"push": True}, False),
+        ({"build": True}, False),
+    ],
+)
+def test_an_image_is_not_pushed_to_docker_hub_by_default(said: dict[str, Any], refused: bool) -> None:
+    host = role_options.Host(DataLoader(), {f"serving_image_{key}": value for key, value in said.items()})
+    problems, _, _ = action.judged(host)
+    assert [problem.id for problem in problems] == ["option"] * refused
+    assert all("would be pushed to Docker Hub" in problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("address", "refused"), [("10.20.0.11", False), ("gpu-1.example", False), ("fd00::1", True), ("[fd00::1]", True)]
+)
+def test_weights_are_given_at_an_address_that_can_be_listened_at_alone(address: str, refused: bool) -> None:
+    host = role_options.Host(DataLoader(), {"gaudi_weights_address": address})
+    problems, _, _ = action.judged(host)
+    assert ["a host name or an address of IPv4" in problem.message for problem in problems] == [True] * refused
+
+
 VALUES = [
     *ROOT.glob("inventories/simulated/group_vars/*.yml"),
     *ROOT.glob("molecule/*/inventory/group_vars/*.yml"),
@@ -342,7 +368,8 @@ def test_what_is_wrong_stops_nothing(answers: dict[str, Any]) -> None:
         "model_weights_python_index must be text, and is not. Its value is not shown: it may hold a secret.",
         "model_weights_sources must be a list, each entry a mapping, and is not. "
         "Its value is not shown: it may hold a secret.",
-        "vllm_service_api_keys.a must be a list, and is a text of 15 characters. "
+        "vllm_service_api_keys.a must be a list of keys (vllm_service_api_keys for all instances, or a mapping from an "
+        "instance to its list), and is not. "
         "Its value is not shown: it may hold a secret.",
     ]
     assert answers["wrong"]["options"]["model_weights_sources"][0]["name"] == "huggingface"

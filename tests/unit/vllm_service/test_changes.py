@@ -257,7 +257,11 @@ def test_a_container_that_was_made_of_something_else_is_outdated(
 ) -> None:
     """Whatever lies on the disk: here it is what is wished, as after a run that was cut off."""
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(label, running))
-    assert ask(GUARDED if guarded else DOCUMENT)["outdated"] is outdated
+    answer = ask(GUARDED if guarded else DOCUMENT)
+    assert answer["outdated"] is outdated
+    # What stays keeps its label; anything else gets that of what is written.
+    wished = made_of(GUARDED, guard=b"guard") if guarded else made_of()
+    assert answer["label"] == (wished.digest if outdated else label)
 
 
 @pytest.mark.parametrize(

@@ -276,8 +276,8 @@ CHECKS = [
         78,
         "The plan needs the cards 0 (AN0), 1 (AN1), reserved for tiny are 7 (AN7)",
     ),
-    (other_serial, "card-exchanged", 78, "slot 0 has serial AN9, the plan was made for AN0"),
-    (card_gone, "card-missing", 75, "The card in slot 0 (serial AN0) is not there: hl-smi lists the slots 1."),
+    (other_serial, "card-exchanged", 78, "module 0 has serial AN9, the plan was made for AN0"),
+    (card_gone, "card-missing", 75, "The card of module 0 (serial AN0) is not there: hl-smi lists the modules 1."),
     (no_driver, "driver", 75, "Is the driver loaded?"),
     (no_weights, "weights-incomplete", 78, "has no config.json"),
     (shard_missing, "weights-incomplete", 78, "1 of 2 shards named in model.safetensors.index.json are missing"),
@@ -1100,6 +1100,15 @@ def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
     code, output = node.run(action="clean")
     assert code == 78
     assert node.container_runs()
+
+
+def test_a_directory_in_the_place_of_the_lock_is_said(node: Node) -> None:
+    lock = node.state_file.with_name("lock")
+    lock.mkdir(parents=True)
+    code, output = node.run()
+    assert code == 78
+    assert f"{lock} is damaged: it is a directory. Move it away, then start tiny again." in output
+    assert "Traceback" not in output
 
 
 def test_clean_without_an_engine_says_what_may_still_run(node: Node) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from gaudi.base.refusal import Refusal
+from gaudi.node.weight_folders import missing_weights
 from gaudi.weights import record
 from gaudi_weights import fetch, staging
 from gaudi_weights.model import Stop
@@ -144,3 +146,33 @@ def test_what_a_kill_left_half_written_is_not_published(hub: Hub, tmp_path: Path
         (asked.staging / name).write_text("{")
     fetch.fetch(asked, Progress(None), Stop())
     assert not list(asked.target.rglob("*.writing"))
+
+
+@pytest.mark.parametrize("name", ["../etc/passwd", "/etc/passwd", "a/../../etc/passwd", ".gaudi-serving/x", ""])
+def test_an_index_names_files_of_its_folder_alone(victim: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"x")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    said = missing_weights(folder)
+    assert said is not None
+    assert said.endswith(f"it names the shard {name!r}, which is no file of its folder")
+    assert victim.exists()
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.safetensors.index.json"])
+@pytest.mark.parametrize("leads", ["victim", "/dev/zero"])
+def test_weights_that_are_links_to_elsewhere_are_refused(victim: Path, tmp_path: Path, name: str, leads: str) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    files = {"config.json": "{}", "model.safetensors": "x"}
+    index = json.dumps({"weight_map": {"a": "model.safetensors"}})
+    for file, content in {**files, "model.safetensors.index.json": index}.items():
+        (folder / file).write_text(content)
+    assert missing_weights(folder) is None
+    (folder / name).unlink()
+    (folder / name).symlink_to(victim if leads == "victim" else leads)
+    said = missing_weights(folder)
+    assert said is not None
+    assert re.search("is a link to|not a regular file|it is a device|has no config|holds no weights", said), said

@@ -409,7 +409,8 @@ def brought_in(task: Mapping[str, Any], file: Path) -> list[Path]:
 def test_no_loop_over_tasks_takes_the_name_of_the_loops_in_them() -> None:
     """Ansible warns of a name that is in use already, on every run."""
     found = []
-    for file in [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/**/*.yml"), ROOT / "site.yml"]:
+    playbooks = [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("playbooks/tasks/*.yml"), ROOT / "site.yml"]
+    for file in [*ROOT.glob("roles/*/tasks/*.yml"), *playbooks]:
         for task in tasks_in(file):
             named_item = (task.get("loop_control") or {}).get("loop_var", "item") == "item"
             if "loop" in task and named_item and any(loops_below(path) for path in brought_in(task, file)):

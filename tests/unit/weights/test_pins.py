@@ -17,13 +17,16 @@ from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.weights import pin_file
 from gaudi.base.refusal import Refusal
-from gaudi_weights import fetch, measured
+from gaudi.node import measured
+from gaudi.weights import arrays
+from gaudi_weights import fetch
 from gaudi_weights.model import Stop
 from gaudi_weights.progress import Progress
 from hypothesis import given
 from hypothesis import strategies as st
 
 from action_plugins import serving_plan
+from library import model_pins_info
 from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
 from tests.unit.weights.models import MODEL, source, wish
@@ -82,10 +85,46 @@ def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_chec
 
 
 def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    files = {name: sha256(tmp_path / "hub" / name) for name in ("config.json", "tokenizer/merges & more.txt")}
-    asked = wish(tmp_path, source(hub, files=files))
+    asked = wish(tmp_path, source(hub, files=ask(hub)["files"]))
     assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
     assert asked.target.exists()
+
+
+@pytest.mark.parametrize("name", ["configuration_evil.py", "generation_config.json", "adapter.PKL", "x/lib.so"])
+def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+) -> None:
+    pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
+    (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "hub" / name).write_text("import os")
+    (tmp_path / "hub" / "LICENSE").write_text("as you like")
+    repository = hub.repositories[MODEL]
+    repository.commits[pinned] = repository.commits[repository.add(tmp_path / "hub")]
+    asked = wish(tmp_path, source(hub, revision=pinned, files=files))
+    with pytest.raises(Refusal, match=rf"does not pin them: {name}\. Use another source"):
+        fetch.fetch(asked, progress, stop)
+    assert not asked.target.exists()
+
+
+def test_what_a_mirror_adds_is_passed_over_where_another_source_is_honest(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    honest = hub.repositories[MODEL].main
+    files = ask(hub)["files"]
+    (tmp_path / "hub" / "configuration_evil.py").write_text("import os")
+    added = hub.repositories[MODEL].add(tmp_path / "hub")
+    sources = (
+        source(hub, name="mirror", revision=added, files=files),
+        source(hub, name="hub", revision=honest, files=files),
+    )
+    assert fetch.fetch(wish(tmp_path, *sources), progress, stop)["source"] == "hub"
+
+
+def test_pickled_weights_are_pinned_by_what_the_hub_states(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pin_file, "LARGEST", 10)
+    large = {"name": "pytorch_model.bin", "size": 11, "sha256": "a" * 64}
+    assert pin_file.deciding([large, {**large, "sha256": None}, {**large, "name": "x.safetensors"}]) == [large]
+    assert model_pins_info.checksum({}, "main", large) == "a" * 64
 
 
 @pytest.mark.parametrize("name", ["absent.json", "model-00001-of-00003.safetensors"])
@@ -106,7 +145,7 @@ def test_measurements_of_a_branch_are_refused(hub: Hub, tmp_path: Path, progress
 def test_the_report_refuses_them_whether_pins_are_required_or_not() -> None:
     item = {"directory": "m", "repositories": {"huggingface": {"repository": "o/m"}}, "measured_cards": 8}
     (said,) = pins.measurement_refusals([item], ["huggingface"])
-    assert "Measurements are never taken unpinned" in said
+    assert said == f"{pin_file.measurements_not_pinned('o/m')}."
     item["repositories"] = {"huggingface": {"repository": "o/m", "revision": "ab" * 20}}
     assert pins.measurement_refusals([item], ["huggingface"]) == []
     assert pins.measurement_refusals([{**item, "measured_cards": 0}], ["huggingface"]) == []
@@ -133,7 +172,7 @@ class Runs:
 
 
 def test_what_numpy_wrote_is_taken() -> None:
-    measured.check_npz(RECORDED.parent, RECORDED.name)
+    measured.check_file(RECORDED, RECORDED.parent)
 
 
 # Names that are put on the stack in parts, through the memo, or by a step of an older protocol.
@@ -159,33 +198,37 @@ HIDDEN_BEHIND = b"\x80\x04\x8c\x05numpy\x94\x8c\x05dtype\x94K\x01\x93."
 )
 def test_what_runs_something_is_refused(tmp_path: Path, payload: bytes) -> None:
     with pytest.raises(Refusal) as refused:
-        measured.check_npz(tmp_path, npz(tmp_path, payload).name)
+        measured.check_file(npz(tmp_path, payload), tmp_path)
     assert refused.value.id == "measurements_unsafe"
 
 
 def test_a_file_that_only_looks_like_an_archive_is_refused(tmp_path: Path) -> None:
     """numpy.load reads a pickle where the first bytes are no archive's; zipfile looks at the end."""
     path = npz(tmp_path, pickle.dumps(1))
-    measured.check_npz(path.parent, path.name)
+    measured.check_file(path, path.parent)
     path.write_bytes(pickle.dumps(Runs()) + path.read_bytes())
     with pytest.raises(Refusal):
-        measured.check_npz(path.parent, path.name)
+        measured.check_file(path, path.parent)
 
 
 @pytest.mark.parametrize("descr", ["[('a', '|O')]", "'|O', 'x': 1", "'|V8'", "'O8,O8'"])
 def test_an_element_that_is_pickled_in_disguise_is_refused(tmp_path: Path, descr: str) -> None:
     with pytest.raises(Refusal):
-        measured.check_npz(tmp_path, npz(tmp_path, pickle.dumps(Runs()), descr).name)
+        measured.check_file(npz(tmp_path, pickle.dumps(Runs()), descr), tmp_path)
 
 
 def test_bounds_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = npz(tmp_path, pickle.dumps(list(range(100))))
-    measured.check_npz(path.parent, path.name)
-    for bound, most in (("MOST_STEPS", 50), ("MOST_BYTES", 100), ("MOST_ARRAYS", 0)):
+    measured.check_file(path, path.parent)
+    for module, bound, most in (
+        (arrays, "MOST_STEPS", 50),
+        (measured, "MOST_BYTES", 100),
+        (measured, "MOST_ARRAYS", 0),
+    ):
         with monkeypatch.context() as patched:
-            patched.setattr(measured, bound, most)
+            patched.setattr(module, bound, most)
             with pytest.raises(Refusal):
-                measured.check_npz(path.parent, path.name)
+                measured.check_file(path, path.parent)
 
 
 @given(st.binary(max_size=200), st.integers(0, len(FETCHED) - 1), st.integers(0, 255))
@@ -193,7 +236,7 @@ def test_no_damage_is_a_traceback(noise: bytes, at: int, byte: int) -> None:
     for content in (noise, b"PK\x03\x04" + noise, FETCHED[:at] + bytes([byte]) + FETCHED[at + 1 :], FETCHED[:at]):
         with io.BytesIO(content):
             try:
-                measured.check_pickle(content)
+                arrays.check_pickle(content)
             except (ValueError, IndexError):
                 continue
 

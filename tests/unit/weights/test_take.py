@@ -5,6 +5,8 @@ A small program stands in for rsync here, so that it can misbehave; real rsync b
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import shutil
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +97,7 @@ def ask(given: Path, tmp_path: Path) -> Ask:
             "mounted_on": "",
             "reserve": 0,
             "extra_room": 0,
+            "measured_cards": 0,
         }
         path = tmp_path / "take.json"
         path.write_text(json.dumps({**content, **more}))
@@ -150,6 +154,28 @@ def test_a_peer_that_goes_away_is_named_and_what_came_is_kept(
     monkeypatch.delenv("WRONG")
     result = run(ask())
     assert result["bytes"] - result["received"] == (tmp_path / "node" / "Small-Model" / FIRST).stat().st_size
+
+
+def test_measurements_that_run_something_are_not_taken_whoever_recorded_them(
+    ask: Ask, given: Path, tmp_path: Path
+) -> None:
+    evil = io.BytesIO()
+    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(evil, "w") as archive:
+        array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"cos\nsystem\n(S'id'\ntR."
+        archive.writestr("arr_0.npy", array)
+    (given / "m_0_1.npz").write_bytes(evil.getvalue())
+    file = {
+        "name": "m_0_1.npz",
+        "size": len(evil.getvalue()),
+        "sha256": hashlib.sha256(evil.getvalue()).hexdigest(),
+    }
+    made = json.loads((given / record.MANIFEST).read_text())
+    made["files"].append(file)
+    with pytest.raises(Refusal, match="would run what is in it") as refused:
+        run(ask(measured_cards=1, manifest=made))
+    assert refused.value.id == "measurements_unsafe"
+    assert not (tmp_path / "node" / "Small-Model").exists()
 
 
 def test_what_was_read_once_is_not_read_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,23 +16,14 @@ COPIED_AT_ONCE = 1024 * 1024  # bytes
 
 
 def open_in(folder: Path, name: str, buffering: int = -1) -> BinaryIO:
-    """Open a file of a checkpoint. It may be a link to a file of the same folder.
-
-    A hub's cache keeps the files of all revisions in "blobs", and a revision's folder in "snapshots" has links to them.
-    """
-    return beneath.open_linked(folder / name, within(folder), buffering)
-
-
-def within(folder: Path) -> list[Path]:
-    """Where a link in a checkpoint's folder may lead."""
-    real = folder.resolve()
-    return [real, real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [real]
+    """Open a file of a checkpoint. It may be a link to a file of the same folder."""
+    return beneath.open_linked(folder / name, beneath.within(folder), buffering)
 
 
 def read_json(path: Path, form: Any = dict, advice: str = "fetch the model again") -> dict[str, Any]:
     """A JSON object of a form (see documents.misfit) from a file; Refusal with the advice when it is none."""
     try:
-        content: dict[str, Any] | None = documents.read_json(path, form, within=within(path.parent))
+        content: dict[str, Any] | None = documents.read_json(path, form, within=beneath.within(path.parent))
     except Damaged as damaged:
         raise Refusal("record_damaged", f"{damaged}; {advice}") from damaged
     if content is None:

@@ -10,11 +10,11 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from gaudi.base.refusal import Refusal
-from gaudi.node import beneath
-from gaudi.weights import record
+from gaudi.node import beneath, measured
+from gaudi.weights import pin_file, record
 from gaudi.weights.record import Entry, Manifest
 
-from . import contents, manifest, measured
+from . import contents, manifest
 from .hubs import connect, pool_for
 from .model import RemoteFile, SourceFailure, Stop, Stopped, choose, listed
 from .progress import Progress
@@ -50,11 +50,7 @@ def check_commit(source: Source, answered: str) -> None:
 def check_measurements_pinned(wish: Request, source: Source) -> None:
     """Refuse measurements that whoever owns the repository could exchange: a server runs with them, and by them."""
     if wish.measured_cards and not source.pinned:
-        raise Refusal(
-            "measurements_not_pinned",
-            f"{source.repository} holds measurements and is not pinned: whoever owns it decides what the server reads. "
-            f"Look at what is there and pin it (playbooks/pin.yml -e model=NAME -e write=true), then run this again",
-        )
+        raise pin_file.measurements_not_pinned(source.repository)
 
 
 def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Source) -> list[RemoteFile]:
@@ -73,6 +69,17 @@ def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Sour
         RemoteFile(file.name, file.size, sha256=source.files[file.name]) if file.name in source.files else file
         for file in chosen
     ]
+
+
+def check_added(wanted: list[RemoteFile], source: Source) -> None:
+    """Raise SourceFailure where a source has files beside the pinned ones that would decide what runs."""
+    added = {file.name for file in wanted if pin_file.decides(file.name)} - set(source.files)
+    if source.files and added:
+        raise SourceFailure(
+            f"{source.name} has files of {source.repository} that decide what runs, and the catalogue, which pins "
+            f"others, does not pin them: {listed(added)}. Use another source, or look at them and pin all "
+            "(playbooks/pin.yml -e model=NAME -e write=true)"
+        )
 
 
 def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: Stop) -> list[Result]:
@@ -112,6 +119,7 @@ class Fetch:
         if self.wish.measured_cards:
             found = [file for file in found if file.name.endswith(MEASURED_ENDINGS)]
             contents.check_measurements((file.name for file in found), self.wish.measured_cards)
+        check_added(found, self.source)
         return found
 
     def one(self, file: RemoteFile) -> Entry:
@@ -128,8 +136,8 @@ class Fetch:
         sha256 = self.transfer.fetch(file, self.hub.place, staging, self.progress.advance)
         if file.name.endswith(".safetensors"):
             contents.check_safetensors(staging, file.name)
-        if self.wish.measured_cards and file.name.endswith(".npz"):
-            measured.check_npz(staging, file.name)
+        if self.wish.measured_cards:
+            measured.check_file(staging / file.name, staging)
         self.arrived.add(file.name, sha256)
         return Entry(file.name, file.size, sha256)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
-from gaudi.node import beneath, documents, files, folders
+from gaudi.node import beneath, documents, files, folders, measured
 from gaudi.weights import record
 from gaudi.weights.record import Entry, Manifest
 
@@ -60,6 +60,7 @@ def load(path: Path) -> tuple[Request, Offer]:
             sources=(of_peer,),
             extra_room=int(content["extra_room"]),
             reserve=int(content["reserve"]),
+            measured_cards=int(content["measured_cards"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
         return wish, Offer(peer, made, bool(content["relays"]))
@@ -110,12 +111,17 @@ class Take:
         beneath.rename(path, self.staging, place)
 
     def check(self, file: Entry) -> bool:
-        """Read every byte; what is as recorded goes to its place, anything else is removed."""
+        """Read every byte; what is as recorded goes to its place, anything else is removed.
+
+        Raises Refusal for measurements that hold anything but arrays, whoever recorded them.
+        """
         path, place = self.incoming / file.name, self.staging / file.name
         whole = folders.size_of(path, self.staging) == file.size
         if not whole or manifest.sha256_of(path, self.staging, lambda _count: None) != file.sha256:
             beneath.remove(path, self.staging)
             return False
+        if self.wish.measured_cards:
+            measured.check_file(path, self.staging)
         with beneath.open_file(path, self.staging) as stream:
             # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
             os.fchmod(stream.fileno(), 0o644)

@@ -46,8 +46,8 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
     found = engine.inspect(request.reference)
     if not found:
         check_room(request, engine.directory())
-        digest = base_image(request, engine, tell)
-        run(request, engine, tell, digest)
+        base, digest = base_image(request, engine, tell)
+        run(request, engine, tell, base, digest)
         found = engine.inspect(request.reference)
     if request.push:
         push(request, engine, tell)
@@ -66,8 +66,8 @@ def check_room(request: Request, directory: Path) -> None:
         )
 
 
-def base_image(request: Request, engine: Engine, tell: Tell) -> str:
-    """Pull the base image and return its digest; the engine's own where the registry does not answer.
+def base_image(request: Request, engine: Engine, tell: Tell) -> tuple[str, str]:
+    """Pull the base image; how a build names it, and its digest. The engine's own where the registry does not answer.
 
     Raises Refusal for a base that is not the pinned one, or not the one that was built on before.
     """
@@ -90,11 +90,13 @@ def base_image(request: Request, engine: Engine, tell: Tell) -> str:
             "serving_image_base), the engine's proxies, and the credentials if the registry asks for any.",
         )
     # An image that was loaded has a digest of no registry: its own id stands for it.
-    digest = digest_of(found, request.base) or str(found["Id"])
+    known = digest_of(found, request.base)
+    digest = known or str(found["Id"])
     if status:
         print(f"The registry does not answer; building on the {request.base} that is here ({digest}).", flush=True)
     check_base(request, digest)
-    return digest
+    # What was looked at is what is built on, also where the tag is moved meanwhile.
+    return f"{repository_of(request.base)}@{known}" if known else request.base, digest
 
 
 def check_base(request: Request, digest: str) -> None:
@@ -124,7 +126,7 @@ def built_on(base: str) -> set[str]:
     return {str(said[BASE_DIGEST]) for said in labels if said.get(BASE) == base and BASE_DIGEST in said}
 
 
-def run(request: Request, engine: Engine, tell: Tell, digest: str) -> None:
+def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str) -> None:
     """Have Docker build; what was done before, and is still the same, comes from its cache."""
     follower = Follower(request.titles)
     begun = time.monotonic()
@@ -145,7 +147,7 @@ def run(request: Request, engine: Engine, tell: Tell, digest: str) -> None:
             # The client writes which builder it is below its home, and a job has none.
             {"DOCKER_BUILDKIT": "1", "HOME": scratch, **request.proxies},
             *("build", "--progress=plain", "--network=host", f"--tag={request.reference}"),
-            *(f"--build-arg=BASE={request.base}", f"--label={BASE_DIGEST}={digest}"),
+            *(f"--build-arg=BASE={base}", f"--label={BASE_DIGEST}={digest}"),
             *(*names, *secrets, *proxies, str(context)),
         )
     if status:

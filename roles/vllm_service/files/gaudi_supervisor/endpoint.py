@@ -17,6 +17,9 @@ from .listening import Listening, Stranger
 # A line of the server's metrics: requests that have a slot, that wait for one, or (older releases) that lost it.
 REQUESTS = re.compile(rb"^vllm:num_requests_(?:running|waiting|swapped)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
+# Bytes. The longest is that of the metrics.
+LONGEST_ANSWER = 1 << 20
+
 
 class Endpoint:
     """The server's HTTP side. Nothing is sent to anybody but the server's own container."""
@@ -45,9 +48,7 @@ class Endpoint:
             # The same sockets before and after: it is one of them that has taken the connection.
             if self._sockets.sockets(str(address), self._port) != before:
                 raise ConnectionAbortedError("the port changed hands while it was asked")
-            connection.request("GET", path, headers=self._headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(1 << 20)
+            return listening.answer(connection, path, self._headers, LONGEST_ANSWER)
         except Stranger as stranger:
             self.stranger = str(stranger)
             raise

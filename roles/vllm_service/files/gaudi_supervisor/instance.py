@@ -189,7 +189,14 @@ class Supervisor:
 
     def take_lock(self) -> int:
         """Make a second supervisor of this instance impossible; the kernel lets go when we end, however we end."""
-        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = self.directory / "lock"
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except IsADirectoryError:
+            message = f"{Damaged(str(path), 'it is a directory')}. Move it away, then start {self.instance} again."
+            self.notifier.send(STATUS=message)
+            say(message, 3)
+            raise SystemExit(EXIT_CONFIGURATION) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 from gaudi.node import listening
 from gaudi.serving.signs import EngineGone
 
+from .clock import HTTP_TIMEOUT
 from .engine import Container, Docker
 
 
@@ -39,6 +42,11 @@ class Listening:
             raise ConnectionRefusedError(f"nobody listens at port {port} of {address}")
         for listener in found:
             if not self._is_own(listener.inode):
+                if listener.version == 6 and ":" not in address and not _takes(address, port):
+                    # It asked for IPv6 alone, which the kernel's list does not show.
+                    raise ConnectionRefusedError(f"nobody listens at port {port} of {address}")
+                if listening.listeners_at(address, port, process) != found:
+                    raise ConnectionAbortedError("the port changed hands while it was looked at")
                 raise Stranger(
                     f"Port {port} on {address} is taken by {listening.describe(listener)}, which is not of the "
                     f"container {self._name}: nothing was sent to it. Stop it, or give the instance another port."
@@ -69,3 +77,14 @@ class Listening:
             raise OSError(f"the container engine does not answer, so nobody knows who listens ({gone})") from gone
         if found is not None and found.running:
             self._container, self._cgroup = found, listening.cgroup_of(found.pid)
+
+
+def _takes(address: str, port: int) -> bool:
+    """Whether anybody takes a connection. Nothing is sent over it."""
+    try:
+        socket.create_connection((address, port), timeout=HTTP_TIMEOUT).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -106,7 +106,7 @@ class Run:
         boss.extend(boss.settings.stall)
         boss.door.open()
         boss.publish("starting", "starting the server", attached=False, started=now_text())
-        say(f"Starting container {self.plan.name} on slots {', '.join(str(c.module_id) for c in self.plan.cards)}.")
+        say(f"Starting container {self.plan.name} on modules {', '.join(str(c.module_id) for c in self.plan.cards)}.")
         return self.spawn(command)
 
     def attach(self) -> subprocess.Popen[bytes]:

@@ -25,6 +25,9 @@ from . import cards, written
 DATASET = "NeelNanda/pile-10k"
 # All prompts together, unless the node description asks for slow ones.
 QUICK = 1.0
+# An array of one number, as numpy writes it.
+HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+ARRAY = b"\x93NUMPY\x01\x00" + len(HEADER).to_bytes(2, "little") + HEADER + bytes(4)
 
 
 def measure(prompts: int, faults: Mapping[str, Any]) -> None:
@@ -49,7 +52,7 @@ def write(prefix: Path, world: int) -> None:
         Path(f"{name}_mod_list.json").write_text('["simulated"]', encoding="utf-8")
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as archive:
-            archive.writestr("simulated.npy", b"")
+            archive.writestr("simulated.npy", ARRAY)
         Path(f"{name}.npz").write_bytes(content.getvalue())
 
 

@@ -1,0 +1,63 @@
+"""What the supervisor's look at its server takes, whatever the container answers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+from gaudi_supervisor import endpoint
+from gaudi_supervisor.listening import Listening, Stranger
+
+
+class Own:
+    """All sockets are the container's."""
+
+    def sockets(self, _address: str, _port: int) -> frozenset[int]:
+        return frozenset({1})
+
+
+@pytest.mark.parametrize("part", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H"], ids=["interim answers", "drops"])
+def test_an_answer_without_end_holds_no_supervisor(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "HTTP_TIMEOUT", 0.5)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def serve() -> None:
+            came, _ = door.accept()
+            with came, contextlib.suppress(OSError):
+                for _ in itertools.takewhile(lambda _number: not over.is_set(), itertools.count()):
+                    came.sendall(part)
+                    time.sleep(0.02)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        own: Any = Own()
+        asked = endpoint.Endpoint(f"http://127.0.0.1:{door.getsockname()[1]}", "tiny", None, own)
+        said: list[str | None] = []
+        asking = threading.Thread(target=lambda: said.append(asked.problem(models=False)), daemon=True)
+        asking.start()
+        asking.join(10)
+        over.set()
+        thread.join(10)
+    assert said
+    assert str(said[0]).startswith("no answer: ")
+
+
+@pytest.mark.parametrize(("alone", "error"), [(1, ConnectionRefusedError), (0, Stranger)])
+def test_who_listens_for_ipv6_alone_has_not_taken_the_port(alone: int, error: type[OSError]) -> None:
+    """Anybody on the node can listen so before the server does; the server gets its port all the same."""
+    docker: Any = None
+    with socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, alone)
+        other.bind(("::", 0))
+        other.listen()
+        looked = Listening(docker, "vllm-tiny", "host")
+        looked._look = lambda: None  # type: ignore[method-assign]
+        with pytest.raises(error) as refused:
+            looked.sockets("127.0.0.1", other.getsockname()[1])
+    assert type(refused.value) is error
