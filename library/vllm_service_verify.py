@@ -239,7 +239,10 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.C
         raise AssertionError("fail_json ends the module") from None
     wrong = confinement.differences(container.inspected, plan, process)
     if wrong:
-        module.fail_json(msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}.")
+        module.fail_json(
+            msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}. Have it made anew: "
+            f"systemctl restart {name}"
+        )
     return container
 
 
