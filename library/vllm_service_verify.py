@@ -9,7 +9,8 @@ short_description: Look at the container of a vLLM instance, and ask the instanc
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
-  - Fails unless the container was made of what this run has written, is confined as planned by the engine
+  - Fails unless the container was made of what this run has written, sees the directories of its guard that are on
+    the node, has the image that the plan names, is confined as planned by the engine
     and by the kernel, the server serves the planned model under its name, and the question is answered.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - Fails where somebody else than the container listens at the port, before anything is sent there.
@@ -105,7 +106,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "timeout": {"type": "int", "default": 300},
 }
 
-PROC = Path("/proc")
 # How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
 HAND_OVER_SECONDS = 60.0
 LOOK_AGAIN = 0.5
@@ -233,7 +233,7 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.C
             f"changed it meanwhile.{written_by(instance)} Run the playbook again when nobody else does."
         )
     try:
-        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
+        process = (containers.PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
     except OSError:
         module.fail_json(msg=f"The container {name} has just ended. Look at journalctl -u {name}.")
         raise AssertionError("fail_json ends the module") from None
@@ -242,6 +242,12 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.C
         module.fail_json(
             msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}. Have it made anew: "
             f"systemctl restart {name}"
+        )
+    outlived = containers.outlived(module, container, plan)
+    if outlived:
+        module.fail_json(
+            msg=f"{instance} does not run with what is on the node: {'; '.join(outlived)}. Run the playbook again, which "
+            "restarts it."
         )
     return container
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base.printable import printable
-from ..serving.plan import LABEL_PLAN
+from ..serving.plan import LABEL_PLAN, own_directories
+
+PROC = Path("/proc")
 
 
 def systemctl(module: AnsibleModule, *arguments: str) -> str:
@@ -51,3 +55,39 @@ def look(module: AnsibleModule, name: str) -> Container | None:
     inspected = json.loads(out)[0]
     labels = inspected["Config"].get("Labels") or {}
     return Container(bool(inspected["State"]["Running"]), labels.get(LABEL_PLAN), inspected)
+
+
+def image_id(module: AnsibleModule, reference: str) -> str | None:
+    """What the engine has under the name of an image; None where it has nothing."""
+    code, out, _ = module.run_command(
+        [module.get_bin_path("docker"), "image", "inspect", "--format", "{{.Id}}", reference]
+    )
+    return (out.strip() or None) if code == 0 else None
+
+
+def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any]) -> list[str]:
+    """What a running container still has as it was when it started, though the node has another: a phrase each.
+
+    Its label tells nothing of that. A directory that is mounted stays the one it was, whatever takes its place on the
+    node; an image stays the one it was, whatever its name leads to. One that is gone is no other.
+    """
+    found = [f"it still has the former {source}, which was replaced" for source in replaced(container, plan)]
+    if image_id(module, plan["image"]) not in (None, container.inspected["Image"]):
+        found.append(f"{plan['image']} is another image by now, which its next start would take")
+    return found
+
+
+def replaced(container: Container, plan: Mapping[str, Any]) -> list[str]:
+    """Directories of ours in whose place the processes of a running container see another one, or none."""
+    root = PROC / str(container.inspected["State"]["Pid"]) / "root"
+    here = {source: _identity(root / target.lstrip("/")) for target, source in own_directories(plan).items()}
+    return [source for source, seen in here.items() if seen is None or seen != _identity(Path(source))]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """File system and number of what lies at a path; None where nothing does."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino

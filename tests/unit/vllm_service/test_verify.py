@@ -16,7 +16,7 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.node import folders, instances, listening
+from ansible.module_utils.gaudi.node import containers, folders, instances, listening
 from ansible.module_utils.gaudi.serving import answers, confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
@@ -219,7 +219,8 @@ def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An engine whose container is as planned and is this process, a token, and a proxy that nobody may use."""
     (tmp_path / f"proc/{os.getpid()}").mkdir(parents=True)
     (tmp_path / f"proc/{os.getpid()}/status").write_text(PROCESS)
-    monkeypatch.setattr(vllm_service_verify, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
     monkeypatch.setattr(listening, "cgroup_of", lambda pid: f"0::/docker/{CONTAINER}\n" if pid == os.getpid() else "")
     monkeypatch.setattr(paths, "INSTANCE_STATES", str(tmp_path / "states"))
     (tmp_path / "states/tiny").mkdir(parents=True)
@@ -354,6 +355,17 @@ def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, loose, ""))
     assert verify(server)["msg"].endswith(
         "is not confined as planned: it is privileged. Have it made anew: systemctl restart vllm-tiny"
+    )
+    assert server.asked == []
+
+
+def test_a_server_with_former_keys_ends_it_before_anything_is_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "it still has the former /etc/gaudi-serving/instances/tiny/guard, which was replaced"
+    monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [said])
+    assert verify(server)["msg"] == (
+        f"tiny does not run with what is on the node: {said}. Run the playbook again, which restarts it."
     )
     assert server.asked == []
 
