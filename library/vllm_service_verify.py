@@ -246,8 +246,8 @@ def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.C
     outlived = containers.outlived(module, container, plan)
     if outlived:
         module.fail_json(
-            msg=f"{instance} does not run with what is on the node: {'; '.join(outlived)}. Run the playbook again, which "
-            "restarts it."
+            msg=f"{instance} does not run with what is on the node: {'; '.join(outlived)}. Run the playbook again, "
+            "which restarts it."
         )
     return container
 

@@ -71,17 +71,20 @@ def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any
     Its label tells nothing of that. A directory that is mounted stays the one it was, whatever takes its place on the
     node; an image stays the one it was, whatever its name leads to. One that is gone is no other.
     """
-    found = [f"it still has the former {source}, which was replaced" for source in replaced(container, plan)]
+    found = [f"it still has the former {source}, which was replaced" for source in replaced(container, own_directories(plan))]
     if image_id(module, plan["image"]) not in (None, container.inspected["Image"]):
         found.append(f"{plan['image']} is another image by now, which its next start would take")
     return found
 
 
-def replaced(container: Container, plan: Mapping[str, Any]) -> list[str]:
-    """Directories of ours in whose place the processes of a running container see another one, or none."""
+def replaced(container: Container, directories: Mapping[str, str]) -> list[str]:
+    """Directories in whose place the processes of a running container see another one than the node has, or none.
+
+    directories: those of the node, by where the container sees them.
+    """
     root = PROC / str(container.inspected["State"]["Pid"]) / "root"
-    here = {source: _identity(root / target.lstrip("/")) for target, source in own_directories(plan).items()}
-    return [source for source, seen in here.items() if seen is None or seen != _identity(Path(source))]
+    seen = {source: _identity(root / target.lstrip("/")) for target, source in directories.items()}
+    return [source for source, found in seen.items() if found is None or found != _identity(Path(source))]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
