@@ -44,6 +44,10 @@ options:
   revoke:
     description: Name of the key that opens nothing from now on, whatever its origin.
     type: str
+  by:
+    description: The controller that asks for a change; it is written down beside the keys. Empty writes nobody down.
+    type: str
+    default: ""
   running:
     description: Whether the container that runs is asked, too, whether its guard reads what is written here.
     type: bool
@@ -160,6 +164,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "inventory": {"type": "list", "elements": "dict", "options": _KEY, "no_log": False},
     "add": {"type": "dict", "options": _KEY},
     "revoke": {"type": "str"},
+    "by": {"type": "str", "default": ""},
     "running": {"type": "bool", "default": False},
     "ending": {
         "type": "dict",
@@ -191,12 +196,17 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def now() -> str:
+    """This second, as ends of keys are written."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def wanted(held: Sequence[Key], asked: Mapping[str, Any]) -> list[Key]:
     """The keys after what is asked for. Raises Refusal."""
     if asked["inventory"] is not None:
         return keys.with_inventory(held, [Key(origin=keys.INVENTORY, **key) for key in asked["inventory"]])
     if asked["add"] is not None:
-        return keys.with_created(held, keys.created(**asked["add"]), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        return keys.with_created(held, keys.created(**asked["add"]), now())
     if asked["revoke"] is not None:
         return keys.without(held, asked["revoke"])
     if asked["ending"] is not None:
@@ -253,7 +263,7 @@ def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[lis
         if open_to_others:
             close(file.parent)
         # Another file takes its place, so that one who has it open writes to nobody's.
-        write_json(file, keys.document(after), mode=MODE)
+        write_json(file, keys.document(after, module.params["by"], now()), mode=MODE)
     return before, after
 
 

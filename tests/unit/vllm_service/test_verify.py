@@ -221,6 +221,7 @@ def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / f"proc/{os.getpid()}/status").write_text(PROCESS)
     monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
     monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
+    monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: True)
     monkeypatch.setattr(listening, "cgroup_of", lambda pid: f"0::/docker/{CONTAINER}\n" if pid == os.getpid() else "")
     monkeypatch.setattr(paths, "INSTANCE_STATES", str(tmp_path / "states"))
     (tmp_path / "states/tiny").mkdir(parents=True)
