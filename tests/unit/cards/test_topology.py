@@ -75,6 +75,7 @@ def test_a_healthy_node_is_known_completely_and_without_findings() -> None:
         "driver_version": "1.22.1-97ec1a4",
         "nic_driver_version": "1.22.1-97ec1a4",
         "firmware": "hl-gaudi2-1.12.1-fw-46.0.5-sec-6",
+        "boot_fit": "hl-gaudi2-1.12.1-fw-46.0.5-sec-6",
         "links_up": 21,
         "links_total": 21,
         "state": "operational",
