@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..base.checks import Reader, sequence
+from ..base.printable import printable
 from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
 from . import versions
@@ -444,6 +445,15 @@ def problems(mismatches: Iterable[Mismatch]) -> list[Problem]:
 def let_through(mismatches: Iterable[Mismatch]) -> list[str]:
     """What would be refused, and is let through by the site."""
     return [each.short for each in mismatches if each.allowed and each.check.level == REFUSE]
+
+
+def remembered(instances: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each mismatch that an instance was set up with; ``instances`` as vllm_service_info has them."""
+    return [
+        f"{found['instance']} runs although {printable(said)} ({OPTION})"
+        for found in instances
+        for said in found["let_through"]
+    ]
 
 
 def findings(mismatches: Iterable[Mismatch], release: str) -> list[str]:
