@@ -42,6 +42,13 @@ options:
     type: list
     elements: str
     default: []
+  kernel_rules:
+    description:
+      - Kernel arguments as C(catalog/host.yml) has them. Where something is to be served, those that answers are garbled
+        without are compared.
+    type: list
+    elements: dict
+    default: []
   image_digest:
     description: Digest the site pins its serving image to. Empty where it pins none; the plans may name one.
     type: str
@@ -235,6 +242,8 @@ from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import packages as engine_packages
+from ansible.module_utils.gaudi.host import cmdline
+from ansible.module_utils.gaudi.host import state as host_state
 from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.documents import read, read_json
@@ -254,6 +263,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "software": {"type": "dict", "default": {}},
     "levels": {"type": "dict", "required": True},
     "allow_mismatch": {"type": "list", "elements": "str", "default": []},
+    "kernel_rules": {"type": "list", "elements": "dict", "default": []},
     "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
     "image_built": {"type": "bool", "default": False},
@@ -355,6 +365,7 @@ def judged(
         system=preflight.vendor_system(os_release),
         title=os_release.get("PRETTY_NAME", ""),
         kernel=running_kernel(),
+        kernel_lacks=tuple(kernel_lacks(params["kernel_rules"], os_release.get("ID", "")) if plans else ()),
         driver=topology.get("driver_version"),
         nic_drivers=frozenset(
             card["nic_driver_version"] for card in topology.get("cards", []) if card.get("nic_driver_version")
@@ -368,6 +379,14 @@ def judged(
         found, compatibility.Release(params["release"], params["software"]), levels, params["allow_mismatch"]
     )
     return mismatches
+
+
+def kernel_lacks(rules: Sequence[Mapping[str, Any]], system: str) -> list[cmdline.Needed]:
+    """What the running kernel was started without, of the arguments that right answers need."""
+    kernel = running_kernel()
+    needed = cmdline.needed(rules, system, [kernel])
+    lacks: list[cmdline.Needed] = host_state.lacking(needed, kernel, cmdline.split(read_text("/proc/cmdline")))
+    return lacks
 
 
 def running_kernel() -> str:

@@ -17,6 +17,7 @@ from ..base.checks import Reader, sequence
 from ..base.printable import printable
 from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
+from ..host.cmdline import Needed
 from . import versions
 from .checks import Problem
 from .versions import BUILD, PATCH, RELEASE, Version
@@ -72,6 +73,8 @@ class Found:
     title: str = ""
     """The system, for people."""
     kernel: str = ""
+    kernel_lacks: tuple[Needed, ...] = ()
+    """Arguments that the running kernel needs for right answers, and was started without."""
     driver: str | None = None
     nic_drivers: frozenset[str] = frozenset()
     cards: tuple[Card, ...] = ()
@@ -233,6 +236,13 @@ def _kernel_untested(found: Found, release: Release, _levels: Levels) -> Iterato
     if newest is not None and _order(found.kernel, newest) > 0:
         todo = f"Boot a kernel {newest} if the driver's modules do not build or load."
         yield Row(found.kernel, f"{newest}, the newest tested on {found.system}", todo)
+
+
+def _iommu(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+    if found.kernel_lacks:
+        arguments = " ".join(need.argument for need in found.kernel_lacks)
+        todo = f"Run playbooks/tune_host.yml with host_tuning_reboot=if_needed: {found.kernel_lacks[0].because}."
+        yield Row(f"kernel {found.kernel} started without them", f"{arguments} on its command line", todo)
 
 
 def _order(seen: str, limit: str) -> int:
@@ -411,6 +421,7 @@ JUDGES: Mapping[str, Judge] = {
     "system": _system,
     "kernel": _kernel,
     "kernel_untested": _kernel_untested,
+    "iommu": _iommu,
     "driver": _driver,
     "driver_build": _driver_build,
     "nic_driver": _nic_driver,

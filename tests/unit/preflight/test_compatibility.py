@@ -13,6 +13,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
+from ansible.module_utils.gaudi.host.cmdline import Needed
 from ansible.module_utils.gaudi.preflight import compatibility
 from ansible.module_utils.gaudi.preflight.compatibility import Card, Found, Image, Levels, Mismatch, Release
 
@@ -25,7 +26,7 @@ TYPES = CardType.table(yaml.safe_load((ROOT / "catalog/cards.yml").read_text(enc
 LEVELS = Levels.from_document(DOCUMENT)
 IMAGE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
 # A level that changes is a decision, not a slip.
-REFUSED = {"kernel", "driver", "nic_driver", "runtime_package", "image", "card_type", "firmware_rule"}
+REFUSED = {"kernel", "iommu", "driver", "nic_driver", "runtime_package", "image", "card_type", "firmware_rule"}
 
 
 def release(name: str = "1.22", **changes: object) -> Release:
@@ -76,6 +77,12 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ("system", {"system": "debian12", "title": "Debian 12"}, None, ["found Debian 12", "ubuntu22.04, ubuntu24.04"]),
     ("kernel", {"kernel": "5.15.0-91-generic"}, None, ["5.15.0-91-generic", "6.8 or newer on ubuntu24.04", "reboot"]),
     ("kernel_untested", {"kernel": "6.17.0-5-generic"}, None, ["6.17.0-5", "6.8, the newest tested", "Boot a kernel"]),
+    (
+        "iommu",
+        {"kernel_lacks": (Needed("intel_iommu=on", "correctness", "x"), Needed("iommu=pt", "correctness", "x"))},
+        None,
+        ["6.8.0-45-generic started without them, wanted intel_iommu=on iommu=pt on its", "playbooks/tune_host.yml"],
+    ),
     (
         "driver",
         {"driver": "1.21.3-1a2b3c4", "nic_drivers": frozenset(), "packages": {}},

@@ -493,9 +493,15 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
 TOPOLOGY = {"cards": CARDS, "findings": [], "driver_version": "1.22.2-97ec1a4"}
 
 
-def of_ubuntu(monkeypatch: pytest.MonkeyPatch, kernel: str, os_release: str = "ID=ubuntu\nVERSION_ID=22.04\n") -> None:
+def of_ubuntu(
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: str,
+    os_release: str = "ID=ubuntu\nVERSION_ID=22.04\n",
+    started_with: str = "ro quiet",
+) -> None:
     """The node is an Ubuntu 22.04, or what its os-release says, with this kernel."""
     files = {
+        "/proc/cmdline": f"{started_with}\n",
         "/etc/os-release": os_release + 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n',
         "/proc/sys/kernel/osrelease": f"{kernel}\n",
     }
@@ -543,6 +549,38 @@ def test_a_mismatch_that_is_allowed_is_let_through_and_said(run: Run) -> None:
     assert ran["let_through"] == ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]
     assert any(said.startswith(ran["let_through"][0]) for said in ran["findings"])
     assert run(gaudi_preflight, against(topology=old))["problems"][0]["id"] == "driver"
+
+
+KERNEL_RULES = yaml.safe_load((ROOT / "catalog" / "host.yml").read_text(encoding="utf-8"))["kernel_arguments"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "started_with", "rules", "refused"),
+    [
+        ("6.8.0-45-generic", "ro", KERNEL_RULES, True),
+        ("6.8.0-45-generic", "ro iommu=pt", KERNEL_RULES, True),
+        ("6.8.0-45-generic", "ro intel_iommu=on iommu=pt", KERNEL_RULES, False),
+        ("5.15.0-91-generic", "ro", KERNEL_RULES, False),
+        # The role host_tuning follows.
+        ("6.8.0-45-generic", "ro", [], False),
+    ],
+)
+def test_serving_is_refused_under_a_kernel_that_lacks_the_pass_through_iommu(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: str,
+    started_with: str,
+    rules: list[dict[str, Any]],
+    refused: bool,
+) -> None:
+    of_ubuntu(monkeypatch, kernel, started_with=started_with)
+    (tmp_path / "config.json").write_text("{}")
+    serving = against(plans=[plan(tmp_path, 0)], kernel_rules=rules)
+    ran = run(gaudi_preflight, serving, {"docker image": (0, "sha256:1", "")})
+    assert ids(ran) == (["iommu"] if refused else [])
+    # Nothing is served, so that nothing is garbled.
+    assert run(gaudi_preflight, against(kernel_rules=rules))["problems"] == []
 
 
 def test_a_mistyped_check_is_refused(run: Run) -> None:
