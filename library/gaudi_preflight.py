@@ -44,8 +44,8 @@ options:
     default: []
   kernel_rules:
     description:
-      - Kernel arguments as C(catalog/host.yml) has them. Where something is to be served, those that answers are garbled
-        without are compared.
+      - Kernel arguments as C(catalog/host.yml) has them. Where something is to be served, the running kernel must have
+        those that right answers need.
     type: list
     elements: dict
     default: []
