@@ -214,6 +214,11 @@ topology:
   returned: always
   type: dict
   sample: {"cards": [], "driver_version": null}
+refused_id:
+  description: What is wrong with the catalogue, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when O(levels) cannot be read
+  type: str
+  sample: unknown_key
 node:
   description: What was read.
   returned: always
@@ -356,8 +361,21 @@ def package_versions(module: AnsibleModule) -> dict[str, str]:
     return versions
 
 
+def read_levels(module: AnsibleModule) -> compatibility.Levels:
+    """What the catalogue says of checks; end the module with what is wrong with it."""
+    try:
+        levels: compatibility.Levels = compatibility.Levels.from_document(module.params["levels"])
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    return levels
+
+
 def judged(
-    module: AnsibleModule, topology: Mapping[str, Any], engine: Engine, plans: Sequence[Mapping[str, Any]]
+    module: AnsibleModule,
+    levels: compatibility.Levels,
+    topology: Mapping[str, Any],
+    engine: Engine,
+    plans: Sequence[Mapping[str, Any]],
 ) -> list[compatibility.Mismatch]:
     """Read what a release has a word on, and compare."""
     params, os_release = module.params, preflight.parse_os_release(read_text("/etc/os-release"))
@@ -374,7 +392,6 @@ def judged(
         packages=package_versions(module),
         images={plan["image"]: compatibility.image(engine.recorded.get(plan["image"], {})) for plan in plans},
     )
-    levels = compatibility.Levels.from_document(params["levels"])
     mismatches: list[compatibility.Mismatch] = compatibility.judge(
         found, compatibility.Release(params["release"], params["software"]), levels, params["allow_mismatch"]
     )
@@ -677,7 +694,8 @@ def main() -> None:
     problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
     problems += preflight.check_system(os_release)
     problems += preflight.check_cards(topology, site.expected_cards)
-    problems += compatibility.unknown_names(params["allow_mismatch"], params["levels"])
+    levels = read_levels(module)
+    problems += compatibility.unknown_names(params["allow_mismatch"], levels)
     habana = params["habana_path"]
     problems += preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
     plans = [plan for plan in params["plans"] if not plan.get("refused")]
@@ -686,7 +704,7 @@ def main() -> None:
     weights_problems, rooms, weights_findings = check_missing(module, missing)
     handed = handover.cards(plans, topology, params["reserved"])
     engine = look_at_engine(module)
-    mismatches = judged(module, topology, engine, plans)
+    mismatches = judged(module, levels, topology, engine, plans)
     refused = compatibility.problems(mismatches)
     for plan in plans:
         problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)

@@ -436,9 +436,9 @@ JUDGES: Mapping[str, Judge] = {
 }
 
 
-def unknown_names(allowed: Iterable[str], levels: Mapping[str, Any]) -> list[Problem]:
-    """A problem for each name in preflight_allow_mismatch that no check has; ``levels`` as the file has them."""
-    known = [check.name for check in Levels.from_document(levels).checks]
+def unknown_names(allowed: Iterable[str], levels: Levels) -> list[Problem]:
+    """A problem for each name in preflight_allow_mismatch that no check has."""
+    known = [check.name for check in levels.checks]
     problems = []
     for name in allowed:
         if name not in known:

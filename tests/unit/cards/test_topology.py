@@ -448,6 +448,9 @@ def test_versions_are_compared_by_release() -> None:
     assert "1.21.0-0000000" in message(topology, "nic_driver_mismatch")
     tool = table.replace("hl-1.22.1-fw-61.4.2.1", "hl-1.23.0-fw-62.2.1.1")
     assert found(build_topology(sources(answers(**{"": ok(tool)})))) == ["hl_smi_mismatch"]
+    # Of 1.24.1 it says 1.24.0: that is no other release.
+    patch = table.replace("hl-1.22.1-fw-61.4.2.1", "hl-1.22.0-fw-61.4.2.0")
+    assert found(build_topology(sources(answers(**{"": ok(patch)})))) == []
 
 
 def test_cards_that_cannot_be_told_apart() -> None:

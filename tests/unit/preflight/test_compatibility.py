@@ -277,11 +277,11 @@ def test_what_is_allowed_is_let_through_and_said() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
-    (problem,) = compatibility.unknown_names(["driver", "nic_drivers"], DOCUMENT)
+    (problem,) = compatibility.unknown_names(["driver", "nic_drivers"], LEVELS)
     assert problem.id == "option"
     assert "preflight_allow_mismatch names 'nic_drivers', and no check is called so." in problem.message
     assert "Did you mean nic_driver?" in problem.message
-    assert compatibility.unknown_names([], DOCUMENT) == []
+    assert compatibility.unknown_names([], LEVELS) == []
 
 
 @pytest.mark.parametrize("recorded", [{}, {"packages": []}, {"packages": {"habana-torch-plugin": 1}, "python": 3}])

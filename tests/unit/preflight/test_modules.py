@@ -589,6 +589,21 @@ def test_a_mistyped_check_is_refused(run: Run) -> None:
     assert "Did you mean driver?" in ran["problems"][0]["message"]
 
 
+def test_a_catalogue_that_cannot_be_read_is_a_sentence(run: Run) -> None:
+    ran = run(gaudi_preflight, preflight(levels={**LEVELS, "check": []}))
+    assert ran["failed"]
+    assert "catalog/compatibility.yml does not know 'check'" in ran["msg"]
+
+
+@pytest.mark.parametrize("os_release", ["", "ID=sles\nVERSION_ID=15.5\n"])
+def test_no_package_is_asked_for_where_nobody_knows_how(
+    run: Run, monkeypatch: pytest.MonkeyPatch, os_release: str
+) -> None:
+    of_ubuntu(monkeypatch, "5.15.0", os_release)
+    ran = run(gaudi_preflight, against(), {"dpkg-query": (0, "", ""), "rpm": (0, "", "")})
+    assert [command for command in ran.commands if command.startswith(("dpkg", "rpm"))] == []
+
+
 def test_what_the_reading_of_the_cards_says_of_the_network_driver_is_not_said_twice(run: Run) -> None:
     found = {"id": "nic_driver_mismatch", "severity": "warning", "message": "two releases"}
     cards = [{**card, "nic_driver_version": "1.22.1-97ec1a4"} for card in CARDS]
