@@ -87,7 +87,7 @@ image:
   description: What is recorded of the image; empty in check mode when it is not there yet.
   returned: always
   type: dict
-  sample: {"digest": "sha256:...", "id": "sha256:...", "packages": {"vllm": "0.9.0"}}
+  sample: {"digest": "sha256:...", "id": "sha256:...", "packages": {"vllm": "0.9.0"}, "python": "3.10.12"}
 refused_id:
   description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
   returned: when the task fails for a refusal
@@ -218,8 +218,11 @@ def checked(module: AnsibleModule, docker: str, image: str, known: dict[str, Any
         return {}
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
     if known.get("id") == id_ and known.get("checked") == asked:
-        return {"checked": asked, "parts": known.get("parts", [])}
-    return {"checked": asked, "parts": list(look_inside(module, docker, image).parts)}
+        # An earlier release of this project did not record the Python.
+        python = {"python": known["python"]} if "python" in known else {}
+        return {"checked": asked, "parts": known.get("parts", []), **python}
+    looked = look_inside(module, docker, image)
+    return {"checked": asked, "parts": list(looked.parts), "python": looked.python}
 
 
 def read_record(path: Path) -> str:

@@ -21,6 +21,8 @@ INSTANCE_STATES = f"{STATE}/instances"
 """A directory for each instance, with what its supervisor says of it."""
 GUARD = f"{PROGRAMS}/guard"
 """The guard, as containers import it."""
+LET_THROUGH = "let_through.json"
+"""Below an instance's directory: what the preflight let through when it was set up; absent where that is nothing."""
 KEYS_FILE = "guard/keys.json"
 """Below an instance's directory: digests of the keys that open it."""
 DOOR = "door"
@@ -85,6 +87,7 @@ TABLE = (
     Owned(f"{INSTANCES}/*/explanation.json", "vllm_service", "0600"),
     Owned(f"{INSTANCES}/*/guard", "instance_keys", "0700"),
     Owned(f"{INSTANCES}/*/guard/keys.json", "instance_keys", "0600"),
+    Owned(f"{INSTANCES}/*/let_through.json", "vllm_service", "0600"),
     Owned(f"{INSTANCES}/*/plan.json", "vllm_service", "0600"),
     Owned(f"{CONFIGURATION}/image", "serving_image", "0700"),
     Owned(f"{CONFIGURATION}/image/*.json", "serving_image", "0600"),

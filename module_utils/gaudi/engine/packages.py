@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 PACKAGES = {
     "Debian": ["docker.io"],
@@ -34,3 +35,21 @@ def installed_of_dpkg(listed: str) -> set[str]:
     """The packages that are installed, from lines of `NAME STATUS`."""
     lines = [line.split() for line in listed.splitlines()]
     return {line[0] for line in lines if line[1:] == ["installed"]}
+
+
+def versions_query(family: str, names: Sequence[str]) -> list[str]:
+    """The command that lists those of some packages that are installed, as versions() reads it; empty for no family.
+
+    It ends with a status other than 0 where one of them is not installed.
+    """
+    if family == "Debian":
+        return ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n", *names]
+    if family == "RedHat":
+        return ["rpm", "--query", "--queryformat=%{NAME} installed %{VERSION}-%{RELEASE}\\n", *names]
+    return []
+
+
+def versions(listed: str) -> dict[str, str]:
+    """Versions of installed packages by name, from lines of `NAME STATUS VERSION`; other lines are passed over."""
+    lines = [line.split() for line in listed.splitlines()]
+    return {line[0]: line[2] for line in lines if len(line) == 3 and line[1] == "installed"}

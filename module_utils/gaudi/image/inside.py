@@ -22,6 +22,7 @@ import contextlib, importlib.metadata as metadata, importlib.util, io, json, os,
 
 asked = json.load(sys.stdin)
 found = {"packages": {}, "programs": [], "pillow": None, "vllm": None, "rejected": {}}
+found["python"] = "%d.%d.%d" % sys.version_info[:3]
 for each in metadata.distributions():
     name = each.metadata["Name"]
     if name:
@@ -74,6 +75,7 @@ _FORM = {
     "pillow": (str, _NONE),
     "vllm": (str, _NONE),
     "rejected": {str: str},
+    "python": str,
 }
 _WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
 _PROGRAMS = ("numactl", "fi_info", _WRAPPER)
@@ -91,6 +93,7 @@ class Inside:
     pillow: str | None
     vllm: str | None
     rejected: Mapping[str, str]
+    python: str
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -134,6 +137,7 @@ def answer(image: str, printed: str) -> Inside:
         said["pillow"] and printable(said["pillow"]),
         said["vllm"] and printable(said["vllm"]),
         {name: printable(why) for name, why in said["rejected"].items()},
+        printable(said["python"]),
     )
 
 

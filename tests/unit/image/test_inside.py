@@ -142,10 +142,12 @@ def test_what_an_image_says_does_nothing_to_a_terminal() -> None:
         "pillow": "\x07",
         "vllm": None,
         "rejected": rejected,
+        "python": "3.10.12\x07",
     }
     found = inside.answer(IMAGE, "noise\ngaudi-image " + json.dumps(said))
     assert found.packages == {"vllm": "1"}
     assert (found.pillow, found.vllm, found.rejected) == ("?", None, {"one": "a b"})
+    assert found.python == "3.10.12?"
     with pytest.raises(Refusal) as caught:
         inside.answer(IMAGE, "\x1b[2Jgone")
     assert "\x1b" not in str(caught.value)
