@@ -9,6 +9,7 @@ short_description: Have a serving image on the node, and know what is in it
 description:
   - Pulls an image that the node's Docker engine does not have, compares its digest with the pinned one, lists the
     Python packages in it once, and records reference, digest and versions in a file.
+  - What is in it, as a container of it says, is written as a bill of materials (CycloneDX) into a file of its own.
   - An image that is there, has the right digest and was looked into before is left alone, without asking the registry.
 author: gaudi-serving
 attributes:
@@ -50,7 +51,7 @@ options:
     type: int
     default: 3600
   record:
-    description: File the images of the node are recorded in.
+    description: File the images of the node are recorded in. Bills of materials lie in the directory C(sbom) beside it.
     type: path
     default: /var/lib/gaudi-serving/images.json
 """
@@ -107,8 +108,9 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
-from ansible.module_utils.gaudi.image import inside
+from ansible.module_utils.gaudi.image import inside, sbom
 from ansible.module_utils.gaudi.node.documents import read_text
+from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.preflight import pins
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -194,12 +196,16 @@ def runtime(module: AnsibleModule, docker: str) -> str:
 
 def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside:
     """Run the program that looks, without a network and without starting a server."""
-    params = module.params
-    vectors = {name: instance["arguments"] for name, instance in params["instances"].items()}
+    vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
     command = [docker, "run", "--rm", "--interactive", "--runtime", runtime(module, docker), *LOOKED_AT, *_WRITES]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
     _code, out, err = module.run_command(command, data=inside.question(vectors))
     found: inside.Inside = inside.answer(image, out or err)
+    return found
+
+
+def hold_against(image: str, found: inside.Inside, params: dict[str, Any]) -> None:
+    """Raise Refusal for an image that is of another release, or cannot serve an instance."""
     wrong = inside.wrong_versions(image, found, params["versions"])
     if wrong:
         raise Refusal(
@@ -208,18 +214,34 @@ def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside
             "serving_image_ref or serving_image_base.",
         )
     inside.check(image, found, {name: instance["parts"] for name, instance in params["instances"].items()})
-    return found
 
 
-def checked(module: AnsibleModule, docker: str, image: str, known: dict[str, Any], id_: str) -> dict[str, Any]:
-    """What is recorded of a look inside; the same image is not asked the same twice."""
+def bill_of(module: AnsibleModule, image_id: str) -> Path:
+    """Where the bill of materials of an image is."""
+    return Path(module.params["record"]).parent / sbom.FOLDER / sbom.file_name(image_id)
+
+
+def looked_at(
+    module: AnsibleModule, docker: str, image: str, known: dict[str, Any], now: dict[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """What is recorded of a look inside, and the bill that it gave, None for one that is there.
+
+    The same image is not asked the same twice. known: what is on record; now: id and labels of the image.
+    """
     params = module.params
-    if not params["instances"]:
-        return {}
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
-    if known.get("id") == id_ and known.get("checked") == asked:
-        return {"checked": asked, "parts": known.get("parts", [])}
-    return {"checked": asked, "parts": list(look_inside(module, docker, image).parts)}
+    settled = known.get("id") == now["id"] and (not params["instances"] or known.get("checked") == asked)
+    kept: dict[str, Any] = {key: known[key] for key in ("checked", "parts") if key in known} if settled else {}
+    billed = bill_of(module, now["id"]).is_file()
+    if settled and (billed or module.check_mode):
+        # The bill alone is no reason for check mode to start a container.
+        return kept, None if billed else ""
+    found = look_inside(module, docker, image)
+    if params["instances"]:
+        hold_against(image, found, params)
+        kept = {"checked": asked, "parts": list(found.parts)}
+    bill = None if billed else sbom.rendered(sbom.bill(image, now["id"], found, now.get("built", {})))
+    return kept, bill
 
 
 def read_record(path: Path) -> str:
@@ -276,13 +298,18 @@ def main() -> None:
         else:
             packages = packages_in(module, docker, image)
             found["packages"] = image_record.check_packages(image, packages, params["packages"])
-        found.update(checked(module, docker, image, known, found["id"]))
+        said, bill = looked_at(module, docker, image, known, found)
+        found.update(said)
+        after = image_record.render_record({**images, image: found}, image_record.parse_history(before, path))
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    after = image_record.render_record({**images, image: found})
-    changed = pulled or after != before
-    if after != before and not module.check_mode:
-        write_record(module, path, after)
+    changed = pulled or after != before or bill is not None
+    if not module.check_mode:
+        if bill is not None:
+            bill_of(module, found["id"]).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_text(bill_of(module, found["id"]), bill, mode=0o644)
+        if after != before:
+            write_record(module, path, after)
     module.exit_json(
         changed=changed,
         current=not changed,
