@@ -43,6 +43,19 @@ options:
     description: Distributions that the image must hold, by name, with their version; empty for any.
     type: dict
     default: {}
+  wanted:
+    description: The image of each instance of this run, by the instance's name, for RV(untidy).
+    type: dict
+    default: {}
+  references:
+    description: All images that are asked for, for RV(untidy).
+    type: list
+    elements: str
+    default: []
+  keep:
+    description: How many images of an instance stay beside the one that it uses, for RV(untidy).
+    type: int
+    default: 1
   docker_config:
     description: Directory with the engine client's config.json that holds the registry's credentials. Empty uses none.
     type: path
@@ -78,6 +91,13 @@ pulled:
   returned: always
   type: bool
   sample: true
+untidy:
+  description: >-
+    Whether M(serving_image_prune) has something to remember or to remove, once the instances of this run have their
+    images.
+  returned: always
+  type: bool
+  sample: false
 unpinned:
   description: What to write down so that the image is pinned from now on, a line each; empty where it is.
   returned: always
@@ -104,12 +124,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import inside, sbom
-from ansible.module_utils.gaudi.node.documents import read_text
+from ansible.module_utils.gaudi.image.tidying import tidied
+from ansible.module_utils.gaudi.node import weight_folders as plans
+from ansible.module_utils.gaudi.node.documents import read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.preflight import pins
 
@@ -120,10 +143,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": ["habana-torch-plugin", "vllm"]},
     "instances": {"type": "dict", "default": {}},
     "versions": {"type": "dict", "default": {}},
+    "wanted": {"type": "dict", "default": {}},
+    "references": {"type": "list", "elements": "str", "default": []},
+    "keep": {"type": "int", "default": 1},
     "docker_config": {"type": "path"},
     "timeout": {"type": "int", "default": 3600},
     "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
 }
+
+PLANS = Path(paths.INSTANCES)
 
 # Walls of a container that is only looked into. Whatever the image's own Python does, it does there.
 LOOKED_AT = [
@@ -221,6 +249,14 @@ def bill_of(module: AnsibleModule, image_id: str) -> Path:
     return Path(module.params["record"]).parent / sbom.FOLDER / sbom.file_name(image_id)
 
 
+def is_bill(file: Path) -> bool:
+    """Whether a bill of materials is there; a damaged one is written anew."""
+    try:
+        return read(file, sbom.contents) is not None
+    except Damaged:
+        return False
+
+
 def looked_at(
     module: AnsibleModule, docker: str, image: str, known: dict[str, Any], now: dict[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
@@ -232,7 +268,7 @@ def looked_at(
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
     settled = known.get("id") == now["id"] and (not params["instances"] or known.get("checked") == asked)
     kept: dict[str, Any] = {key: known[key] for key in ("checked", "parts") if key in known} if settled else {}
-    billed = bill_of(module, now["id"]).is_file()
+    billed = is_bill(bill_of(module, now["id"]))
     if settled and (billed or module.check_mode):
         # The bill alone is no reason for check mode to start a container.
         return kept, None if billed else ""
@@ -264,6 +300,16 @@ def write_record(module: AnsibleModule, path: str, text: str) -> None:
     module.set_mode_if_different(path, "0644", False)
 
 
+def untidy(params: dict[str, Any], images: dict[str, Any], history: dict[str, list[str]]) -> bool:
+    """Whether there is something to tidy once the instances of this run have the images that they are to have."""
+    if not params["references"]:
+        return False
+    on_node = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}
+    used = {**on_node, **params["wanted"]}
+    tidy = tidied(images, history, used, params["wanted"], params["references"], params["keep"])
+    return bool(tidy.differs(history))
+
+
 def main() -> None:
     """Look, pull what is missing, look into what is new, record."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -271,15 +317,16 @@ def main() -> None:
     docker = module.get_bin_path("docker", required=not module.check_mode)
     absent = {"changed": True, "current": False, "pulled": True, "unpinned": [], "image": {}}
     if docker is None:
-        module.exit_json(**absent, foreseen=False)
+        module.exit_json(**absent, foreseen=False, untidy=False)
     path = params["record"]
     try:
         before = read_record(Path(path))
         images = image_record.parse_record(before, path)
+        history = image_record.parse_history(before, path)
         inspected, pulled = inspect(module, docker, image), False
         if not inspected:
             if module.check_mode:
-                module.exit_json(**absent, foreseen=True)
+                module.exit_json(**absent, foreseen=True, untidy=untidy(params, images, history))
             pull(module, docker, image)
             inspected, pulled = inspect(module, docker, image), True
         known = images.get(image, {})
@@ -300,7 +347,7 @@ def main() -> None:
             found["packages"] = image_record.check_packages(image, packages, params["packages"])
         said, bill = looked_at(module, docker, image, known, found)
         found.update(said)
-        after = image_record.render_record({**images, image: found}, image_record.parse_history(before, path))
+        after = image_record.render_record({**images, image: found}, history)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     changed = pulled or after != before or bill is not None
@@ -315,6 +362,7 @@ def main() -> None:
         current=not changed,
         foreseen=True,
         pulled=pulled,
+        untidy=untidy(params, {**images, image: found}, history),
         # The tag of an image that is built here stands for all that went into it.
         unpinned=[] if params["digest"] or built else pins.digest_lines(image, found["digest"], params["release"]),
         image=found,

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
 from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
@@ -306,10 +307,10 @@ def test_what_is_in_an_image_is_written_beside_the_record(run: Run, record: Path
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     text = file.read_text()
     assert sbom.contents(text).python["vllm"] == "0.9"
-    # Lost, it is written anew, and says the same; check mode says so without starting a container.
-    file.unlink()
+    # Damaged, it is written anew, and says the same; check mode says so without starting a container.
+    file.write_text("{")
     ran = run(serving_image, arguments, engine(present=True), check=True)
-    assert (ran["changed"], ran["current"], file.exists()) == (True, False, False)
+    assert (ran["changed"], ran["current"], file.read_text()) == (True, False, "{")
     assert ran.commands == [f"docker image inspect {IMAGE}"]
     assert run(serving_image, arguments, engine(present=True))["changed"]
     assert file.read_text() == text
@@ -324,6 +325,22 @@ def test_a_history_on_record_stays(run: Run, record: Path) -> None:
     record.write_text(json.dumps({"schema": 1, "images": {}, "history": ["chat"]}))
     ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
     assert ran["refused_id"] == "image_record_damaged"
+
+
+def test_it_says_whether_there_will_be_something_to_tidy(
+    run: Run, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_image, "PLANS", tmp_path / "instances")
+    arguments = {"image": IMAGE, "record": str(record), "wanted": {"chat": IMAGE}, "references": [IMAGE]}
+    assert run(serving_image, arguments, engine(present=False), check=True)["untidy"]
+    assert run(serving_image, arguments, engine(present=False))["untidy"]
+    written = json.loads(record.read_text())
+    record.write_text(image_record.render_record(written["images"], {"chat": [IMAGE]}))
+    assert not run(serving_image, arguments, engine(present=True))["untidy"]
+    (tmp_path / "instances" / "other").mkdir(parents=True)
+    (tmp_path / "instances" / "other" / "plan.json").write_text(json.dumps({"image": "other:1"}))
+    assert run(serving_image, arguments, engine(present=True))["untidy"]
+    assert not run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))["untidy"]
 
 
 def test_a_known_image_is_only_inspected(run: Run, record: Path) -> None:
