@@ -158,13 +158,9 @@ class Recipe:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the image says of itself: commits, the release's own where the site has others, parts, constraints."""
+        """What the image says of itself: commits, beside each the release's own if it has one, parts, constraints."""
         commits = {f"{LABEL}.commit.{name}": pin.commit for name, pin in self.pins.items()}
-        others = {
-            f"{LABEL}.released.{name}": commit
-            for name, commit in self.released.items()
-            if name in self.pins and self.pins[name].commit != commit
-        }
+        released = {f"{LABEL}.released.{name}": commit for name, commit in self.released.items() if name in self.pins}
         return {
             f"{LABEL}.recipe": str(VERSION),
             f"{LABEL}.release": self.release,
@@ -172,7 +168,7 @@ class Recipe:
             f"{LABEL}.parts": " ".join(self.parts),
             f"{LABEL}.constraints": " ".join(f"{name}{version}" for name, version in self.constraints.items()),
             **commits,
-            **others,
+            **released,
         }
 
     def directory(self, name: str) -> str:
