@@ -40,6 +40,15 @@ def image_description(nodes: Nodes, name: str) -> list[str]:
     return list(describe(image, places, every=True))
 
 
+def image_reference(nodes: Nodes, name: str) -> str:
+    """The reference of an image; without a name, of the only one there is."""
+    there = {image["reference"] for node in nodes.values() for image in node["images"] if image["present"]}
+    try:
+        return str(chosen(nodes, name or ("".join(there) if len(there) == 1 else ""))["reference"])
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
 def image_difference(nodes: Nodes, name: str, against: str) -> list[str]:
     """Lines: what one image has otherwise than another, whichever nodes they are on."""
     try:
@@ -58,4 +67,5 @@ class FilterModule:
             "image_table": image_table,
             "image_description": image_description,
             "image_difference": image_difference,
+            "image_reference": image_reference,
         }

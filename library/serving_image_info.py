@@ -87,7 +87,7 @@ images:
     bill:
       description: File with the bill of materials; empty where nobody looked into the image yet.
       type: str
-      sample: /var/lib/gaudi-serving/sbom/....cdx.json
+      sample: /var/lib/gaudi-serving/sbom/ID.cdx.json
     damaged:
       description: Why the bill cannot be read; empty where it can.
       type: str

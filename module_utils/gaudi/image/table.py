@@ -39,10 +39,11 @@ def chosen(nodes: Mapping[str, Node], name: str) -> Mapping[str, Any]:
     found = {image["id"]: image for _, image in _images(nodes) if name and _is_called(image, name)}
     if not found:
         known = sorted({image["reference"] for _, image in _images(nodes)})
+        said = f"No node has an image {printable(name)!r} on record" if name else "No image is named"
         raise Refusal(
             "unknown_image",
-            f"No node has an image {printable(name)!r} on record. There are: {', '.join(known) or 'none'}. Name one by "
-            "its reference, its tag, or the beginning of its id.",
+            f"{said}. There are: {', '.join(known) or 'none'}. Name one by its reference, its tag, or the beginning of "
+            "its id (-e image=NAME).",
         )
     if len(found) > 1:
         raise Refusal(

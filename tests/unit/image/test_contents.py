@@ -14,7 +14,13 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.image import sbom
 
-from filter_plugins.image_contents import image_description, image_difference, image_document, image_table
+from filter_plugins.image_contents import (
+    image_description,
+    image_difference,
+    image_document,
+    image_reference,
+    image_table,
+)
 from library import serving_image_info
 from tests.unit.image.test_sbom import FOUND
 from tests.unit.preflight.conftest import Answer, Run, record, run
@@ -131,6 +137,14 @@ def test_a_name_that_stands_for_several_is_refused() -> None:
     nodes = {**NODES, "three": {"images": [moved], "instances": []}}
     with pytest.raises(AnsibleFilterError, match=f"several images: {'9' * 12}, {'a' * 12}"):
         image_difference(nodes, OLD["reference"], NEW["reference"])
+
+
+def test_the_only_image_needs_no_name() -> None:
+    only = {"two": NODES["two"]}
+    assert image_reference(only, "") == OLD["reference"]
+    assert image_reference(NODES, "cccccc") == READY["reference"]
+    with pytest.raises(AnsibleFilterError, match=r"^No image is named\. There are: "):
+        image_reference({"one": NODES["one"]}, "")
 
 
 def test_two_images_are_compared_in_words() -> None:
