@@ -72,7 +72,10 @@ def parser():
             from vllm.utils import FlexibleArgumentParser
         except ImportError:
             FlexibleArgumentParser = None
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    try:
+        from vllm.entrypoints.openai.cli_args import make_arg_parser
+    except ImportError:
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser
     # The oldest releases make the parser themselves.
     return make_arg_parser(FlexibleArgumentParser()) if FlexibleArgumentParser else make_arg_parser()
 
@@ -80,7 +83,8 @@ def parser():
 said = io.StringIO()
 with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
     try:
-        import vllm
+        if asked["server"]:
+            import vllm
         made = parser() if asked["arguments"] else None
     except BaseException as error:
         found["vllm"] = f"{type(error).__name__}: {error}"[:500]
@@ -162,7 +166,9 @@ def question(arguments: Mapping[str, Sequence[str]]) -> str:
     """What the program is given: the whole argument vectors of plans, by instance."""
     # The server of several models on a card has a parser of its own, which is no part of vLLM's.
     vectors = {name: list(vector[3:]) for name, vector in arguments.items() if tuple(vector[:3]) == _SERVER}
-    return json.dumps({"programs": list(_PROGRAMS), "arguments": vectors, "places": list(_PLACES)})
+    # Importing it takes long, and says nothing where no instance is to run.
+    asked = {"programs": list(_PROGRAMS), "arguments": vectors, "places": list(_PLACES), "server": bool(arguments)}
+    return json.dumps(asked)
 
 
 def answer(image: str, printed: str) -> Inside:

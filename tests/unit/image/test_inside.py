@@ -110,6 +110,27 @@ def test_the_servers_own_parser_reads_the_whole_vector() -> None:
     assert "invalid int value: 'x'" in found.rejected["word"]
 
 
+def test_the_parser_is_found_where_later_servers_have_it(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "entrypoints/__init__.py": "",
+        "entrypoints/openai/__init__.py": "",
+        "entrypoints/launchers/__init__.py": "",
+        "entrypoints/launchers/cli_args.py": "from argparse import ArgumentParser\n\n\n"
+        "def make_arg_parser():\n    parser = ArgumentParser()\n    parser.add_argument('--port')\n    return parser\n",
+    }
+    for name, content in files.items():
+        (tmp_path / "vllm" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "vllm" / name).write_text(content)
+    found = look({"good": [*SERVER, "--port", "1"], "bad": [*SERVER, "--host", "x"]}, tmp_path)
+    assert (found.vllm, set(found.rejected)) == (None, {"bad"})
+
+
+def test_a_server_is_not_imported_for_nobody(tmp_path: Path) -> None:
+    (tmp_path / "vllm.py").write_text("raise ImportError('slow')\n")
+    assert look({}, tmp_path).vllm is None
+
+
 def test_a_server_that_cannot_be_imported_is_said(tmp_path: Path) -> None:
     (tmp_path / "vllm.py").write_text("raise ImportError('libhabana.so: cannot open')\n")
     found = look({"one": SERVER}, tmp_path)
