@@ -96,8 +96,8 @@ class Node:
         """Set the images of the engine."""
         (self.folder / "there.json").write_text(json.dumps(there))
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Begin."""
+    def start(self, *words: str, before: str = "") -> subprocess.Popen[str]:
+        """Begin; ``before`` is Python that runs first."""
         search = os.pathsep.join([str(ROOT / "module_utils"), str(ROOT / "roles/serving_image/files")])
         environment = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
@@ -106,7 +106,8 @@ class Node:
             "GAUDI_JOB_PROGRESS": str(self.folder / "progress.json"),
             "GAUDI_JOB_RESULT": str(self.folder / "result.json"),
         }
-        command = [sys.executable, "-m", "gaudi_image", *words]
+        program = f"{before}\nimport sys\nfrom gaudi_image.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", program, *words]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def run(self, *words: str) -> tuple[int, str]:
@@ -229,6 +230,38 @@ def test_a_whole_file_is_loaded_once(carried: Node) -> None:
     assert carried.load()[0] == 0
     assert not carried.result["changed"]
     assert len([words for words in carried.asked if "load" in words]) == 1
+
+
+STATVFS = """
+import os, types
+_real = os.statvfs
+def _seen(path):
+    seen = _real(path)
+    names = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag")
+    found = types.SimpleNamespace(**{name: getattr(seen, name) for name in names})
+    CHANGE
+    return found
+os.statvfs = _seen
+"""
+
+
+def test_the_engine_writes_where_a_confined_job_may_not(carried: Node) -> None:
+    """Below Docker's directory everything is read-only to a job."""
+    work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_flag |= os.ST_RDONLY"))
+    printed, _ = work.communicate(timeout=60)
+    assert work.returncode == 0, printed
+
+
+def test_room_for_the_engine_is_looked_for(carried: Node) -> None:
+    work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_bavail = 0"))
+    work.communicate(timeout=60)
+    assert carried.result["refused_id"] == "no_room"
+    assert not any("image load" in each for each in carried.asked)
+
+
+def test_progress_ends_with_all_of_it(carried: Node) -> None:
+    progress = json.loads((carried.folder / "progress.json").read_text())
+    assert progress["done"] == progress["total"] == len(archive(REFERENCE))
 
 
 def test_an_engine_that_names_images_by_their_manifest_is_believed(carried: Node) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tarfile
 import time
 from collections.abc import Callable
@@ -100,6 +101,7 @@ def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) ->
                 raise Refusal("not_saved", f"{reference} could not be saved: {said or 'nothing was said'}.")
     except OSError as error:
         raise Refusal("not_saved", f"{file} could not be written: {error.strerror}. Nothing is left of it.") from error
+    progress.end()
     return checksum.hexdigest(), progress.done
 
 
@@ -144,6 +146,7 @@ def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
         for block in iter(lambda: stream.read(_BLOCK), b""):
             checksum.update(block)
             progress.advance(len(block))
+        progress.end()
         if checksum.hexdigest() != carried.sha256:
             raise Refusal(
                 "image_file_damaged",
@@ -177,9 +180,15 @@ def _archive(stream: Any) -> tuple[list[str], set[str]]:
 
 
 def _load(engine: Engine, tell: Tell, file: Path, carried: Carried) -> None:
-    wrong = no_room(engine.directory() / "image", carried.bytes)
-    if wrong:
-        raise Refusal("no_room", f"{wrong}. Make room (docker system df shows what takes it), then run again.")
+    directory = engine.directory()
+    # The engine writes there; this program may not.
+    free = shutil.disk_usage(directory).free
+    if free < carried.bytes:
+        raise Refusal(
+            "no_room",
+            f"{carried.reference} takes {human_bytes(carried.bytes)} below {directory}, but {human_bytes(free)} are free. "
+            "Make room (docker system df shows what takes it), then run again.",
+        )
     tell({"phase": f"load {carried.reference}", "message": human_bytes(carried.bytes)})
     lines: list[str] = []
 
@@ -219,12 +228,16 @@ class _Progress:
 
     def advance(self, size: int) -> None:
         self.done += size
-        now = time.monotonic()
-        if now - self.told >= _TELL_EVERY:
-            self.told = now
-            rate = self.done / max(now - self.begun, 1e-3)
+        if time.monotonic() - self.told >= _TELL_EVERY:
             # What the engine says of an image's size is not to the byte.
-            total = max(self.total, self.done)
-            left = (total - self.done) / rate
-            figures = {"done": self.done, "total": total, "unit": "bytes", "rate": round(rate), "eta": round(left, 1)}
-            self.tell({"phase": self.phase, **figures})
+            self._tell(max(self.total, self.done))
+
+    def end(self) -> None:
+        self._tell(self.done)
+
+    def _tell(self, total: int) -> None:
+        self.told = time.monotonic()
+        rate = self.done / max(self.told - self.begun, 1e-3)
+        left = (total - self.done) / rate if rate else 0.0
+        figures = {"done": self.done, "total": total, "unit": "bytes", "rate": round(rate), "eta": round(left, 1)}
+        self.tell({"phase": self.phase, **figures})
