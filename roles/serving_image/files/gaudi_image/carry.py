@@ -186,8 +186,8 @@ def _load(engine: Engine, tell: Tell, file: Path, carried: Carried) -> None:
     if free < carried.bytes:
         raise Refusal(
             "no_room",
-            f"{carried.reference} takes {human_bytes(carried.bytes)} below {directory}, but {human_bytes(free)} are free. "
-            "Make room (docker system df shows what takes it), then run again.",
+            f"{carried.reference} takes {human_bytes(carried.bytes)} below {directory}, but {human_bytes(free)} are "
+            "free. Make room (docker system df shows what takes it), then run again.",
         )
     tell({"phase": f"load {carried.reference}", "message": human_bytes(carried.bytes)})
     lines: list[str] = []
