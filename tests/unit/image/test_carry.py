@@ -222,6 +222,26 @@ def test_a_stop_leaves_nothing_and_what_a_kill_left_goes(node: Node) -> None:
     assert (work.returncode, node.files) == (130, []), printed
 
 
+# The signal comes when the program is there, and nobody has it yet.
+AT_ONCE = """
+import os, signal, subprocess
+class Popen(subprocess.Popen):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        if "save" in command:
+            os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Popen
+"""
+
+
+def test_a_stop_counts_while_the_work_is_started(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    (node.folder / "slow").write_text("")
+    work = node.start("save", REFERENCE, str(node.file), before=AT_ONCE)
+    printed, _ = work.communicate(timeout=30)
+    assert (work.returncode, node.files) == (130, []), printed
+
+
 def test_a_whole_file_is_loaded_once(carried: Node) -> None:
     status, printed = carried.load()
     assert status == 0, printed

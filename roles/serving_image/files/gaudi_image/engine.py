@@ -93,13 +93,19 @@ class Engine:
             text=True,
             errors="replace",
         )
-        self.work = work
+        self._began(work)
         for line in work.stdout or ():
             hear(_SECRET.sub("***", line.rstrip("\n")))
         status = work.wait()
         if self.stopped:
             raise Stopped
         return status
+
+    def _began(self, work: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+        """Remember what is to be ended; somebody may have asked for the end while it was started."""
+        self.work = work
+        if self.stopped:
+            work.terminate()
 
     def stream(self, take: Callable[[bytes], None], *arguments: str) -> tuple[int, str]:
         """Run a long command that prints bytes, passing them on. Returns its status and its words; raises Stopped."""
@@ -109,7 +115,7 @@ class Engine:
             work = subprocess.Popen(
                 [*self.client, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words
             )
-            self.work = work
+            self._began(work)
             try:
                 for block in iter(lambda: work.stdout.read(_BLOCK) if work.stdout else b"", b""):
                     take(block)
