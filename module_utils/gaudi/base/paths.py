@@ -31,6 +31,10 @@ PROBE = "probe"
 """Below an instance's state, the token that its supervisor asks with; below its door, the digest of that."""
 JOBS = f"{STATE}/jobs"
 """A directory for each job."""
+IMAGE_RECORD = f"{STATE}/images.json"
+"""What is known of the serving images of the node."""
+SBOMS = f"{STATE}/sbom"
+"""A bill of materials for each serving image, by its id."""
 RESERVATIONS = f"{STATE}/cards.lock"
 """Which instance has which cards."""
 
@@ -110,7 +114,7 @@ TABLE = (
     Owned(f"{RESERVATIONS}.guard", "card_reservation", "0600"),
     Owned(f"{STATE}/host_tuning.json", "host_tuning", "0644"),
     Owned(f"{STATE}/host_tuning_before.json", "host_tuning", "0644"),
-    Owned(f"{STATE}/images.json", "serving_image", "0644"),
+    Owned(IMAGE_RECORD, "serving_image", "0644"),
     Owned(INSTANCE_STATES, "vllm_service", "0700"),
     Owned(f"{INSTANCE_STATES}/*", "vllm_supervisor.py", "0700"),
     Owned(f"{INSTANCE_STATES}/*/door", "vllm_supervisor.py", "0700"),
@@ -131,6 +135,8 @@ TABLE = (
     Owned(f"{JOBS}/*/state.json", "gaudi_job.py", "0600"),
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
     Owned(f"{STATE}/profiles/*", "vllm_service", "0750", whole=True),
+    Owned(SBOMS, "serving_image", "0755"),
+    Owned(f"{SBOMS}/*.cdx.json", "serving_image", "0644"),
 )
 
 # The row that says most of a path comes first.

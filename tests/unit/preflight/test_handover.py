@@ -101,7 +101,7 @@ def test_a_node_says_what_changes_hands_and_who_moves(
 
 def test_instances_that_give_something_up_are_stopped_before_any_starts() -> None:
     serve = next(play for play in load(ROOT / "site.yml") if play["name"] == "Serve")
-    stop, start = serve["tasks"]
+    stop, start, *_ = serve["tasks"]
     assert stop["ansible.builtin.include_role"]["tasks_from"] == "stop"
     assert stop["loop"] == start["vars"]["vllm_service_given_up_by"] == "{{ preflight_node.stop_first }}"
     (reserve,) = load(ROOT / "roles/vllm_service/tasks/reserve.yml")

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.engine import image_record
+from ansible.module_utils.gaudi.image import sbom
 from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
 
@@ -238,6 +240,19 @@ LISTED = json.dumps([{"name": "vllm", "version": "0.9"}, {"name": "habana-torch-
 ABSENT: Answer = (1, "[]\n", f"Error: No such image: {IMAGE}\n")
 
 
+INSIDE = {
+    "packages": {"habana-pyhlml": "1.22.2.32", "vllm": "0.9"},
+    "programs": ["numactl"],
+    "pillow": None,
+    "vllm": None,
+    "rejected": {},
+    "python": "3.10.12",
+    "os": ["ubuntu", "22.04"],
+    "system": {"kind": "deb", "packages": [["bash", "5.1-6ubuntu1", "amd64"]]},
+    "checkouts": [["/opt/vllm-fork", "4" * 40, "https://github.com/HabanaAI/vllm-fork"]],
+}
+
+
 def engine(present: bool, **changes: Answer) -> dict[str, Any]:
     """An engine that has the image from the beginning, or once it was pulled."""
     state = {"present": present}
@@ -251,6 +266,8 @@ def engine(present: bool, **changes: Answer) -> dict[str, Any]:
         f"timeout 3600 docker pull {IMAGE}": pull,
         f"timeout 3600 docker --config /etc/secret pull {IMAGE}": pull,
         "docker run": changes.get("run", (0, LISTED, "")),
+        "docker run --rm --interactive": (0, "gaudi-image " + json.dumps(INSIDE), ""),
+        "docker info": (0, '{"habana":{},"runc":{}}', ""),
     }
 
 
@@ -282,6 +299,50 @@ def test_a_damaged_record_is_named_with_what_to_do(run: Run, record: Path, kind:
     assert ran["refused_id"] == "image_record_damaged"
     assert str(record) in ran["msg"]
     assert ran["msg"].endswith("Move it away: it is written anew.")
+
+
+def test_what_is_in_an_image_is_written_beside_the_record(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record)}
+    run(serving_image, arguments, engine(present=False))
+    (file,) = (record.parent / "sbom").iterdir()
+    assert file.name == "id.cdx.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    text = file.read_text()
+    assert sbom.contents(text).python["vllm"] == "0.9"
+    # Damaged, it is written anew, and says the same; check mode says so without starting a container.
+    file.write_text("{")
+    ran = run(serving_image, arguments, engine(present=True), check=True)
+    assert (ran["changed"], ran["current"], file.read_text()) == (True, False, "{")
+    assert ran.commands == [f"docker image inspect {IMAGE}"]
+    assert run(serving_image, arguments, engine(present=True))["changed"]
+    assert file.read_text() == text
+    assert not run(serving_image, arguments, engine(present=True))["changed"]
+
+
+def test_a_history_on_record_stays(run: Run, record: Path) -> None:
+    record.parent.mkdir()
+    record.write_text(json.dumps({"schema": 1, "images": {}, "history": {"chat": [IMAGE, "other:1"]}}))
+    run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
+    assert json.loads(record.read_text())["history"] == {"chat": [IMAGE, "other:1"]}
+    record.write_text(json.dumps({"schema": 1, "images": {}, "history": ["chat"]}))
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
+    assert ran["refused_id"] == "image_record_damaged"
+
+
+def test_it_says_whether_there_will_be_something_to_tidy(
+    run: Run, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_image, "PLANS", tmp_path / "instances")
+    arguments = {"image": IMAGE, "record": str(record), "wanted": {"chat": IMAGE}, "references": [IMAGE]}
+    assert run(serving_image, arguments, engine(present=False), check=True)["untidy"]
+    assert run(serving_image, arguments, engine(present=False))["untidy"]
+    written = json.loads(record.read_text())
+    record.write_text(image_record.render_record(written["images"], {"chat": [IMAGE]}))
+    assert not run(serving_image, arguments, engine(present=True))["untidy"]
+    (tmp_path / "instances" / "other").mkdir(parents=True)
+    (tmp_path / "instances" / "other" / "plan.json").write_text(json.dumps({"image": "other:1"}))
+    assert run(serving_image, arguments, engine(present=True))["untidy"]
+    assert not run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))["untidy"]
 
 
 def test_a_known_image_is_only_inspected(run: Run, record: Path) -> None:
@@ -997,8 +1058,7 @@ PLANNED = {"chat": {"parts": ["numactl"], "arguments": ["python3", "-m", "vllm.e
 
 def inside_engine(**found: Any) -> dict[str, Any]:
     """An engine whose image answers the program that looks inside."""
-    said = {"packages": {"habana-pyhlml": "1.22.2.32"}, "programs": ["numactl"], "pillow": None, "vllm": None}
-    looked = "gaudi-image " + json.dumps({**said, "rejected": {}, "python": "3.10.12", **found})
+    looked = "gaudi-image " + json.dumps({**INSIDE, **found})
     return {
         "docker image inspect": (0, INSPECTED, ""),
         "docker run --rm --interactive": (0, looked, ""),
@@ -1059,7 +1119,7 @@ def test_an_image_that_cannot_serve_the_plans_is_refused(
 def test_a_built_image_asks_for_no_pin(run: Run, record: Path) -> None:
     labels = {"gaudi-serving.image.recipe": "1", "gaudi-serving.image.release": "1.22", "other": "x"}
     built = json.dumps([{"Id": "sha256:id", "RepoDigests": [], "Config": {"Labels": labels}}])
-    read = {"docker image inspect": (0, built, ""), "docker run": (0, LISTED, "")}
+    read = {**inside_engine(), "docker image inspect": (0, built, "")}
     ran = run(serving_image, {"image": IMAGE, "record": str(record)}, read)
     assert ran["unpinned"] == []
     assert json.loads(record.read_text())["images"][IMAGE]["built"] == {
