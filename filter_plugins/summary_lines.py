@@ -63,14 +63,16 @@ def summary_lines(
     instances: Sequence[Mapping[str, Any]],
     answers: Mapping[str, Mapping[str, str]],
     wished: Sequence[str],
+    let_through: Sequence[str] = (),
 ) -> list[str]:
-    """Return the lines of a node's summary: cards, instances, answers, and what the inventory does not name."""
+    """Return the lines of a node's summary: cards, what was let through, instances, answers, and strange instances."""
     cards = topology["cards"]
     names = ", ".join(sorted({str(card["name"]) for card in cards})) or "no cards"
     driver = topology["driver_version"] or "none"
     lines = [
         f"{host}: {count(len(cards), 'card')} ({names}), driver {driver}, release {release}",
         *numa_lines(cards),
+        *(f"  let through by preflight_allow_mismatch: {said}" for said in let_through),
     ]
     for found in instances:
         lines += instance_lines(found, answers)

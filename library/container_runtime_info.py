@@ -18,6 +18,10 @@ options:
     type: list
     elements: str
     default: []
+  builds:
+    description: Whether images are to be built on the node, for which a client since 23 needs a package of its own.
+    type: bool
+    default: false
   habana_path:
     description: The vendor's runtime.
     type: path
@@ -89,6 +93,7 @@ from ansible.module_utils.gaudi.engine import packages as engine_packages
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
+    "builds": {"type": "bool", "default": False},
     "habana_path": {"type": "path", "required": True},
 }
 OS_RELEASE = Path("/etc/os-release")
@@ -115,6 +120,16 @@ def missing(module: AnsibleModule, family: str, packages: list[str]) -> list[str
     return [name for name in packages if name not in installed]
 
 
+def builder(module: AnsibleModule, packages: list[str]) -> list[str]:
+    """The package that the engine's client builds with, where that is not there yet; none before there is a client."""
+    if not module.params["builds"] or not ENGINE.exists():
+        return []
+    _, client, _ = module.run_command([str(ENGINE), "--version"])
+    code, _, _ = module.run_command([str(ENGINE), "buildx", "version"])
+    package = engine_packages.builder_package(packages, client, code == 0)
+    return [package] if package else []
+
+
 def unit_settled(module: AnsibleModule) -> bool:
     """Whether systemd has the engine's unit as it is to be."""
     properties = ",".join(sorted(line.partition("=")[0] for line in SETTLED))
@@ -127,6 +142,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     family = engine_packages.family_of(text_of(OS_RELEASE))
     packages = module.params["packages"] or engine_packages.engine_packages(family, text_of(APPARMOR).strip() == "Y")
+    packages = [*packages, *builder(module, packages)]
     module.exit_json(
         changed=False,
         family=family,

@@ -30,9 +30,25 @@ options:
     elements: str
     required: true
   software:
-    description: What the release file says of the software on the node (C(systems), C(kernel_minimum), C(driver)).
+    description: What the release file says of the software on the node, such as C(systems) and C(driver).
     type: dict
     default: {}
+  levels:
+    description: The content of C(catalog/compatibility.yml) - what is compared, and how much a difference matters.
+    type: dict
+    required: true
+  allow_mismatch:
+    description: Names of its checks that are let through.
+    type: list
+    elements: str
+    default: []
+  kernel_rules:
+    description:
+      - Kernel arguments as C(catalog/host.yml) has them. Where something is to be served, the running kernel must have
+        those that right answers need.
+    type: list
+    elements: dict
+    default: []
   image_digest:
     description: Digest the site pins its serving image to. Empty where it pins none; the plans may name one.
     type: str
@@ -136,6 +152,7 @@ EXAMPLES = r"""
     release: "1.22"
     known_releases: ["1.21", "1.22"]
     software: {systems: [ubuntu22.04], kernel_minimum: {ubuntu22.04: "5.15"}, driver: 1.22.2-32}
+    levels: "{{ lookup('ansible.builtin.file', 'catalog/compatibility.yml') | from_yaml }}"
     inventory: {gaudi_release: "1.22", gaudi_expected_cards: 8, gaudi_serving_instances: "{{ instances }}"}
     topology: "{{ read.topology }}"
     plans: "{{ serving.plans }}"
@@ -155,7 +172,22 @@ findings:
   returned: always
   type: list
   elements: str
-  sample: [The vendor supports release 1.22 on ubuntu22.04; this node runs Debian GNU/Linux 12 (bookworm).]
+  sample: ["docker: found docker.io 20.10.24+dfsg1-1+deb12u1, wanted 25.0.1 or newer by release 1.22. ..."]
+mismatches:
+  description:
+    - Where the node does not go with the release, in the order of the catalogue - C(check), C(level) (V(refuse) or
+      V(warn)), C(found), C(wanted), C(todo), and C(allowed), whether the site lets it through. Those that are refused
+      are among the problems, the others among the findings.
+  returned: always
+  type: list
+  elements: dict
+  sample: []
+let_through:
+  description: What is refused elsewhere and let through here by O(allow_mismatch), each with what was found and wanted.
+  returned: always
+  type: list
+  elements: str
+  sample: ["driver: found 1.20.1-bd4b1a2, wanted 1.22 (1.22.2-32)"]
 missing_weights:
   description:
     - Weights that are missing, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and
@@ -182,6 +214,11 @@ topology:
   returned: always
   type: dict
   sample: {"cards": [], "driver_version": null}
+refused_id:
+  description: What is wrong with the catalogue, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when O(levels) cannot be read
+  type: str
+  sample: unknown_key
 node:
   description: What was read.
   returned: always
@@ -191,7 +228,6 @@ node:
 
 import contextlib
 import os
-import platform
 import shutil
 import socket
 import time
@@ -210,12 +246,15 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
+from ansible.module_utils.gaudi.engine import packages as engine_packages
+from ansible.module_utils.gaudi.host import cmdline
+from ansible.module_utils.gaudi.host import state as host_state
 from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.documents import read, read_json
 from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
-from ansible.module_utils.gaudi.preflight import handover, images, pins
+from ansible.module_utils.gaudi.preflight import compatibility, handover, images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import record as weights
@@ -227,6 +266,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "release": {"type": "str", "required": True},
     "known_releases": {"type": "list", "elements": "str", "required": True},
     "software": {"type": "dict", "default": {}},
+    "levels": {"type": "dict", "required": True},
+    "allow_mismatch": {"type": "list", "elements": "str", "default": []},
+    "kernel_rules": {"type": "list", "elements": "dict", "default": []},
     "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
     "image_built": {"type": "bool", "default": False},
@@ -293,19 +335,80 @@ class Engine:
     """Names of containers by short id."""
     silent: str
     """What a question to the engine came to, where it did not answer."""
-    recorded: Collection[str]
-    """The images that were there when last looked at; asked only where the engine does not answer."""
+    recorded: Mapping[str, Mapping[str, Any]]
+    """What was found in images when last looked at; whether they are there only where the engine does not answer."""
 
 
 def look_at_engine(module: AnsibleModule) -> Engine:
-    """Ask the engine which containers run; where it does not answer, read what was written down."""
+    """Ask the engine which containers run, and read what was written down of images."""
     complaints: list[str] = []
     names = read_container_names(module, complaints)
-    recorded: Collection[str] = ()
-    if complaints:
-        with contextlib.suppress(Damaged):
-            recorded = (read_json(IMAGES, {"images": {str: dict}}) or {"images": {}})["images"]
+    recorded: Mapping[str, Mapping[str, Any]] = {}
+    with contextlib.suppress(Damaged):
+        recorded = (read_json(IMAGES, {"images": {str: dict}}) or {"images": {}})["images"]
     return Engine(names, "; ".join(complaints), recorded)
+
+
+def package_versions(module: AnsibleModule) -> dict[str, str]:
+    """Ask the system's package database for the packages that a release has a word on."""
+    query = engine_packages.versions_query(
+        engine_packages.family_of(read_text("/etc/os-release")), compatibility.PACKAGES
+    )
+    if not query or module.get_bin_path(query[0]) is None:
+        return {}
+    _code, out, _err = module.run_command(query)
+    versions: dict[str, str] = engine_packages.versions(out)
+    return versions
+
+
+def read_levels(module: AnsibleModule) -> compatibility.Levels:
+    """What the catalogue says of checks; end the module with what is wrong with it."""
+    try:
+        levels: compatibility.Levels = compatibility.Levels.from_document(module.params["levels"])
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    return levels
+
+
+def judged(
+    module: AnsibleModule,
+    levels: compatibility.Levels,
+    topology: Mapping[str, Any],
+    engine: Engine,
+    plans: Sequence[Mapping[str, Any]],
+) -> list[compatibility.Mismatch]:
+    """Read what a release has a word on, and compare."""
+    params, os_release = module.params, preflight.parse_os_release(read_text("/etc/os-release"))
+    found = compatibility.Found(
+        system=preflight.vendor_system(os_release),
+        title=os_release.get("PRETTY_NAME", ""),
+        kernel=running_kernel(),
+        kernel_lacks=tuple(kernel_lacks(params["kernel_rules"], os_release.get("ID", "")) if plans else ()),
+        driver=topology.get("driver_version"),
+        nic_drivers=frozenset(
+            card["nic_driver_version"] for card in topology.get("cards", []) if card.get("nic_driver_version")
+        ),
+        cards=compatibility.cards(topology.get("cards", []), CardType.table(params["card_types"])),
+        packages=package_versions(module),
+        images={plan["image"]: compatibility.image(engine.recorded.get(plan["image"], {})) for plan in plans},
+    )
+    mismatches: list[compatibility.Mismatch] = compatibility.judge(
+        found, compatibility.Release(params["release"], params["software"]), levels, params["allow_mismatch"]
+    )
+    return mismatches
+
+
+def kernel_lacks(rules: Sequence[Mapping[str, Any]], system: str) -> list[cmdline.Needed]:
+    """What the running kernel was started without, of the arguments that right answers need."""
+    kernel = running_kernel()
+    needed = cmdline.needed(rules, system, [kernel])
+    lacks: list[cmdline.Needed] = host_state.lacking(needed, kernel, cmdline.split(read_text("/proc/cmdline")))
+    return lacks
+
+
+def running_kernel() -> str:
+    """The release of the kernel that runs."""
+    return read_text("/proc/sys/kernel/osrelease").strip()
 
 
 def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
@@ -546,6 +649,26 @@ def recipe_rooms(plan: Mapping[str, Any]) -> list[preflight.Room]:
     return [room(f"{plan['instance']}: the recipe cache", place, wanted) for place in places if wanted]
 
 
+def plan_findings(
+    asked: Sequence[Mapping[str, Any]],
+    plans: Sequence[Mapping[str, Any]],
+    handed: Sequence[handover.Handover],
+) -> list[str]:
+    """What a person should know of the plans, and of those that are on the node; ``asked`` has refused ones as well."""
+    names = {plan["instance"] for plan in asked}
+    findings = [
+        preflight.damaged_plan(str(file), file.parent.name, file.parent.name in names)
+        for file in weights_folders.damaged_plans(weights_folders.PLANS)
+    ]
+    findings += handover.sentences(handed)
+    before = weights_folders.plans_on_node(weights_folders.PLANS)
+    for plan in plans:
+        findings += handover.move(plan, before.get(plan["instance"]))
+        findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
+        findings += preflight.room_findings(recipe_rooms(plan))
+    return findings
+
+
 def read_cards(module: AnsibleModule) -> dict[str, Any]:
     """The cards as they are now, with what is odd about them."""
     topology: dict[str, Any] = read_topology(module)
@@ -557,7 +680,7 @@ def main() -> None:
     """Read the node, compare, return every problem."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, topology = module.params, module.params["topology"] or read_cards(module)
-    os_release, kernel = preflight.parse_os_release(read_text("/etc/os-release")), platform.release()
+    os_release = preflight.parse_os_release(read_text("/etc/os-release"))
     clock = time.time()
     found = params["found"]
     problems = [preflight.Problem(**problem) for problem in found.get("problems", [])]
@@ -570,9 +693,9 @@ def main() -> None:
     problems += inventory.check_hugepages(site, read_text("/proc/meminfo"))
     problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
     problems += preflight.check_system(os_release)
-    problems += preflight.check_kernel(os_release, kernel, params["release"], params["software"])
     problems += preflight.check_cards(topology, site.expected_cards)
-    problems += preflight.check_driver(topology.get("driver_version"), params["release"], params["software"])
+    levels = read_levels(module)
+    problems += compatibility.unknown_names(params["allow_mismatch"], levels)
     habana = params["habana_path"]
     problems += preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
     plans = [plan for plan in params["plans"] if not plan.get("refused")]
@@ -581,6 +704,8 @@ def main() -> None:
     weights_problems, rooms, weights_findings = check_missing(module, missing)
     handed = handover.cards(plans, topology, params["reserved"])
     engine = look_at_engine(module)
+    mismatches = judged(module, levels, topology, engine, plans)
+    refused = compatibility.problems(mismatches)
     for plan in plans:
         problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)
         taken, given = check_listen(engine, plan, plans) if plan.get("instance") else ([], [])
@@ -593,28 +718,26 @@ def main() -> None:
     problems += [preflight.Problem("pins", said) for said in never]
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = list(found.get("findings", []))
-    findings += preflight.system_warnings(os_release, params["release"], params["software"])
-    findings += [found["message"] for found in topology.get("findings", []) if found["severity"] == "warning"]
+    findings += compatibility.findings(mismatches, params["release"])
+    findings += compatibility.other_warnings(topology.get("findings", []))
     findings += preflight.silent_engine(engine.silent) + weights_findings + ([] if site.require_pins else moving)
-    asked = {plan["instance"] for plan in params["plans"]}
-    findings += [
-        preflight.damaged_plan(str(file), file.parent.name, file.parent.name in asked)
-        for file in weights_folders.damaged_plans(weights_folders.PLANS)
-    ]
-    findings += handover.sentences(handed)
-    before = weights_folders.plans_on_node(weights_folders.PLANS)
-    for plan in plans:
-        findings += handover.move(plan, before.get(plan["instance"]))
-        findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
-        findings += preflight.room_findings(recipe_rooms(plan))
-    node = {"system": os_release.get("PRETTY_NAME"), "kernel": kernel, "cards": len(topology.get("cards", []))}
+    findings += plan_findings(params["plans"], plans, handed)
+    node = {
+        "system": os_release.get("PRETTY_NAME"),
+        "kernel": running_kernel(),
+        "cards": len(topology.get("cards", [])),
+    }
+    release = compatibility.Release(params["release"], params["software"])
+    table = compatibility.report(mismatches, release, len(problems) + 1)
     module.exit_json(
         changed=False,
-        problems=[problem.as_dict() for problem in problems],
+        problems=[problem.as_dict() for problem in [*problems, *refused]],
         findings=findings,
-        missing_weights=[] if problems else missing,
+        mismatches=[mismatch.as_dict() for mismatch in mismatches],
+        let_through=compatibility.let_through(mismatches),
+        missing_weights=[] if problems or refused else missing,
         stop_first=handover.stopped_first(handed),
-        report=preflight.report(params["host"], problems) if problems else "",
+        report=preflight.report(params["host"], problems, refused, table) if problems or refused else "",
         node=node,
         topology=topology,
     )

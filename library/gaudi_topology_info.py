@@ -148,6 +148,10 @@ topology:
           description: Firmware in the card's flash. It may lag behind the driver.
           type: str
           sample: hl-gaudi2-1.12.1-fw-46.0.5-sec-6
+        boot_fit:
+          description: The image that the card boots, Boot FIT; null where hl-smi does not list it.
+          type: str
+          sample: hl-gaudi2-1.12.1-fw-46.0.5-sec-6
         links_up:
           description: Internal links that are up; null for a card without any and where hl-smi does not say.
           type: int

@@ -52,6 +52,13 @@ waits:
   returned: always
   type: str
   sample: ""
+let_through:
+  description: >-
+    What C(preflight_allow_mismatch) let through when instances were set up, a line each; empty where nothing was.
+  returned: always
+  type: list
+  elements: str
+  sample: ["chat runs although driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32) (preflight_allow_mismatch)"]
 instances:
   description: What RV(instances#module:vllm_service_info) of M(vllm_service_info) is.
   returned: always
@@ -69,6 +76,7 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.cards.text import describe_node
 from ansible.module_utils.gaudi.node import instances
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
+from ansible.module_utils.gaudi.preflight.compatibility import remembered
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "tuning_program": {"type": "path", "default": "/usr/local/lib/gaudi-serving/host_tuning.py"}
@@ -92,11 +100,13 @@ def main() -> None:
     topology = read_topology(module)
     holders, unreadable = read_holders()
     topology["findings"] += unreadable
+    found = instances.read(module, instances.installed())
     module.exit_json(
         changed=False,
         picture=describe_node(topology, holders),
         waits=waits(module, module.params["tuning_program"]),
-        instances=instances.read(module, instances.installed()),
+        let_through=remembered(found),
+        instances=found,
     )
 
 

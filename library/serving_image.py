@@ -9,6 +9,7 @@ short_description: Have a serving image on the node, and know what is in it
 description:
   - Pulls an image that the node's Docker engine does not have, compares its digest with the pinned one, lists the
     Python packages in it once, and records reference, digest and versions in a file.
+  - What is in it, as a container of it says, is written as a bill of materials (CycloneDX) into a file of its own.
   - An image that is there, has the right digest and was looked into before is left alone, without asking the registry.
 author: gaudi-serving
 attributes:
@@ -42,6 +43,19 @@ options:
     description: Distributions that the image must hold, by name, with their version; empty for any.
     type: dict
     default: {}
+  wanted:
+    description: The image of each instance of this run, by the instance's name, for RV(untidy).
+    type: dict
+    default: {}
+  references:
+    description: All images that are asked for, for RV(untidy).
+    type: list
+    elements: str
+    default: []
+  keep:
+    description: How many images of an instance stay beside the one that it uses, for RV(untidy).
+    type: int
+    default: 1
   docker_config:
     description: Directory with the engine client's config.json that holds the registry's credentials. Empty uses none.
     type: path
@@ -50,7 +64,7 @@ options:
     type: int
     default: 3600
   record:
-    description: File the images of the node are recorded in.
+    description: File the images of the node are recorded in. Bills of materials lie in the directory C(sbom) beside it.
     type: path
     default: /var/lib/gaudi-serving/images.json
 """
@@ -77,6 +91,13 @@ pulled:
   returned: always
   type: bool
   sample: true
+untidy:
+  description: >-
+    Whether M(serving_image_prune) has something to remember or to remove, once the instances of this run have their
+    images.
+  returned: always
+  type: bool
+  sample: false
 unpinned:
   description: What to write down so that the image is pinned from now on, a line each; empty where it is.
   returned: always
@@ -87,7 +108,7 @@ image:
   description: What is recorded of the image; empty in check mode when it is not there yet.
   returned: always
   type: dict
-  sample: {"digest": "sha256:...", "id": "sha256:...", "packages": {"vllm": "0.9.0"}}
+  sample: {"digest": "sha256:...", "id": "sha256:...", "packages": {"vllm": "0.9.0"}, "python": "3.10.12"}
 refused_id:
   description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
   returned: when the task fails for a refusal
@@ -103,12 +124,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
-from ansible.module_utils.gaudi.image import inside
-from ansible.module_utils.gaudi.node.documents import read_text
+from ansible.module_utils.gaudi.image import inside, sbom
+from ansible.module_utils.gaudi.image.tidying import tidied
+from ansible.module_utils.gaudi.node import weight_folders as plans
+from ansible.module_utils.gaudi.node.documents import read, read_text
+from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.preflight import pins
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -118,10 +143,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": ["habana-torch-plugin", "vllm"]},
     "instances": {"type": "dict", "default": {}},
     "versions": {"type": "dict", "default": {}},
+    "wanted": {"type": "dict", "default": {}},
+    "references": {"type": "list", "elements": "str", "default": []},
+    "keep": {"type": "int", "default": 1},
     "docker_config": {"type": "path"},
     "timeout": {"type": "int", "default": 3600},
     "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
 }
+
+PLANS = Path(paths.INSTANCES)
 
 # Walls of a container that is only looked into. Whatever the image's own Python does, it does there.
 LOOKED_AT = [
@@ -194,12 +224,16 @@ def runtime(module: AnsibleModule, docker: str) -> str:
 
 def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside:
     """Run the program that looks, without a network and without starting a server."""
-    params = module.params
-    vectors = {name: instance["arguments"] for name, instance in params["instances"].items()}
+    vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
     command = [docker, "run", "--rm", "--interactive", "--runtime", runtime(module, docker), *LOOKED_AT, *_WRITES]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
     _code, out, err = module.run_command(command, data=inside.question(vectors))
     found: inside.Inside = inside.answer(image, out or err)
+    return found
+
+
+def hold_against(image: str, found: inside.Inside, params: dict[str, Any]) -> None:
+    """Raise Refusal for an image that is of another release, or cannot serve an instance."""
     wrong = inside.wrong_versions(image, found, params["versions"])
     if wrong:
         raise Refusal(
@@ -208,18 +242,45 @@ def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside
             "serving_image_ref or serving_image_base.",
         )
     inside.check(image, found, {name: instance["parts"] for name, instance in params["instances"].items()})
-    return found
 
 
-def checked(module: AnsibleModule, docker: str, image: str, known: dict[str, Any], id_: str) -> dict[str, Any]:
-    """What is recorded of a look inside; the same image is not asked the same twice."""
+def bill_of(module: AnsibleModule, image_id: str) -> Path:
+    """Where the bill of materials of an image is."""
+    return Path(module.params["record"]).parent / sbom.FOLDER / sbom.file_name(image_id)
+
+
+def is_bill(file: Path) -> bool:
+    """Whether a bill of materials is there; a damaged one is written anew."""
+    try:
+        return read(file, sbom.contents) is not None
+    except Damaged:
+        return False
+
+
+def looked_at(
+    module: AnsibleModule, docker: str, image: str, known: dict[str, Any], now: dict[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """What is recorded of a look inside, and the bill that it gave, None for one that is there.
+
+    The same image is not asked the same twice. known: what is on record; now: id and labels of the image.
+    """
     params = module.params
-    if not params["instances"]:
-        return {}
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
-    if known.get("id") == id_ and known.get("checked") == asked:
-        return {"checked": asked, "parts": known.get("parts", [])}
-    return {"checked": asked, "parts": list(look_inside(module, docker, image).parts)}
+    settled = known.get("id") == now["id"] and (not params["instances"] or known.get("checked") == asked)
+    # An earlier release of this project did not record the Python.
+    kept: dict[str, Any] = (
+        {key: known[key] for key in ("checked", "parts", "python") if key in known} if settled else {}
+    )
+    billed = is_bill(bill_of(module, now["id"]))
+    if settled and (billed or module.check_mode):
+        # The bill alone is no reason for check mode to start a container.
+        return kept, None if billed else ""
+    found = look_inside(module, docker, image)
+    if params["instances"]:
+        hold_against(image, found, params)
+        kept = {"checked": asked, "parts": list(found.parts), "python": found.python}
+    bill = None if billed else sbom.rendered(sbom.bill(image, now["id"], found, now.get("built", {})))
+    return kept, bill
 
 
 def read_record(path: Path) -> str:
@@ -242,6 +303,16 @@ def write_record(module: AnsibleModule, path: str, text: str) -> None:
     module.set_mode_if_different(path, "0644", False)
 
 
+def untidy(params: dict[str, Any], images: dict[str, Any], history: dict[str, list[str]]) -> bool:
+    """Whether there is something to tidy once the instances of this run have the images that they are to have."""
+    if not params["references"]:
+        return False
+    on_node = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}
+    used = {**on_node, **params["wanted"]}
+    tidy = tidied(images, history, used, params["wanted"], params["references"], params["keep"])
+    return bool(tidy.differs(history))
+
+
 def main() -> None:
     """Look, pull what is missing, look into what is new, record."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -249,15 +320,16 @@ def main() -> None:
     docker = module.get_bin_path("docker", required=not module.check_mode)
     absent = {"changed": True, "current": False, "pulled": True, "unpinned": [], "image": {}}
     if docker is None:
-        module.exit_json(**absent, foreseen=False)
+        module.exit_json(**absent, foreseen=False, untidy=False)
     path = params["record"]
     try:
         before = read_record(Path(path))
         images = image_record.parse_record(before, path)
+        history = image_record.parse_history(before, path)
         inspected, pulled = inspect(module, docker, image), False
         if not inspected:
             if module.check_mode:
-                module.exit_json(**absent, foreseen=True)
+                module.exit_json(**absent, foreseen=True, untidy=untidy(params, images, history))
             pull(module, docker, image)
             inspected, pulled = inspect(module, docker, image), True
         known = images.get(image, {})
@@ -276,18 +348,24 @@ def main() -> None:
         else:
             packages = packages_in(module, docker, image)
             found["packages"] = image_record.check_packages(image, packages, params["packages"])
-        found.update(checked(module, docker, image, known, found["id"]))
+        said, bill = looked_at(module, docker, image, known, found)
+        found.update(said)
+        after = image_record.render_record({**images, image: found}, history)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    after = image_record.render_record({**images, image: found})
-    changed = pulled or after != before
-    if after != before and not module.check_mode:
-        write_record(module, path, after)
+    changed = pulled or after != before or bill is not None
+    if not module.check_mode:
+        if bill is not None:
+            bill_of(module, found["id"]).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_text(bill_of(module, found["id"]), bill, mode=0o644)
+        if after != before:
+            write_record(module, path, after)
     module.exit_json(
         changed=changed,
         current=not changed,
         foreseen=True,
         pulled=pulled,
+        untidy=untidy(params, {**images, image: found}, history),
         # The tag of an image that is built here stands for all that went into it.
         unpinned=[] if params["digest"] or built else pins.digest_lines(image, found["digest"], params["release"]),
         image=found,

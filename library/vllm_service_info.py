@@ -107,6 +107,13 @@ instances:
         where RV(instances[].current) is true.
       type: str
       sample: ""
+    let_through:
+      description: >-
+        Mismatches of the node that C(preflight_allow_mismatch) let through when the instance was set up, each with what
+        was found and wanted.
+      type: list
+      elements: str
+      sample: ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]
 digest:
   description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
   returned: always

@@ -21,6 +21,8 @@ INSTANCE_STATES = f"{STATE}/instances"
 """A directory for each instance, with what its supervisor says of it."""
 GUARD = f"{PROGRAMS}/guard"
 """The guard, as containers import it."""
+LET_THROUGH = "let_through.json"
+"""Below an instance's directory: what the preflight let through when it was set up; absent where that is nothing."""
 KEYS_FILE = "guard/keys.json"
 """Below an instance's directory: digests of the keys that open it."""
 DOOR = "door"
@@ -29,6 +31,10 @@ PROBE = "probe"
 """Below an instance's state, the token that its supervisor asks with; below its door, the digest of that."""
 JOBS = f"{STATE}/jobs"
 """A directory for each job."""
+IMAGE_RECORD = f"{STATE}/images.json"
+"""What is known of the serving images of the node."""
+SBOMS = f"{STATE}/sbom"
+"""A bill of materials for each serving image, by its id."""
 RESERVATIONS = f"{STATE}/cards.lock"
 """Which instance has which cards."""
 
@@ -85,6 +91,7 @@ TABLE = (
     Owned(f"{INSTANCES}/*/explanation.json", "vllm_service", "0600"),
     Owned(f"{INSTANCES}/*/guard", "instance_keys", "0700"),
     Owned(f"{INSTANCES}/*/guard/keys.json", "instance_keys", "0600"),
+    Owned(f"{INSTANCES}/*/let_through.json", "vllm_service", "0600"),
     Owned(f"{INSTANCES}/*/plan.json", "vllm_service", "0600"),
     Owned(f"{CONFIGURATION}/image", "serving_image", "0700"),
     Owned(f"{CONFIGURATION}/image/*.json", "serving_image", "0600"),
@@ -107,7 +114,7 @@ TABLE = (
     Owned(f"{RESERVATIONS}.guard", "card_reservation", "0600"),
     Owned(f"{STATE}/host_tuning.json", "host_tuning", "0644"),
     Owned(f"{STATE}/host_tuning_before.json", "host_tuning", "0644"),
-    Owned(f"{STATE}/images.json", "serving_image", "0644"),
+    Owned(IMAGE_RECORD, "serving_image", "0644"),
     Owned(INSTANCE_STATES, "vllm_service", "0700"),
     Owned(f"{INSTANCE_STATES}/*", "vllm_supervisor.py", "0700"),
     Owned(f"{INSTANCE_STATES}/*/door", "vllm_supervisor.py", "0700"),
@@ -128,6 +135,8 @@ TABLE = (
     Owned(f"{JOBS}/*/state.json", "gaudi_job.py", "0600"),
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
     Owned(f"{STATE}/profiles/*", "vllm_service", "0750", whole=True),
+    Owned(SBOMS, "serving_image", "0755"),
+    Owned(f"{SBOMS}/*.cdx.json", "serving_image", "0644"),
 )
 
 # The row that says most of a path comes first.

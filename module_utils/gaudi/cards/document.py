@@ -111,6 +111,7 @@ def _card(card: SeenCard, sources: Sources) -> dict[str, Any]:
         driver_version=card.driver_version,
         nic_driver_version=seen.table.nic_driver_version if seen.table else None,
         firmware=card.firmware,
+        boot_fit=card.boot_fit,
         # The driver knows its state at this moment; what -L prints is the fallback.
         state=(device.state if device else None) or card.state,
         users=_users(card.index, sources),
@@ -168,6 +169,7 @@ def new_card(index: int | None, module_id: int | None) -> dict[str, Any]:
         "driver_version": None,
         "nic_driver_version": None,
         "firmware": None,
+        "boot_fit": None,
         "links_up": None,
         "links_total": None,
         "state": None,

@@ -90,6 +90,7 @@ class ListedCard:
     module_id: int | None
     state: str | None
     firmware: str | None
+    boot_fit: str | None
     memory_total_mib: int | None
     memory_used_mib: int | None
     rows_pending: bool | None
@@ -380,6 +381,7 @@ def _listed_card(index: int, bus_id: str, facts: Mapping[str, str]) -> ListedCar
     pending = known(facts.get("Replaced Rows/Pending", ""))
     state = known(facts.get("Module status", ""))
     firmware = _VERSION.search(facts.get("Firmware [SPI] Version", ""))
+    boot_fit = _VERSION.search(facts.get("Firmware [FIT] Version", ""))
     return ListedCard(
         index=index,
         bus_id=bus_id,
@@ -389,6 +391,7 @@ def _listed_card(index: int, bus_id: str, facts: Mapping[str, str]) -> ListedCar
         module_id=_lenient(parse_amount, facts.get("Module ID", "")),
         state=None if state is None else state.lower(),
         firmware=None if firmware is None else firmware.group(),
+        boot_fit=None if boot_fit is None else boot_fit.group(),
         memory_total_mib=_lenient(parse_mib, facts.get("Memory Usage/Total", "")),
         memory_used_mib=_lenient(parse_mib, facts.get("Memory Usage/Used", "")),
         rows_pending=None if pending is None else pending.lower() == "yes",

@@ -62,6 +62,7 @@ class SeenCard:
     temperature_c: int | None = None
     state: str | None = None
     firmware: str | None = None
+    boot_fit: str | None = None
     rows_pending: bool | None = None
     links: Mapping[int, bool] | None = None
 

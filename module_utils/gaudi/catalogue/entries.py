@@ -14,7 +14,7 @@ from typing import Any
 from ..base.checks import Reader, integer, matching, number
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
-from .build import Build
+from .build import Build, Pin
 
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
@@ -287,27 +287,6 @@ def _nested(value: Mapping[str, object], where: str) -> dict[str, Mapping[str, o
             raise Refusal("not_a_mapping", f"{where}.{key} must be a mapping of request options.")
         nested[key] = options
     return nested
-
-
-@dataclass(frozen=True)
-class Pin:
-    """One repository at one commit; ``reference`` is the tag or branch the commit was taken from, for people."""
-
-    repository: str
-    commit: str
-    reference: str | None = None
-
-    KEYS = ("repository", "commit", "reference")
-
-    @classmethod
-    def from_mapping(cls, value: object, where: str) -> Pin:
-        """Read one entry of ``pins``."""
-        reader = Reader(value, where, cls.KEYS)
-        return cls(
-            repository=reader.text("repository", longest=256),
-            commit=reader.text("commit", longest=64),
-            reference=reader.optional_text("reference"),
-        )
 
 
 @dataclass(frozen=True)

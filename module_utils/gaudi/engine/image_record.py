@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.documents import misfit
 from ..base.refusal import Refusal
 from ..image.recipe import LABEL
 
@@ -44,9 +45,21 @@ def parse_record(text: str, path: str) -> dict[str, dict[str, Any]]:
     return dict(document["images"])
 
 
-def render_record(images: Mapping[str, Mapping[str, Any]]) -> str:
+def parse_history(text: str, path: str) -> dict[str, list[str]]:
+    """The images of each instance, its newest first, of a record that parse_record has read; "" is for no instance.
+
+    Raises Refusal where they are something else. Records of earlier releases hold none.
+    """
+    said: Any = json.loads(text).get("history", {}) if text.strip() else {}
+    if misfit(said, {str: [str]}):
+        raise Refusal("image_record_damaged", f"{path} has a history that is none. Move it away: it is written anew.")
+    return dict(said)
+
+
+def render_record(images: Mapping[str, Mapping[str, Any]], history: Mapping[str, Sequence[str]] | None = None) -> str:
     """Write a record file."""
-    return json.dumps({"schema": SCHEMA, "images": images}, indent=2, sort_keys=True) + "\n"
+    document = {"schema": SCHEMA, "images": images, **({"history": history} if history else {})}
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def digest_of(inspected: Mapping[str, Any], reference: str) -> str | None:

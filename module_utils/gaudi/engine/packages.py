@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 PACKAGES = {
     "Debian": ["docker.io"],
@@ -30,7 +31,41 @@ def engine_packages(family: str, apparmor: bool) -> list[str]:
     return [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
 
 
+# Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine (DOCKER_BUILDKIT=1).
+_FIRST_WITH_PLUGIN = 23
+
+
+def builder_package(packages: Sequence[str], client: str, plugin: bool) -> str:
+    """The package without which the client cannot build with secrets; empty where there is none to install.
+
+    packages: those of the engine, which tell Docker CE from a distribution's own. client: what ``docker --version``
+    prints, empty without a client. plugin: whether the client has its builder.
+    """
+    version = re.search(r"\d+", client)
+    if plugin or version is None or int(version[0]) < _FIRST_WITH_PLUGIN:
+        return ""
+    return "docker-buildx-plugin" if any(name.startswith("docker-ce") for name in packages) else "docker-buildx"
+
+
 def installed_of_dpkg(listed: str) -> set[str]:
     """The packages that are installed, from lines of `NAME STATUS`."""
     lines = [line.split() for line in listed.splitlines()]
     return {line[0] for line in lines if line[1:] == ["installed"]}
+
+
+def versions_query(family: str, names: Sequence[str]) -> list[str]:
+    """The command that lists those of some packages that are installed, as versions() reads it; empty for no family.
+
+    It ends with a status other than 0 where one of them is not installed.
+    """
+    if family == "Debian":
+        return ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n", *names]
+    if family == "RedHat":
+        return ["rpm", "--query", "--queryformat=%{NAME} installed %{VERSION}-%{RELEASE}\\n", *names]
+    return []
+
+
+def versions(listed: str) -> dict[str, str]:
+    """Versions of installed packages by name, from lines of `NAME STATUS VERSION`; other lines are passed over."""
+    lines = [line.split() for line in listed.splitlines()]
+    return {line[0]: line[2] for line in lines if len(line) == 3 and line[1] == "installed"}

@@ -258,17 +258,22 @@ def serving_refusal(
 
     `waiting` are the arguments a reboot brings; `causes` names, for others, the file and line that says otherwise.
     """
-    lacking = [
+    lacks = lacking(needed, kernel, running)
+    if not lacks:
+        return None
+    arguments = " ".join(need.argument for need in lacks)
+    return f"The running kernel {kernel} was started without {arguments}: {lacks[0].because}. " + remedy(
+        [causes.get(need.argument, "") for need in lacks if need not in waiting]
+    )
+
+
+def lacking(needed: Sequence[Needed], kernel: str, running: Sequence[str]) -> list[Needed]:
+    """The arguments without which this running kernel garbles answers; ``running`` is its command line."""
+    return [
         need
         for need in needed
         if need.purpose == "correctness" and need.concerns(kernel) and not kernel_cmdline.holds(need.argument, running)
     ]
-    if not lacking:
-        return None
-    arguments = " ".join(need.argument for need in lacking)
-    return f"The running kernel {kernel} was started without {arguments}: {lacking[0].because}. " + remedy(
-        [causes.get(need.argument, "") for need in lacking if need not in waiting]
-    )
 
 
 def remedy(causes: Sequence[str]) -> str:

@@ -18,10 +18,41 @@ from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PARTS, PILLOW_SIMD, mis
 from .requirements import project
 
 PROGRAM = r"""
-import contextlib, importlib.metadata as metadata, importlib.util, io, json, os, re, shutil, sys
+import contextlib, glob, importlib.metadata as metadata, importlib.util, io, json, os, re, shutil, subprocess, sys
 
 asked = json.load(sys.stdin)
 found = {"packages": {}, "programs": [], "pillow": None, "vllm": None, "rejected": {}}
+found["python"] = "%d.%d.%d" % sys.version_info[:3]
+found.update({"os": ["", ""], "system": {"kind": "", "packages": []}, "checkouts": []})
+
+
+def told(*command):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+with contextlib.suppress(OSError), open("/etc/os-release") as stream:
+    said = dict(line.strip().split("=", 1) for line in stream if "=" in line)
+    found["os"] = [said.get(name, "").strip("\"'") for name in ("ID", "VERSION_ID")]
+for kind, command in (
+    ("deb", ["dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${Architecture}\t${db:Status-Status}\n"]),
+    ("rpm", ["rpm", "--query", "--all", "--queryformat=%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\tinstalled\n"]),
+):
+    rows = [line.split("\t") for line in told(*command).splitlines()]
+    installed = sorted(row[:3] for row in rows if len(row) == 4 and row[3] == "installed")
+    if installed:
+        found["system"] = {"kind": kind, "packages": installed}
+        break
+for folder in sorted(name for place in asked["places"] for name in glob.glob(os.path.join(place, "*"))):
+    if os.path.exists(os.path.join(folder, ".git")):
+        git = ["git", "-c", "safe.directory=*", "-C", folder]
+        commit = told(*git, "rev-parse", "HEAD")
+        if commit:
+            origin = re.sub(r"(?<=://)[^/@]*@", "", told(*git, "config", "--get", "remote.origin.url"))
+            found["checkouts"].append([folder, commit, origin])
 for each in metadata.distributions():
     name = each.metadata["Name"]
     if name:
@@ -42,7 +73,10 @@ def parser():
             from vllm.utils import FlexibleArgumentParser
         except ImportError:
             FlexibleArgumentParser = None
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    try:
+        from vllm.entrypoints.openai.cli_args import make_arg_parser
+    except ImportError:
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser
     # The oldest releases make the parser themselves.
     return make_arg_parser(FlexibleArgumentParser()) if FlexibleArgumentParser else make_arg_parser()
 
@@ -50,7 +84,8 @@ def parser():
 said = io.StringIO()
 with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
     try:
-        import vllm
+        if asked["server"]:
+            import vllm
         made = parser() if asked["arguments"] else None
     except BaseException as error:
         found["vllm"] = f"{type(error).__name__}: {error}"[:500]
@@ -74,23 +109,47 @@ _FORM = {
     "pillow": (str, _NONE),
     "vllm": (str, _NONE),
     "rejected": {str: str},
+    "python": str,
+    "os": [str],
+    "system": {"kind": str, "packages": [[str]]},
+    "checkouts": [[str]],
 }
 _WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
 _PROGRAMS = ("numactl", "fi_info", _WRAPPER)
+# Where checkouts lie: ours, and those of vendor images.
+_PLACES = ("/opt", "/workspace", "/root")
 _SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
 # Of the vendor's software, each in the version of the release's image (22.2-32 is 22.2.32 to pip).
 VENDOR = ("habana-torch-plugin", "habana-torch-dataloader", "habana-media-loader", "habana-pyhlml")
 
 
 @dataclass(frozen=True)
+class Checkout:
+    """A git repository in an image: where it lies, its commit, and where it came from, without an account."""
+
+    directory: str
+    commit: str
+    origin: str
+
+
+@dataclass(frozen=True)
 class Inside:
-    """What the program found. ``rejected``: what the parser said, by instance; ``vllm``: why it cannot be imported."""
+    """What the program found.
+
+    ``rejected``: what the parser said, by instance; ``vllm``: why it cannot be imported; ``os``: id and version of the
+    system; ``system``: its packages, each with version and architecture, of the ``kind`` deb or rpm.
+    """
 
     packages: Mapping[str, str]
     programs: tuple[str, ...]
     pillow: str | None
     vllm: str | None
     rejected: Mapping[str, str]
+    python: str
+    os: tuple[str, str]
+    kind: str
+    system: tuple[tuple[str, str, str], ...]
+    checkouts: tuple[Checkout, ...]
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -110,7 +169,9 @@ def question(arguments: Mapping[str, Sequence[str]]) -> str:
     """What the program is given: the whole argument vectors of plans, by instance."""
     # The server of several models on a card has a parser of its own, which is no part of vLLM's.
     vectors = {name: list(vector[3:]) for name, vector in arguments.items() if tuple(vector[:3]) == _SERVER}
-    return json.dumps({"programs": list(_PROGRAMS), "arguments": vectors})
+    # Importing it takes long, and says nothing where no instance is to run.
+    asked = {"programs": list(_PROGRAMS), "arguments": vectors, "places": list(_PLACES), "server": bool(arguments)}
+    return json.dumps(asked)
 
 
 def answer(image: str, printed: str) -> Inside:
@@ -120,7 +181,7 @@ def answer(image: str, printed: str) -> Inside:
         said: Any = json.loads(line[len(_MARK) :])
     except json.JSONDecodeError:
         said = None
-    if said is None or misfit(said, _FORM):
+    if said is None or misfit(said, _FORM) or not _of_threes(said["system"]["packages"], said["checkouts"]):
         words = printable(printed.strip()[-300:]) or "nothing"
         raise Refusal(
             "image_silent",
@@ -134,7 +195,18 @@ def answer(image: str, printed: str) -> Inside:
         said["pillow"] and printable(said["pillow"]),
         said["vllm"] and printable(said["vllm"]),
         {name: printable(why) for name, why in said["rejected"].items()},
+        printable(said["python"]),
+        (printable("".join(said["os"][:1])), printable("".join(said["os"][1:2]))),
+        printable(said["system"]["kind"]),
+        tuple(
+            (printable(name), printable(version), printable(arch)) for name, version, arch in said["system"]["packages"]
+        ),
+        tuple(Checkout(*map(printable, checkout)) for checkout in said["checkouts"]),
     )
+
+
+def _of_threes(*tables: list[list[str]]) -> bool:
+    return all(len(row) == 3 for table in tables for row in table)
 
 
 def expected(release_tag: str, quantization: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from ..base.checks import Reader, mapping, matching, shown, text
 from ..base.refusal import Refusal
-from ..catalogue.build import Build
-from ..catalogue.entries import Pin, ReleaseEntry
+from ..catalogue.build import Build, Pin
+from ..catalogue.entries import ReleaseEntry
 from .parts import HOST_NICS, PILLOW_SIMD, check_offered, ordered
 
 VERSION = 1
@@ -62,18 +62,22 @@ _ALWAYS = ("hccl_demo",)
 
 @dataclass(frozen=True)
 class Wish:
-    """What a site says of its images: a ready one (``ref``), or that they are built, and what differs in them."""
+    """What a site says of its images: a ready one (``ref``), or that they are built, and what differs in them.
+
+    ``way`` is one that the release file names beside its own pins.
+    """
 
     ref: str = ""
     build: bool = False
     name: str = NAME
     base: str = ""
+    way: str = ""
     pins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     push: bool = False
 
-    KEYS = ("ref", "build", "name", "base", "pins", "parts", "constraints", "push")
+    KEYS = ("ref", "build", "name", "base", "way", "pins", "parts", "constraints", "push")
 
     @classmethod
     def from_mapping(cls, value: object) -> Wish:
@@ -87,6 +91,7 @@ class Wish:
             build=reader.switch("build", default=False),
             name=matching(reader.text("name", default=NAME), "serving_image_name", _NAME, f"{form}, without a tag"),
             base=matching(reader.text("base"), "serving_image_base", _REFERENCE, form) if reader.has("base") else "",
+            way=reader.text("way", longest=64) if reader.has("way") else "",
             pins={name: mapping(pin, f"serving_image_pins.{name}") for name, pin in reader.mapping("pins").items()},
             parts=ordered(reader.texts("parts")),
             constraints=tuple(_constraint(line) for line in reader.texts("constraints")),
@@ -175,13 +180,9 @@ class Recipe:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the image says of itself: commits, the release's own where the site has others, parts, constraints."""
+        """What the image says of itself: commits, beside each the release's own if it has one, parts, constraints."""
         commits = {f"{LABEL}.commit.{name}": pin.commit for name, pin in self.pins.items()}
-        others = {
-            f"{LABEL}.released.{name}": commit
-            for name, commit in self.released.items()
-            if name in self.pins and self.pins[name].commit != commit
-        }
+        released = {f"{LABEL}.released.{name}": commit for name, commit in self.released.items() if name in self.pins}
         return {
             f"{LABEL}.recipe": str(VERSION),
             f"{LABEL}.release": self.release,
@@ -189,7 +190,7 @@ class Recipe:
             f"{LABEL}.parts": " ".join(self.parts),
             f"{LABEL}.constraints": " ".join(f"{name}{version}" for name, version in self.constraints.items()),
             **commits,
-            **others,
+            **released,
         }
 
     def directory(self, name: str) -> str:
@@ -210,9 +211,10 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
             f"catalog/releases/{release.name}.yml says no way to its image (no key build). Name a ready image with "
             "serving_image_ref.",
         )
+    build, of_release = _by_way(release, build, wish.way)
     parts = ordered([*wish.parts, *needs])
     check_offered(parts, build, release.name)
-    pins = _pins(release, build, wish, parts)
+    pins = _pins(release, build, of_release, wish, parts)
     own = dict(_split(line) for line in wish.constraints)
     digest = release.image["digest"]
     said = f"{release.image['path']}:{release.image['tag']}" + (f"@{digest}" if digest else "")
@@ -235,7 +237,26 @@ def _split(line: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (line, "")
 
 
-def _pins(release: ReleaseEntry, build: Build, wish: Wish, parts: Iterable[str]) -> dict[str, Pin]:
+def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapping[str, Pin]]:
+    """How the image is built, and the release's pins, where the site goes another way than the release's own."""
+    if not name:
+        return build, release.pins
+    if name not in build.ways:
+        raise Refusal(
+            "unknown_way",
+            f"serving_image_way is {shown(name)}, but release {release.name} knows "
+            f"{', '.join(build.ways) or 'no other way than its own pins'}. Leave it out for the release's own pins.",
+        )
+    way = build.ways[name]
+    if way.refused:
+        raise Refusal("way_refused", f"{release.name} cannot be built the way {name}: {way.refused}")
+    others = {pin: said for pin, said in release.pins.items() if not way.pins or pin not in _OF_KIND[build.kind]}
+    return build.by(way), {**others, **way.pins}
+
+
+def _pins(
+    release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], wish: Wish, parts: Iterable[str]
+) -> dict[str, Pin]:
     """The repositories of the image at their commits, in the order in which they are needed."""
     names = [*_OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]
     known = [*_OF_KIND[build.kind], *_ALWAYS, *(name for more in _OF_PART.values() for name in more)]
@@ -245,7 +266,7 @@ def _pins(release: ReleaseEntry, build: Build, wish: Wish, parts: Iterable[str])
                 "unknown_image_pin",
                 f"serving_image_pins names {shown(name)}, but release {release.name} is built from {', '.join(known)}.",
             )
-    found = {name: _pin(name, release.pins.get(name), wish.pins.get(name)) for name in names}
+    found = {name: _pin(name, of_release.get(name), wish.pins.get(name)) for name in names}
     for name in (*_REQUIRED[build.kind], *_ALWAYS):
         if found[name] is None:
             raise Refusal(

@@ -64,11 +64,12 @@ def describe(
     damaged: str = "",
     current: bool = True,
     unwritten: str = "",
+    let_through: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Put together what is known of one instance.
 
     damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
-    unwritten: why its supervisor cannot say what it runs with.
+    unwritten: why its supervisor cannot say what it runs with. let_through: the mismatches it was set up with.
     """
     return {
         "instance": instance,
@@ -82,6 +83,7 @@ def describe(
         "damaged": damaged,
         "current": current,
         "unwritten": unwritten,
+        "let_through": list(let_through),
     }
 
 
@@ -106,5 +108,16 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
         wanted = {**now, "unit": unit_digest(shown)}
         current = all(state.get(part) == digest for part, digest in wanted.items())
         unwritten = "" if current else no_room(path, ROOM)
-        found.append(describe(name, parse_properties(shown), state, damaged, current, unwritten))
+        found.append(
+            describe(name, parse_properties(shown), state, damaged, current, unwritten, let_through(PLANS / name))
+        )
     return found
+
+
+def let_through(folder: Path) -> list[str]:
+    """What the preflight let through when an instance was set up; of a damaged file that it is."""
+    try:
+        document = read_json(folder / paths.LET_THROUGH, {"let_through": [str]}) or {"let_through": []}
+    except Damaged as damage:
+        return [f"{damage}, so that nobody knows what it was set up with; the next site.yml writes it anew"]
+    return list(document["let_through"])

@@ -117,33 +117,6 @@ def vendor_system(os_release: Mapping[str, str]) -> str:
     return os_release.get("ID", "") + os_release.get("VERSION_ID", "")
 
 
-def system_warnings(os_release: Mapping[str, str], release: str, software: Mapping[str, Any]) -> list[str]:
-    """Say that the vendor does not support a release on this system; it may still work, so nothing is refused."""
-    supported = software.get("systems", [])
-    if not supported or vendor_system(os_release) in supported:
-        return []
-    return [
-        f"The vendor supports release {release} on {', '.join(supported)}; this node runs "
-        f"{os_release.get('PRETTY_NAME', 'something else')}."
-    ]
-
-
-def check_kernel(
-    os_release: Mapping[str, str], kernel: str, release: str, software: Mapping[str, Any]
-) -> list[Problem]:
-    """Refuse a kernel older than the oldest the vendor supports for a release on this system."""
-    needed = software.get("kernel_minimum", {}).get(vendor_system(os_release))
-    if needed is None or version_tuple(kernel) >= version_tuple(needed):
-        return []
-    return [
-        Problem(
-            "kernel",
-            f"The node runs kernel {kernel}, but release {release} on {os_release.get('PRETTY_NAME')} needs "
-            f"{needed} or newer. Upgrade the kernel and reboot.",
-        )
-    ]
-
-
 def check_clock(node_time: float, controller_time: float, tolerance: float) -> list[Problem]:
     """Compare two clocks, in seconds since the epoch; ``tolerance`` covers the way to the node as well.
 
@@ -197,26 +170,6 @@ def check_cards(topology: Mapping[str, Any], expected: int | None) -> list[Probl
             )
         )
     return problems
-
-
-def check_driver(driver_version: str | None, release: str, software: Mapping[str, Any]) -> list[Problem]:
-    """Compare the loaded driver with the one a release was made for, by major and minor number.
-
-    A container of another release than the driver fails late and obscurely ("Device acquire failed").
-    """
-    wanted = software.get("driver")
-    if driver_version is None or wanted is None:
-        return []
-    seen, needed = version_tuple(driver_version)[:2], version_tuple(wanted)[:2]
-    if seen == needed:
-        return []
-    return [
-        Problem(
-            "driver",
-            f"The node's driver is {driver_version}, but release {release} needs {needed[0]}.{needed[1]} ({wanted}). "
-            f"Install that driver, or set gaudi_release to a release that goes with {seen[0]}.{seen[1]}.",
-        )
-    ]
 
 
 def check_room(rooms: Sequence[Room]) -> list[Problem]:
@@ -528,9 +481,12 @@ def check_requests(
     return problems
 
 
-def report(host: str, problems: Sequence[Problem]) -> str:
-    """Write the one report of a node: every problem, numbered, and that nothing was changed."""
-    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    lines = [f"{host}: {count}, nothing was changed."]
+def report(host: str, problems: Sequence[Problem], beside: Sequence[Problem] = (), table: Sequence[str] = ()) -> str:
+    """Write the one report of a node: every problem, numbered, and that nothing was changed.
+
+    ``beside`` are problems that ``table`` says, numbered behind the others, in lines of its own.
+    """
+    number_of = len(problems) + len(beside)
+    lines = [f"{host}: {'1 problem' if number_of == 1 else f'{number_of} problems'}, nothing was changed."]
     lines += [f"  {number}. {problem.message}" for number, problem in enumerate(problems, 1)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *table])

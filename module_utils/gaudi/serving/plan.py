@@ -29,6 +29,9 @@ DEVICES = "HABANA_VISIBLE_DEVICES"
 PYTHON_PATH = "PYTHONPATH"
 AT_START = (LABELS, LOG_OPTIONS, DEVICES)
 
+NO_ENTRY_POINT = ("--entrypoint", "")
+"""A plan's command is whole: an entry point of the image, which ready-made ones have, would take it as arguments."""
+
 
 @dataclass(frozen=True)
 class Card:
@@ -213,7 +216,7 @@ def container_command(
     command += ["--env-file", env_file]
     for name in plan.at_start:
         command += added[name]
-    return [*command, plan.image, *plan.command]
+    return [*command, *NO_ENTRY_POINT, plan.image, *plan.command]
 
 
 def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:

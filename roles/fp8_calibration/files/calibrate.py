@@ -43,7 +43,7 @@ from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.measured import check_npz
 from gaudi.node.weight_folders import missing_weights
-from gaudi.serving.plan import Card, card_indexes, mount, tmpfs, walls
+from gaudi.serving.plan import NO_ENTRY_POINT, Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
 
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
@@ -236,7 +236,8 @@ def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
         if name != "HABANA_VISIBLE_DEVICES":
             words += ["--env", f"{name}={value}"]
     words += ["--env", "HABANA_VISIBLE_DEVICES=" + ",".join(str(index) for index in sorted(indexes))]
-    return [*words, "--workdir", box["working_directory"], document["image"], *document["command"]]
+    words += ["--workdir", box["working_directory"], *NO_ENTRY_POINT]
+    return [*words, document["image"], *document["command"]]
 
 
 class Progress:

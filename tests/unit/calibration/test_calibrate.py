@@ -230,7 +230,7 @@ def test_the_container_gets_device_numbers_of_the_cards_and_the_confinement(node
     assert "--read-only" in words
     assert words[words.index("--cap-drop") + 1] == "ALL"
     assert "no-new-privileges" in words
-    assert words[-3:] == ["vault/image:1", "python3", "/opt/x.py"]
+    assert words[-5:] == ["--entrypoint", "", "vault/image:1", "python3", "/opt/x.py"]
     assert node.docker()[0] == ["rm", "--force", "gaudi-calibrate-m"]
 
 

@@ -149,7 +149,7 @@ def test_of_a_card_little_needs_to_be_said() -> None:
         ({1: 2}, "The content must be a mapping of names to values, not {1: 2}."),
         ({"cards": {}}, "cards must be a list, not {}."),
         ({"cards": [None]}, "cards[0] must be a mapping of names to values, not null."),
-        ({"cards": [{}, {"modul_id": 1}]}, "cards[1] does not know 'modul_id'. Known: bus_id,"),
+        ({"cards": [{}, {"modul_id": 1}]}, "cards[1] does not know 'modul_id'. Known: boot_fit, bus_id,"),
         ({"cards": [{"module_id": "one"}]}, "cards[0].module_id must be a whole number from 0 to 255, not 'one'."),
         ({"cards": [{"module_id": True}]}, "cards[0].module_id must be a whole number from 0 to 255, not true."),
         ({"cards": [{"module_id": 1}, {"module_id": 1}]}, "Module 1 is listed twice."),

@@ -169,6 +169,7 @@ def test_list() -> None:
         module_id=0,
         state="operational",
         firmware="hl-gaudi2-1.12.1-fw-46.0.5-sec-6",
+        boot_fit="hl-gaudi2-1.12.1-fw-46.0.5-sec-6",
         memory_total_mib=98304,
         memory_used_mib=768,
         rows_pending=False,

@@ -75,6 +75,7 @@ def test_a_healthy_node_is_known_completely_and_without_findings() -> None:
         "driver_version": "1.22.1-97ec1a4",
         "nic_driver_version": "1.22.1-97ec1a4",
         "firmware": "hl-gaudi2-1.12.1-fw-46.0.5-sec-6",
+        "boot_fit": "hl-gaudi2-1.12.1-fw-46.0.5-sec-6",
         "links_up": 21,
         "links_total": 21,
         "state": "operational",
@@ -447,6 +448,9 @@ def test_versions_are_compared_by_release() -> None:
     assert "1.21.0-0000000" in message(topology, "nic_driver_mismatch")
     tool = table.replace("hl-1.22.1-fw-61.4.2.1", "hl-1.23.0-fw-62.2.1.1")
     assert found(build_topology(sources(answers(**{"": ok(tool)})))) == ["hl_smi_mismatch"]
+    # Of 1.24.1 it says 1.24.0: that is no other release.
+    patch = table.replace("hl-1.22.1-fw-61.4.2.1", "hl-1.22.0-fw-61.4.2.0")
+    assert found(build_topology(sources(answers(**{"": ok(patch)})))) == []
 
 
 def test_cards_that_cannot_be_told_apart() -> None:

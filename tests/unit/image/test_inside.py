@@ -47,6 +47,40 @@ def test_packages_are_found_by_their_normal_names(tmp_path: Path) -> None:
     assert look({}, tmp_path, FORK).packages["habana-torch-plugin"] == "1.22.2.32"
 
 
+DPKG = """#!/bin/sh
+printf 'bash\t5.1\tamd64\tinstalled\n'
+printf 'gone\t1\tamd64\tconfig-files\n'
+printf 'adduser\t3.1\tall\tinstalled\n'
+"""
+
+
+def test_packages_of_the_system_are_those_that_are_installed(tmp_path: Path) -> None:
+    (tmp_path / "dpkg-query").write_text(DPKG)
+    (tmp_path / "dpkg-query").chmod(0o755)
+    found = look({}, FORK, path=f"{tmp_path}:/bin:/usr/bin")
+    assert (found.kind, found.system) == ("deb", (("adduser", "3.1", "all"), ("bash", "5.1", "amd64")))
+    (tmp_path / "dpkg-query").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "rpm").write_text(DPKG)
+    (tmp_path / "rpm").chmod(0o755)
+    assert look({}, FORK, path=f"{tmp_path}:/bin:/usr/bin").kind == "rpm"
+
+
+def test_checkouts_are_found_by_looking_and_name_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tmp_path / "opt" / "vllm-fork"
+    made.mkdir(parents=True)
+    (tmp_path / "opt" / "other").mkdir()
+    for words in (
+        ["init", "--quiet"],
+        ["remote", "add", "origin", "https://me:hidden@git.example.com/vllm-fork"],
+        ["-c", "user.name=M", "-c", "user.email=m@example.com", "commit", "--quiet", "--allow-empty", "-m", "1"],
+    ):
+        subprocess.run(["git", "-C", str(made), *words], check=True)
+    monkeypatch.setattr(inside, "_PLACES", (str(tmp_path / "opt"), "/nowhere"))
+    (checkout,) = look({}, FORK, path=os.environ["PATH"]).checkouts
+    assert (checkout.directory, checkout.origin) == (str(made), "https://git.example.com/vllm-fork")
+    assert len(checkout.commit) == 40
+
+
 def test_parts_are_programs_and_packages(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -74,6 +108,27 @@ def test_the_servers_own_parser_reads_the_whole_vector() -> None:
     assert set(found.rejected) == {"bad", "word"}
     assert "--no-such-option" in found.rejected["bad"]
     assert "invalid int value: 'x'" in found.rejected["word"]
+
+
+def test_the_parser_is_found_where_later_servers_have_it(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "entrypoints/__init__.py": "",
+        "entrypoints/openai/__init__.py": "",
+        "entrypoints/launchers/__init__.py": "",
+        "entrypoints/launchers/cli_args.py": "from argparse import ArgumentParser\n\n\n"
+        "def make_arg_parser():\n    parser = ArgumentParser()\n    parser.add_argument('--port')\n    return parser\n",
+    }
+    for name, content in files.items():
+        (tmp_path / "vllm" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "vllm" / name).write_text(content)
+    found = look({"good": [*SERVER, "--port", "1"], "bad": [*SERVER, "--host", "x"]}, tmp_path)
+    assert (found.vllm, set(found.rejected)) == (None, {"bad"})
+
+
+def test_a_server_is_not_imported_for_nobody(tmp_path: Path) -> None:
+    (tmp_path / "vllm.py").write_text("raise ImportError('slow')\n")
+    assert look({}, tmp_path).vllm is None
 
 
 def test_a_server_that_cannot_be_imported_is_said(tmp_path: Path) -> None:
@@ -142,10 +197,19 @@ def test_what_an_image_says_does_nothing_to_a_terminal() -> None:
         "pillow": "\x07",
         "vllm": None,
         "rejected": rejected,
+        "python": "3.10.12\x07",
+        "os": ["debian", "12"],
+        "system": {"kind": "deb", "packages": [["bash", "5\x07", "amd64"]]},
+        "checkouts": [],
     }
     found = inside.answer(IMAGE, "noise\ngaudi-image " + json.dumps(said))
     assert found.packages == {"vllm": "1"}
     assert (found.pillow, found.vllm, found.rejected) == ("?", None, {"one": "a b"})
+    assert found.python == "3.10.12?"
+    assert found.system == (("bash", "5?", "amd64"),)
+    said["system"]["packages"] = [["bash", "5"]]
+    with pytest.raises(Refusal, match="could not be looked into"):
+        inside.answer(IMAGE, "gaudi-image " + json.dumps(said))
     with pytest.raises(Refusal) as caught:
         inside.answer(IMAGE, "\x1b[2Jgone")
     assert "\x1b" not in str(caught.value)

@@ -88,7 +88,8 @@ def test_labels_say_what_was_built_and_what_the_release_pins() -> None:
     labels = made(pins={"vllm_fork": {"commit": OTHER}}).labels
     assert labels["gaudi-serving.image.commit.vllm_fork"] == OTHER
     assert labels["gaudi-serving.image.released.vllm_fork"] == entry().pins["vllm_fork"].commit
-    assert "gaudi-serving.image.released.neural_compressor" not in labels
+    said = labels["gaudi-serving.image.released.neural_compressor"]
+    assert said == labels["gaudi-serving.image.commit.neural_compressor"] == entry().pins["neural_compressor"].commit
 
 
 def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
@@ -166,3 +167,59 @@ TAGS = {
     "deepseek-r1": "deepseek-r1-994253026ca5",
     "deepseek-r1-2025.11": "deepseek-r1-2025.11-bca715f889e6",
 }
+
+
+def test_another_way_takes_the_place_of_the_pins_of_vllm_alone() -> None:
+    own, other = made(), made(way="habana_main")
+    assert other.pins["vllm_fork"].commit == "0366662c12e2d26584dd2616d82bfd1b58247489"
+    assert other.pins["vllm_hpu_extension"].commit == "048015b0938d93bbe7c802c8df5e868431551b3b"
+    # habana_main asks for none; the base image has one.
+    assert "neural_compressor" not in other.pins
+    assert other.pins["hccl_demo"] == own.pins["hccl_demo"]
+    assert other.tag != own.tag
+    assert other.labels["gaudi-serving.image.released.vllm_fork"] == entry().pins["vllm_fork"].commit
+
+
+def test_what_a_way_says_otherwise_counts() -> None:
+    upstream = made("1.18", way="upstream")
+    assert upstream.build.requirements == "requirements/hpu.txt"
+    assert upstream.pins["vllm_fork"].repository == "https://github.com/vllm-project/vllm"
+    assert upstream.constraints["transformers"] == "<4.51"
+    assert made("1.18").constraints["transformers"] == "==4.43.2"
+    mine = made("1.18", way="upstream", pins={"vllm_fork": {"commit": OTHER}})
+    assert (mine.pins["vllm_fork"].commit, mine.pins["vllm_fork"].repository) == (
+        OTHER,
+        "https://github.com/vllm-project/vllm",
+    )
+
+
+def test_a_way_that_does_the_same_gives_the_same_image() -> None:
+    assert made("1.18", way="dockerfile_hpu").tag == made("1.18").tag
+
+
+@pytest.mark.parametrize(
+    ("release", "way", "id_", "words"),
+    [
+        ("1.18", "habana_main", "way_refused", "no commit of it fits both"),
+        ("1.18", "master", "unknown_way", "knows upstream, habana_main, dockerfile_hpu"),
+        ("1.21", "upstream", "unknown_way", "no other way than its own pins"),
+    ],
+)
+def test_a_way_that_there_is_not_is_refused(release: str, way: str, id_: str, words: str) -> None:
+    with pytest.raises(Refusal, match=words) as caught:
+        made(release, way=way)
+    assert caught.value.id == id_
+
+
+def test_each_way_has_whole_commits_and_a_source() -> None:
+    ways = {
+        f"{name}.{way}": said
+        for name in releases.names()
+        for build in [entry(name).build]
+        if build is not None
+        for way, said in build.ways.items()
+    }
+    assert {"1.18.upstream", "1.18.habana_main", "1.18.dockerfile_hpu", "1.22.habana_main"} <= set(ways)
+    for name, said in ways.items():
+        assert said.source, name
+        assert all(len(pin.commit) == 40 for pin in said.pins.values()), name

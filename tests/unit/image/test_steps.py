@@ -17,8 +17,8 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
 
 
-def step(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "GIT_CONFIG_SYSTEM": str(folder / "system"), "GIT_CONFIG_GLOBAL": os.devnull}
+def step(folder: Path, *arguments: str, system: str = "system") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "GIT_CONFIG_SYSTEM": str(folder / system), "GIT_CONFIG_GLOBAL": os.devnull}
     return subprocess.run(["sh", str(STEPS), *arguments], check=False, capture_output=True, text=True, env=environment)
 
 
@@ -63,3 +63,45 @@ def test_a_host_that_is_not_there_is_gits_to_say(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "fatal: " in done.stderr
     assert "refused" not in done.stderr
+
+
+PYTHON = """#!/bin/sh
+case "$*" in
+  *"pip list"*) printf '%s' "$LISTED"; exit "$LIST_STATUS" ;;
+  *"pip install"*) cat /tmp/held.txt; echo "installed" ;;
+esac
+"""
+
+
+def install(folder: Path, listed: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the step that installs, with a pip that lists what it is told to."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "python3").write_text(PYTHON)
+    (programs / "python3").chmod(0o755)
+    search = f"{programs}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": search, "LISTED": listed, "LIST_STATUS": str(status)}
+    command = ["sh", str(STEPS), "packages", "ray"]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("listed", "held"),
+    [("numpy==1\ntorch==2.7.1\nhabana-pyhlml==1\n", "torch==2.7.1\nhabana-pyhlml==1\n"), ("numpy==1\n", "")],
+)
+def test_what_the_vendor_installed_is_held(tmp_path: Path, listed: str, held: str) -> None:
+    done = install(tmp_path, listed)
+    assert (done.returncode, done.stdout) == (0, f"{held}installed\n"), done.stderr
+
+
+def test_a_pip_that_does_not_list_is_no_pip_that_lists_nothing(tmp_path: Path) -> None:
+    done = install(tmp_path, "", status=3)
+    assert done.returncode == 3
+    assert "installed" not in done.stdout
+
+
+def test_a_checkout_that_nobody_may_ask_for_its_commit_ends_the_step(origin: Path, tmp_path: Path) -> None:
+    commit = git(origin, "rev-parse", "HEAD")
+    done = step(tmp_path, "checkout", f"file://{origin}", commit, str(tmp_path / "made"), system="no folder/system")
+    assert done.returncode not in (0, 1)
+    assert "no folder/system" in done.stderr

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.node import instances
 
 from library import gaudi_preflight, node_status_info
 from tests.unit.host.modules import run_main
 
+ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGY: dict[str, Any] = {"cards": [], "findings": [], "driver_version": None}
 FINDING = {"id": "unreadable", "severity": "warning", "message": "cards.lock is damaged."}
 PROGRAM = "import sys\nprint(*sys.argv[1:])\nprint('Reboot needed.')\nsys.exit({})\n"
@@ -54,8 +56,26 @@ def test_the_nodes_own_program_says_what_waits(node: Path) -> None:
     assert "waits failed with status 3" in status(node / "program.py")["msg"]
 
 
+def test_what_an_instance_was_set_up_with_is_remembered(node: Path) -> None:
+    assert status(node / "none.py")["let_through"] == []
+    file = node / "plans/tiny" / paths.LET_THROUGH
+    file.write_text(json.dumps({"let_through": ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]}))
+    answer = status(node / "none.py")
+    said = "driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"
+    assert answer["let_through"] == [f"tiny runs although {said} (preflight_allow_mismatch)"]
+    assert answer["instances"][0]["let_through"] == [said]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"let_through": "driver"}', '{"let_through": [1]}', "{}"])
+def test_a_damaged_memory_is_said_and_ends_nothing(node: Path, content: str) -> None:
+    (node / "plans/tiny" / paths.LET_THROUGH).write_text(content)
+    (said,) = status(node / "none.py")["let_through"]
+    assert "let_through.json is damaged" in said
+    assert "the next site.yml writes it anew" in said
+
+
 def test_its_default_is_where_the_role_puts_the_program() -> None:
-    role = Path(__file__).resolve().parents[3] / "roles/host_tuning/vars/main.yml"
+    role = ROOT / "roles/host_tuning/vars/main.yml"
     program = yaml.safe_load(role.read_text())["__host_tuning_paths"]["program"]
     assert node_status_info.ARGUMENT_SPEC["tuning_program"]["default"] == program
     documented = yaml.safe_load(node_status_info.DOCUMENTATION)["options"]["tuning_program"]
@@ -77,6 +97,7 @@ def test_preflight_reads_the_cards_only_where_nobody_did(given: dict[str, Any] |
         "release": "1.22",
         "known_releases": ["1.22"],
         "inventory": inventory,
+        "levels": yaml.safe_load((ROOT / "catalog/compatibility.yml").read_text()),
         "controller_time": 0,
         "daemon_json": "/nonexistent/daemon.json",
         **({} if given is None else {"topology": given}),

@@ -104,6 +104,8 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     handed_on = {"serving_image_references", "vllm_service_plan", "vllm_service_weights_coming", "weights_supply_bring"}
     handed_on |= {"preflight_host_tuning", "serving_image_plans", "serving_image_release", "vllm_service_given_up_by"}
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
+    handed_on |= {"summary_let_through", "vllm_service_let_through"}
+    handed_on |= {"container_runtime_builds"}
     # What is fetched into which folder is the catalogue's; where from, and how, is the site's.
     handed_on |= {f"model_weights_{name}" for name in ("directory", "repository", "repositories", "revision", "root")}
     handed_on |= {f"model_weights_{name}" for name in ("include", "exclude", "extra_room", "measured_cards", "recheck")}

@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.engine import image_record
+from ansible.module_utils.gaudi.image import sbom
 from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
+from plugin_utils import releases
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import PS, Answer, Ran, Run
 
@@ -237,6 +240,19 @@ LISTED = json.dumps([{"name": "vllm", "version": "0.9"}, {"name": "habana-torch-
 ABSENT: Answer = (1, "[]\n", f"Error: No such image: {IMAGE}\n")
 
 
+INSIDE = {
+    "packages": {"habana-pyhlml": "1.22.2.32", "vllm": "0.9"},
+    "programs": ["numactl"],
+    "pillow": None,
+    "vllm": None,
+    "rejected": {},
+    "python": "3.10.12",
+    "os": ["ubuntu", "22.04"],
+    "system": {"kind": "deb", "packages": [["bash", "5.1-6ubuntu1", "amd64"]]},
+    "checkouts": [["/opt/vllm-fork", "4" * 40, "https://github.com/HabanaAI/vllm-fork"]],
+}
+
+
 def engine(present: bool, **changes: Answer) -> dict[str, Any]:
     """An engine that has the image from the beginning, or once it was pulled."""
     state = {"present": present}
@@ -250,6 +266,8 @@ def engine(present: bool, **changes: Answer) -> dict[str, Any]:
         f"timeout 3600 docker pull {IMAGE}": pull,
         f"timeout 3600 docker --config /etc/secret pull {IMAGE}": pull,
         "docker run": changes.get("run", (0, LISTED, "")),
+        "docker run --rm --interactive": (0, "gaudi-image " + json.dumps(INSIDE), ""),
+        "docker info": (0, '{"habana":{},"runc":{}}', ""),
     }
 
 
@@ -281,6 +299,50 @@ def test_a_damaged_record_is_named_with_what_to_do(run: Run, record: Path, kind:
     assert ran["refused_id"] == "image_record_damaged"
     assert str(record) in ran["msg"]
     assert ran["msg"].endswith("Move it away: it is written anew.")
+
+
+def test_what_is_in_an_image_is_written_beside_the_record(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record)}
+    run(serving_image, arguments, engine(present=False))
+    (file,) = (record.parent / "sbom").iterdir()
+    assert file.name == "id.cdx.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    text = file.read_text()
+    assert sbom.contents(text).python["vllm"] == "0.9"
+    # Damaged, it is written anew, and says the same; check mode says so without starting a container.
+    file.write_text("{")
+    ran = run(serving_image, arguments, engine(present=True), check=True)
+    assert (ran["changed"], ran["current"], file.read_text()) == (True, False, "{")
+    assert ran.commands == [f"docker image inspect {IMAGE}"]
+    assert run(serving_image, arguments, engine(present=True))["changed"]
+    assert file.read_text() == text
+    assert not run(serving_image, arguments, engine(present=True))["changed"]
+
+
+def test_a_history_on_record_stays(run: Run, record: Path) -> None:
+    record.parent.mkdir()
+    record.write_text(json.dumps({"schema": 1, "images": {}, "history": {"chat": [IMAGE, "other:1"]}}))
+    run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
+    assert json.loads(record.read_text())["history"] == {"chat": [IMAGE, "other:1"]}
+    record.write_text(json.dumps({"schema": 1, "images": {}, "history": ["chat"]}))
+    ran = run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))
+    assert ran["refused_id"] == "image_record_damaged"
+
+
+def test_it_says_whether_there_will_be_something_to_tidy(
+    run: Run, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_image, "PLANS", tmp_path / "instances")
+    arguments = {"image": IMAGE, "record": str(record), "wanted": {"chat": IMAGE}, "references": [IMAGE]}
+    assert run(serving_image, arguments, engine(present=False), check=True)["untidy"]
+    assert run(serving_image, arguments, engine(present=False))["untidy"]
+    written = json.loads(record.read_text())
+    record.write_text(image_record.render_record(written["images"], {"chat": [IMAGE]}))
+    assert not run(serving_image, arguments, engine(present=True))["untidy"]
+    (tmp_path / "instances" / "other").mkdir(parents=True)
+    (tmp_path / "instances" / "other" / "plan.json").write_text(json.dumps({"image": "other:1"}))
+    assert run(serving_image, arguments, engine(present=True))["untidy"]
+    assert not run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=True))["untidy"]
 
 
 def test_a_known_image_is_only_inspected(run: Run, record: Path) -> None:
@@ -412,10 +474,14 @@ def site(**changes: Any) -> dict[str, Any]:
     }
 
 
+LEVELS = yaml.safe_load((ROOT / "catalog" / "compatibility.yml").read_text(encoding="utf-8"))
+
+
 def preflight(**changes: Any) -> dict[str, Any]:
     return {
         "host": "gaudi-01",
         "release": "1.22",
+        "levels": LEVELS,
         "known_releases": ["1.22"],
         "inventory": site(),
         "topology": {"cards": CARDS, "findings": [], "driver_version": "1.22.1-x"},
@@ -477,12 +543,172 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
         "request",
         "clock",
         "cards",
-        "driver",
         "daemon_json",
+        "driver",
     ]
     assert ran["report"].startswith(
         "gaudi-01: 5 problems, nothing was changed.\n  1. gaudi_serving_instances[0]: two: "
     )
+
+
+TOPOLOGY = {"cards": CARDS, "findings": [], "driver_version": "1.22.2-97ec1a4"}
+
+
+def of_ubuntu(
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: str,
+    os_release: str = "ID=ubuntu\nVERSION_ID=22.04\n",
+    started_with: str = "ro quiet",
+) -> None:
+    """The node is an Ubuntu 22.04, or what its os-release says, with this kernel."""
+    files = {
+        "/proc/cmdline": f"{started_with}\n",
+        "/etc/os-release": os_release + 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n',
+        "/proc/sys/kernel/osrelease": f"{kernel}\n",
+    }
+    monkeypatch.setattr(gaudi_preflight, "read_text", lambda path: files.get(path) or str(REAL_READ(path)))
+
+
+def against(release: str = "1.22", **changes: Any) -> dict[str, Any]:
+    """A node that is held to a release of the catalogue."""
+    cards = yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8"))
+    wanted = {"software": releases.read(release)["software"], "card_types": cards, "topology": TOPOLOGY}
+    return preflight(**{**wanted, **changes})
+
+
+@pytest.mark.parametrize(
+    ("os_release", "query", "listed"),
+    [
+        (
+            "ID=debian\nVERSION_ID=12\n",
+            "dpkg-query --show --showformat=${Package} ${db:Status-Status} ${Version}\\n habanalabs-container-runtime ",
+            "habanalabs-container-runtime installed 1.21.3-57\nhabanalabs-dkms config-files 1.20.0-543\n",
+        ),
+        (
+            "ID=rhel\nVERSION_ID=9.4\n",
+            "rpm --query --queryformat=%{NAME} installed %{VERSION}-%{RELEASE}\\n habanalabs-container-runtime ",
+            "habanalabs-container-runtime installed 1.21.3-57.el9\npackage docker-ce is not installed\n",
+        ),
+    ],
+)
+def test_a_runtime_package_of_another_release_is_read_and_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, os_release: str, query: str, listed: str
+) -> None:
+    of_ubuntu(monkeypatch, "5.15.0-91", os_release)
+    # One of the packages is not there, so that the query ends with status 1.
+    ran = run(gaudi_preflight, against(), {query: (1, listed, "")})
+    assert ids(ran) == ["runtime_package"]
+    assert "found habanalabs-container-runtime 1.21.3-57" in ran["problems"][0]["message"]
+    assert ran["mismatches"][-1]["check"] == "runtime_package"
+    assert (ran["let_through"], ran["missing_weights"]) == ([], [])
+
+
+def test_a_mismatch_that_is_allowed_is_let_through_and_said(run: Run) -> None:
+    old = {**TOPOLOGY, "driver_version": "1.21.3-1a2b3c4"}
+    ran = run(gaudi_preflight, against(topology=old, allow_mismatch=["driver"]))
+    assert (ran["problems"], ran["report"]) == ([], "")
+    assert ran["let_through"] == ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]
+    assert any(said.startswith(ran["let_through"][0]) for said in ran["findings"])
+    assert run(gaudi_preflight, against(topology=old))["problems"][0]["id"] == "driver"
+
+
+KERNEL_RULES = yaml.safe_load((ROOT / "catalog" / "host.yml").read_text(encoding="utf-8"))["kernel_arguments"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "started_with", "rules", "refused"),
+    [
+        ("6.8.0-45-generic", "ro", KERNEL_RULES, True),
+        ("6.8.0-45-generic", "ro iommu=pt", KERNEL_RULES, True),
+        ("6.8.0-45-generic", "ro intel_iommu=on iommu=pt", KERNEL_RULES, False),
+        ("5.15.0-91-generic", "ro", KERNEL_RULES, False),
+        # The role host_tuning follows.
+        ("6.8.0-45-generic", "ro", [], False),
+    ],
+)
+def test_serving_is_refused_under_a_kernel_that_lacks_the_pass_through_iommu(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: str,
+    started_with: str,
+    rules: list[dict[str, Any]],
+    refused: bool,
+) -> None:
+    of_ubuntu(monkeypatch, kernel, started_with=started_with)
+    (tmp_path / "config.json").write_text("{}")
+    serving = against(plans=[plan(tmp_path, 0)], kernel_rules=rules)
+    ran = run(gaudi_preflight, serving, {"docker image": (0, "sha256:1", "")})
+    assert ids(ran) == (["iommu"] if refused else [])
+    # Nothing is served, so that nothing is garbled.
+    assert run(gaudi_preflight, against(kernel_rules=rules))["problems"] == []
+
+
+def test_a_mistyped_check_is_refused(run: Run) -> None:
+    ran = run(gaudi_preflight, preflight(allow_mismatch=["drivers"]))
+    assert ids(ran) == ["option"]
+    assert "Did you mean driver?" in ran["problems"][0]["message"]
+
+
+def test_a_catalogue_that_cannot_be_read_is_a_sentence(run: Run) -> None:
+    ran = run(gaudi_preflight, preflight(levels={**LEVELS, "check": []}))
+    assert ran["failed"]
+    assert "catalog/compatibility.yml does not know 'check'" in ran["msg"]
+
+
+@pytest.mark.parametrize("os_release", ["", "ID=sles\nVERSION_ID=15.5\n"])
+def test_no_package_is_asked_for_where_nobody_knows_how(
+    run: Run, monkeypatch: pytest.MonkeyPatch, os_release: str
+) -> None:
+    of_ubuntu(monkeypatch, "5.15.0", os_release)
+    ran = run(gaudi_preflight, against(), {"dpkg-query": (0, "", ""), "rpm": (0, "", "")})
+    assert [command for command in ran.commands if command.startswith(("dpkg", "rpm"))] == []
+
+
+def test_what_the_reading_of_the_cards_says_of_the_network_driver_is_not_said_twice(run: Run) -> None:
+    found = {"id": "nic_driver_mismatch", "severity": "warning", "message": "two releases"}
+    cards = [{**card, "nic_driver_version": "1.22.1-97ec1a4"} for card in CARDS]
+    ran = run(gaudi_preflight, against(topology={**TOPOLOGY, "cards": cards, "findings": [found]}))
+    assert ids(ran) == ["nic_driver"]
+    assert "two releases" not in ran["findings"]
+
+
+def wrong_node(tmp_path: Path) -> dict[str, Any]:
+    """Everything that a release has a word on is of another one."""
+    cards = [
+        {
+            "module_id": module,
+            "name": "HL-325L" if module else "HL-205",
+            "nic_driver_version": "1.20.0-bd4b1a2",
+            "firmware": "hl-gaudi3-1.18.0-fw-53.1.1-sec-9" if module else None,
+        }
+        for module in range(8)
+    ]
+    (tmp_path / "config.json").write_text("{}")
+    image = "vault.habana.ai/gaudi-docker/1.21.3/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:1.21.3-57"
+    return against(
+        topology={"cards": cards, "findings": [], "driver_version": "1.20.1-97ec1a4"},
+        plans=[{**plan(tmp_path, 0), "image": image}],
+        image_digest=DIGEST,
+        allow_mismatch=["card_type"],
+    )
+
+
+def test_the_whole_report_of_a_wrong_node_is_the_one_in_the_documents(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_ubuntu(monkeypatch, "5.4.0-150-generic")
+    listed = (
+        "docker.io installed 24.0.7-0ubuntu2~22.04.1\n"
+        "habanalabs-container-runtime installed 1.21.0-555\n"
+        "habanalabs-dkms installed 1.22.2-32\n"
+    )
+    answers = {"dpkg-query": (1, listed, ""), "docker image": (0, "sha256:1", "")}
+    ran = run(gaudi_preflight, wrong_node(tmp_path), answers)
+    golden = Path(__file__).with_name("wrong_node.txt").read_text(encoding="utf-8")
+    assert ran["report"] + "\n" == golden
+    document = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    assert f"```text\n{golden}```\n" in document
 
 
 def fetching(root: Path, **changes: Any) -> dict[str, Any]:
@@ -800,7 +1026,7 @@ def test_warnings_are_findings_and_no_problems(run: Run, tmp_path: Path) -> None
     pinned = {"plans": [wanted], "image_digest": DIGEST}
     ran = run(gaudi_preflight, preflight(**pinned, software={"systems": ["ubuntu22.04"]}))
     assert ran["problems"] == []
-    assert ran["findings"][0].startswith("The vendor supports release 1.22 on ubuntu22.04;")
+    assert ran["findings"][0].startswith("system: found debian12, wanted ubuntu22.04 by release 1.22.")
     assert ran["findings"][1] == "one: Memory is tight."
     assert ran["findings"][2].startswith("one: the recipe cache may grow to ")
     assert len(ran["findings"]) == 3
@@ -832,8 +1058,7 @@ PLANNED = {"chat": {"parts": ["numactl"], "arguments": ["python3", "-m", "vllm.e
 
 def inside_engine(**found: Any) -> dict[str, Any]:
     """An engine whose image answers the program that looks inside."""
-    said = {"packages": {"habana-pyhlml": "1.22.2.32"}, "programs": ["numactl"], "pillow": None, "vllm": None}
-    looked = "gaudi-image " + json.dumps({**said, "rejected": {}, **found})
+    looked = "gaudi-image " + json.dumps({**INSIDE, **found})
     return {
         "docker image inspect": (0, INSPECTED, ""),
         "docker run --rm --interactive": (0, looked, ""),
@@ -850,7 +1075,8 @@ def test_an_image_is_held_against_the_plans_once(run: Run, record: Path) -> None
         "versions": {"habana-pyhlml": "1.22.2.32"},
     }
     ran = run(serving_image, arguments, inside_engine())
-    assert json.loads(record.read_text())["images"][IMAGE]["parts"] == ["numactl"]
+    written = json.loads(record.read_text())["images"][IMAGE]
+    assert (written["parts"], written["python"]) == (["numactl"], "3.10.12")
     looked = next(command for command in ran.commands if "--interactive" in command)
     assert " --runtime habana --network none --cap-drop ALL " in looked
     assert " --read-only " in looked
@@ -893,7 +1119,7 @@ def test_an_image_that_cannot_serve_the_plans_is_refused(
 def test_a_built_image_asks_for_no_pin(run: Run, record: Path) -> None:
     labels = {"gaudi-serving.image.recipe": "1", "gaudi-serving.image.release": "1.22", "other": "x"}
     built = json.dumps([{"Id": "sha256:id", "RepoDigests": [], "Config": {"Labels": labels}}])
-    read = {"docker image inspect": (0, built, ""), "docker run": (0, LISTED, "")}
+    read = {**inside_engine(), "docker image inspect": (0, built, "")}
     ran = run(serving_image, {"image": IMAGE, "record": str(record)}, read)
     assert ran["unpinned"] == []
     assert json.loads(record.read_text())["images"][IMAGE]["built"] == {

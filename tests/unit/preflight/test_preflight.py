@@ -18,11 +18,6 @@ from hypothesis import strategies as st
 from action_plugins.serving_plan import CATALOG, load_checked
 
 UBUNTU_22 = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nID=ubuntu\nVERSION_ID="22.04"\nNAME="Ubuntu"\n'
-SOFTWARE = {
-    "driver": "1.22.2-32",
-    "systems": ["ubuntu22.04", "rhel9.4"],
-    "kernel_minimum": {"ubuntu22.04": "5.15", "rhel9.4": "5.14"},
-}
 MIB = 1024**2
 GIB = 1024**3
 
@@ -59,28 +54,6 @@ def test_no_os_release_is_said_so() -> None:
 def test_quotes_in_os_release_are_taken_off() -> None:
     assert preflight.vendor_system(preflight.parse_os_release(UBUNTU_22)) == "ubuntu22.04"
     assert preflight.vendor_system(preflight.parse_os_release("ID='rhel'\nVERSION_ID='9.4'\n# x\n")) == "rhel9.4"
-
-
-def test_a_system_the_vendor_does_not_support_is_a_warning() -> None:
-    assert preflight.system_warnings(os_release("ubuntu", "22.04"), "1.22", SOFTWARE) == []
-    assert preflight.system_warnings(os_release("debian", "12"), "1.22", {}) == []
-    assert preflight.system_warnings(os_release("debian", "12"), "1.22", SOFTWARE) == [
-        "The vendor supports release 1.22 on ubuntu22.04, rhel9.4; this node runs debian 12."
-    ]
-
-
-@pytest.mark.parametrize("kernel", ["5.15.0-91-generic", "6.8.0-45-generic", "5.15"])
-def test_a_kernel_that_is_new_enough_is_accepted(kernel: str) -> None:
-    assert preflight.check_kernel(os_release("ubuntu", "22.04"), kernel, "1.22", SOFTWARE) == []
-
-
-def test_an_old_kernel_is_refused_with_the_one_that_is_needed() -> None:
-    message = only(preflight.check_kernel(os_release("ubuntu", "22.04"), "5.4.0-150-generic", "1.22", SOFTWARE))
-    assert message.startswith("The node runs kernel 5.4.0-150-generic, but release 1.22 on ubuntu 22.04 needs 5.15")
-
-
-def test_where_the_vendor_names_no_kernel_none_is_refused() -> None:
-    assert preflight.check_kernel(os_release("debian", "12"), "4.19.0", "1.22", SOFTWARE) == []
 
 
 @given(st.text())
@@ -131,20 +104,6 @@ def test_no_driver_is_said_once_and_not_as_missing_cards() -> None:
         ],
     }
     assert only(preflight.check_cards(topology, 8)) == "The driver is not loaded. Run modprobe habanalabs."
-
-
-def test_the_driver_is_compared_by_major_and_minor() -> None:
-    assert preflight.check_driver("1.22.1-97ec1a4", "1.22", SOFTWARE) == []
-    assert preflight.check_driver(None, "1.22", SOFTWARE) == []
-    assert preflight.check_driver("1.20.0-bd4b1a2", "1.22", {}) == []
-    message = only(preflight.check_driver("1.20.0-bd4b1a2", "1.22", SOFTWARE))
-    assert "driver is 1.20.0-bd4b1a2, but release 1.22 needs 1.22 (1.22.2-32)" in message
-    assert "set gaudi_release to a release that goes with 1.20" in message
-
-
-def test_a_driver_without_a_version_is_an_error_of_the_reading() -> None:
-    with pytest.raises(ValueError, match="'unknown' does not begin with a version number"):
-        preflight.check_driver("unknown", "1.22", SOFTWARE)
 
 
 def test_wishes_on_one_file_system_are_added_up() -> None:

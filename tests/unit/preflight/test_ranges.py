@@ -66,10 +66,10 @@ def test_a_number_in_its_range_is_right(value: object) -> None:
         (["short"], "[0] is a text of 5 characters"),
         (["schlüsselschlüssel"], "[0] is a text with other characters than ASCII"),
         ([[KEY]], "[0] is no text"),
-        ({"a": KEY}, ".a must be a list, and is a text of 16 characters"),
+        ({"a": KEY}, ".a must be a list of keys ("),
         ({"a": [KEY], "b": ["short"]}, ".b[0] is a text of 5 characters"),
         ([f"sha256:{KEY}"], "[0]: A digest of a key is sha256: and 64 hexadecimal digits"),
-        (KEY, " must be a list, and is a text of 16 characters"),
+        (KEY, " must be a list of keys ("),
         (5, " must be a list"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,58 @@ def test_what_is_missing_is_named(run: Run, node: Path) -> None:
 def test_packages_of_the_inventory_are_those_looked_for(run: Run, node: Path) -> None:
     found = look(run, node, "docker-ce installed\n", packages=["docker-ce", "docker-ce-cli"])
     assert (found["packages"], found["missing"]) == (["docker-ce", "docker-ce-cli"], ["docker-ce-cli"])
+
+
+@pytest.mark.parametrize(
+    ("names", "client", "plugin", "package"),
+    [
+        (["docker.io"], "Docker version 20.10.24+dfsg1, build 297e128", False, ""),
+        (["docker.io"], "Docker version 28.2.2, build e6534b4", False, "docker-buildx"),
+        (["docker.io"], "Docker version 23.0.1, build x", True, ""),
+        (["docker-ce", "docker-ce-cli"], "Docker version 29.1.5, build x", False, "docker-buildx-plugin"),
+        (["docker.io"], "", False, ""),
+    ],
+)
+def test_a_client_builds_with_a_plugin_since_23(names: list[str], client: str, plugin: bool, package: str) -> None:
+    assert packages.builder_package(names, client, plugin) == package
+
+
+@pytest.mark.parametrize(("plugin", "missing"), [(1, ["docker-buildx"]), (0, [])])
+def test_where_images_are_built_the_builder_is_looked_for(
+    run: Run, node: Path, plugin: int, missing: list[str]
+) -> None:
+    answers: dict[str, Answer] = {
+        "dpkg-query": (0, "docker.io installed\napparmor installed\n", ""),
+        "systemctl show docker.service": (0, UNIT, ""),
+        f"{node / 'docker'} --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
+        f"{node / 'docker'} buildx version": (plugin, "", ""),
+    }
+    found = run(container_runtime_info, {"habana_path": str(node / "habana"), "builds": True}, answers).result
+    assert found["missing"] == missing
+    # A node on which nothing is built is not asked.
+    assert look(run, node, "docker.io installed\napparmor installed\n")["missing"] == []
+
+
+def test_a_node_without_a_client_is_asked_again_when_it_has_one(run: Run, node: Path) -> None:
+    (node / "docker").unlink()
+    assert look(run, node, "", builds=True)["missing"] == ["docker.io", "apparmor"]
+    *_, last = load(ROLES / "container_runtime/tasks/install.yml")
+    assert last["ansible.builtin.include_tasks"]["file"] == "engine.yml"
+    assert evaluate(
+        "container_runtime",
+        f"{{{{ {last['when']} }}}}",
+        **{
+            "__container_runtime_found": {"missing": ["docker-buildx"]},
+            "ansible_check_mode": False,
+        },
+    )
+
+
+@pytest.mark.parametrize("playbook", ["site.yml", "playbooks/serve.yml", "playbooks/build_image.yml"])
+def test_whoever_builds_says_so_to_the_engine(playbook: str) -> None:
+    text = (ROLES.parent / playbook).read_text(encoding="utf-8")
+    said = re.findall(r"container_runtime_builds: (.*)", text)
+    assert said == (["true"] if "build_image" in playbook else ['"{{ serving_image_build | default(false) }}"'])
 
 
 def test_rpm_is_asked_on_the_other_family(run: Run, node: Path) -> None:

@@ -39,6 +39,11 @@ def test_cards_instances_and_answers_are_said() -> None:
     ]
 
 
+def test_what_was_let_through_is_said_of_the_node() -> None:
+    lines = summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], {}, WISHED, ["driver: found 1.21, wanted 1.22"])
+    assert lines[4] == "  let through by preflight_allow_mismatch: driver: found 1.21, wanted 1.22"
+
+
 @pytest.mark.parametrize("state", [{}, {"status": "warm-up 3/24"}])
 def test_an_instance_that_was_not_asked_is_said_without_an_answer(state: dict[str, str]) -> None:
     lines = summary_lines(

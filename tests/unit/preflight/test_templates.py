@@ -82,3 +82,23 @@ def test_credentials_are_for_the_registry_of_the_image() -> None:
     (registry, entry), *others = written["auths"].items()
     assert (registry, others) == ("registry.example:5000", [])
     assert base64.b64decode(entry["auth"]).decode() == 'puller:a:"b"{{ 1 }}'
+
+
+def test_the_preflight_hands_the_catalogue_to_its_module() -> None:
+    """As its task reads it, with the kernel's rules where the role host_tuning does not follow."""
+    (task,) = [
+        task
+        for task in yaml.safe_load((ROLES / "preflight/tasks/read.yml").read_text(encoding="utf-8"))
+        if "gaudi_preflight" in task
+    ]
+    given = task["gaudi_preflight"]
+    role = {"role_path": str(ROLES / "preflight")}
+
+    def value(option: str, **known: Any) -> Any:
+        options = {"preflight_host_tuning": False, "preflight_allow_mismatch": [], **known}
+        return evaluate("preflight", given[option], **role, __preflight_options={"options": options})
+
+    assert [check["name"] for check in value("levels")["checks"]][:3] == ["system", "kernel", "kernel_untested"]
+    assert [rule["id"] for rule in value("kernel_rules")] == ["cpu", "iommu"]
+    assert value("kernel_rules", preflight_host_tuning=True) == []
+    assert value("allow_mismatch", preflight_allow_mismatch=["driver"]) == ["driver"]

@@ -39,7 +39,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "result": "success",
         "enabled": True,
     }
-    return {**base, "state": SERVING, "damaged": "", "current": True, "unwritten": "", **changes}
+    return {**base, "state": SERVING, "damaged": "", "current": True, "unwritten": "", "let_through": [], **changes}
 
 
 def test_defaults_are_the_documented_ones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.serving.keys import digest_of
 from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.parsing.dataloader import DataLoader
@@ -240,3 +242,23 @@ def test_nothing_that_this_run_wrote_decides_a_restart() -> None:
     tasks = (ROLE / "tasks/run.yml").read_text() + (ROLE / "tasks/hand_over.yml").read_text()
     assert "__vllm_service_written" not in tasks
     assert "is changed" not in tasks
+
+
+@pytest.mark.parametrize("said", [[], ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]])
+def test_what_was_let_through_is_written_beside_the_plan_and_costs_no_restart(said: list[str]) -> None:
+    """The digest of the container is made of plan.json and environment alone."""
+    files = {file["path"]: file for file in variable("__vllm_service_files", PLAN, vllm_service_let_through=said)}
+    written = files[f"/etc/gaudi-serving/instances/tiny/{paths.LET_THROUGH}"]
+    if said:
+        assert json.loads(written["content"]) == {"let_through": said}
+        assert written["mode"] == "0600"
+    else:
+        assert written["state"] == "absent"
+    assert written["path"] not in [file["path"] for file in variable("__vllm_service_made_of", PLAN)]
+
+
+@pytest.mark.parametrize(("playbook", "play"), [("site.yml", "Serve"), ("playbooks/serve.yml", "Serve one model")])
+def test_playbooks_hand_on_what_was_let_through(playbook: str, play: str) -> None:
+    (plays,) = [each for each in yaml.safe_load((ROOT / playbook).read_text()) if each["name"] == play]
+    given = [task["vars"] for task in plays["tasks"] if "vllm_service_plan" in task.get("vars", {})]
+    assert [each["vllm_service_let_through"] for each in given] == ["{{ preflight_node.let_through }}"]

@@ -108,6 +108,8 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
         f"--mount type=bind,source={weights},target={weights},readonly",
         f"--env-file {node.instances / 'environment'} --label gaudi-serving.instance=tiny --label gaudi-serving.plan=",
         "--log-driver local --log-opt max-size=20m --log-opt max-file=2 --env HABANA_VISIBLE_DEVICES=3,5",
+        # A ready-made image has an entry point of its own.
+        "--entrypoint  registry/image:1 numactl",
         f"registry/image:1 numactl -C 0-7 -p 0 python3 -m vllm.entrypoints.openai.api_server --port {node.port}",
     ):
         assert words in text

@@ -1,4 +1,8 @@
-"""Build a serving image: python3 -m gaudi_image build REQUEST.json
+"""Build a serving image, or carry one as a file.
+
+    python3 -m gaudi_image build REQUEST.json
+    python3 -m gaudi_image save REFERENCE FILE
+    python3 -m gaudi_image load FILE
 
 Exit status 0 when it is there, 1 with one sentence, 2 for wrong usage, 130 when stopped. Progress and result go to the
 files that GAUDI_JOB_PROGRESS and GAUDI_JOB_RESULT name.
@@ -9,28 +13,45 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gaudi.base.refusal import Refusal
 from gaudi.node import long_work
 
 from . import request as requests
 from .build import build
+from .carry import load, save
 from .engine import Engine, Stopped
+
+USAGE = "usage: python3 -m gaudi_image build REQUEST.json | save REFERENCE FILE | load FILE"
+_WORDS = {"build": 2, "save": 3, "load": 2}
+
+
+def work(arguments: list[str], engine: Engine, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Do what is asked for; returns the result. Raises Refusal and Stopped."""
+    action, *rest = arguments
+    if action == "save":
+        return save(engine, tell, *rest)
+    if action == "load":
+        return load(engine, tell, *rest)
+    request = requests.load(Path(rest[0]))
+    engine.log_in(request.docker_config)
+    return build(request, engine, tell)
 
 
 def main(arguments: list[str]) -> int:
     """Entry point."""
-    if len(arguments) != 2 or arguments[0] != "build":
-        print("usage: python3 -m gaudi_image build REQUEST.json", file=sys.stderr)
+    if not arguments or _WORDS.get(arguments[0]) != len(arguments):
+        print(USAGE, file=sys.stderr)
         return 2
     place = long_work.progress_file()
+    engine = Engine()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: engine.stop())
     try:
-        request = requests.load(Path(arguments[1]))
-        engine = Engine(request.docker_config)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: engine.stop())
-        result = build(request, engine, lambda progress: long_work.tell_progress(place, progress))
+        result = work(arguments, engine, lambda progress: long_work.tell_progress(place, progress))
     except Refusal as refusal:
         print(refusal, file=sys.stderr)
         long_work.tell_refusal(refusal)

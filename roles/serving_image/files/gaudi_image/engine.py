@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gaudi.base.refusal import Refusal
 
 # Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine.
 _FIRST_WITH_PLUGIN = 23
+_BLOCK = 1 << 20
 # A password in an address, and what git sends.
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Authorization: )\S+ \S+")
 
@@ -25,10 +27,14 @@ class Stopped(Exception):
 class Engine:
     """The engine of this node; ``stop`` ends what it does at the moment."""
 
-    def __init__(self, config: str = "") -> None:
-        self.client = ["docker", *(["--config", config] if config else [])]
-        self.work: subprocess.Popen[str] | None = None
+    def __init__(self) -> None:
+        self.client = ["docker"]
+        self.work: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None
         self.stopped = False
+
+    def log_in(self, config: str) -> None:
+        """Use the accounts in this directory from now on; empty for none."""
+        self.client = ["docker", *(["--config", config] if config else [])]
 
     def stop(self) -> None:
         """End; the engine keeps what it has done."""
@@ -78,7 +84,7 @@ class Engine:
         """Run a long command, passing on each line without passwords. Returns its status; raises Stopped."""
         if self.stopped:
             raise Stopped
-        self.work = subprocess.Popen(
+        work = subprocess.Popen(
             [*self.client, *arguments],
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
@@ -87,9 +93,39 @@ class Engine:
             text=True,
             errors="replace",
         )
-        for line in self.work.stdout or ():
+        self._began(work)
+        for line in work.stdout or ():
             hear(_SECRET.sub("***", line.rstrip("\n")))
-        status = self.work.wait()
+        status = work.wait()
         if self.stopped:
             raise Stopped
         return status
+
+    def _began(self, work: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+        """Remember what is to be ended; somebody may have asked for the end while it was started."""
+        self.work = work
+        if self.stopped:
+            work.terminate()
+
+    def stream(self, take: Callable[[bytes], None], *arguments: str) -> tuple[int, str]:
+        """Run a long command that prints bytes, passing them on. Returns its status and its words; raises Stopped."""
+        if self.stopped:
+            raise Stopped
+        with tempfile.TemporaryFile() as words:
+            work = subprocess.Popen(
+                [*self.client, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words
+            )
+            self._began(work)
+            try:
+                for block in iter(lambda: work.stdout.read(_BLOCK) if work.stdout else b"", b""):
+                    take(block)
+            except BaseException:
+                work.terminate()
+                raise
+            finally:
+                status = work.wait()
+            words.seek(0)
+            said = words.read().decode("utf-8", "replace").strip()
+        if self.stopped:
+            raise Stopped
+        return status, _SECRET.sub("***", said)

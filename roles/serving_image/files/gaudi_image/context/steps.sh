@@ -51,14 +51,16 @@ checkout() { # REPOSITORY COMMIT DIRECTORY
   git -C "$3" checkout --quiet --detach "$2" 2>/dev/null || refuse commit_not_in_repository \
     "$1 has no commit $2. Correct it in serving_image_pins, or name a mirror that has it (serving_image_git_mirrors)."
   # Whoever runs in the image may ask git which commit this is.
-  git config --system --add safe.directory "$3" || true
+  git config --system --add safe.directory "$3"
 }
 
 # Nothing puts another PyTorch, or another of the vendor's packages, in the place of the vendor's.
 pip_install() {
-  $python -m pip list --format=freeze | grep -i -E '^(torch|habana)' > /tmp/held.txt || true
+  $python -m pip list --format=freeze > /tmp/listed.txt
+  # Status 1 is that it found nothing; anything else failed.
+  grep -i -E '^(torch|habana)' /tmp/listed.txt > /tmp/held.txt || [ $? -eq 1 ]
   $python -m pip install --constraint "$context/constraints.txt" --constraint /tmp/held.txt "$@"
-  rm -f /tmp/held.txt
+  rm -f /tmp/listed.txt /tmp/held.txt
 }
 
 requirements() { # DIRECTORY FILE [--replaced=NAME] [--dropped=NAME]

@@ -1,0 +1,71 @@
+"""Say what is in the images of nodes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.image.comparison import difference
+from ansible.module_utils.gaudi.image.table import chosen, describe, table
+
+Nodes = Mapping[str, Mapping[str, Any]]
+
+
+def image_document(nodes: Nodes) -> dict[str, dict[str, Any]]:
+    """All of it by node, without what Ansible adds to a result."""
+    return {name: {key: node[key] for key in ("images", "instances")} for name, node in nodes.items()}
+
+
+def image_table(nodes: Nodes) -> list[str]:
+    """Lines: which instance has which image, and what is in each image."""
+    return list(table(nodes))
+
+
+def image_description(nodes: Nodes, name: str) -> list[str]:
+    """Lines: all that is in one image."""
+    try:
+        image = chosen(nodes, name)
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+    places = [node for node, said in nodes.items() if image["id"] in [each["id"] for each in said["images"]]]
+    return list(describe(image, places, every=True))
+
+
+def image_reference(nodes: Nodes, name: str) -> str:
+    """The reference of an image; without a name, of the only one there is."""
+    there = {image["reference"] for node in nodes.values() for image in node["images"] if image["present"]}
+    try:
+        return str(chosen(nodes, name or ("".join(there) if len(there) == 1 else ""))["reference"])
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+def image_difference(nodes: Nodes, name: str, against: str) -> list[str]:
+    """Lines: what one image has otherwise than another, whichever nodes they are on."""
+    try:
+        return list(difference(chosen(nodes, name), chosen(nodes, against)))
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+class FilterModule:
+    """What Ansible finds here."""
+
+    def filters(self) -> dict[str, Callable[..., object]]:
+        """Return the filters by name."""
+        return {
+            "image_document": image_document,
+            "image_table": image_table,
+            "image_description": image_description,
+            "image_difference": image_difference,
+            "image_reference": image_reference,
+        }

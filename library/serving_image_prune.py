@@ -1,0 +1,175 @@
+#!/usr/bin/python
+"""Ansible module: remember which image each instance has, and remove built images that nothing needs."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: serving_image_prune
+short_description: Remove serving images that were built here and that nothing needs any more
+version_added: "0.2.0"
+author: gaudi-serving
+description:
+  - Writes into the image record which image each instance has and which ones it had before.
+  - Removes images that this project built, by their labels and their name, beyond those that instances use or are to
+    use and O(keep) from before. One that a container uses, running or not, stays; no removal is forced.
+  - Images of others are left alone, and so are all images while the plan of an instance cannot be read.
+options:
+  wanted:
+    description: The image of each instance of this run, by the instance's name.
+    type: dict
+    default: {}
+  references:
+    description: Images that are asked for, whether an instance is to run in them or not.
+    type: list
+    elements: str
+    default: []
+  keep:
+    description: How many images of an instance stay beside the one that it uses, the latest first.
+    type: int
+    default: 1
+  record:
+    description: File the images of the node are recorded in. Bills of materials lie in the directory C(sbom) beside it.
+    type: path
+    default: /var/lib/gaudi-serving/images.json
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Says what would be removed, and removes nothing.
+    support: full
+  diff_mode:
+    description: Shows the record before and after.
+    support: full
+  platform:
+    description: Linux with Docker.
+    support: full
+    platforms: posix
+seealso:
+  - module: serving_image
+"""
+
+EXAMPLES = r"""
+- name: Remove what nothing needs any more
+  serving_image_prune:
+    wanted: {qwen3-8b: "gaudi-serving/vllm:1.22-0123456789ab"}
+  become: true
+"""
+
+RETURN = r"""
+removed:
+  description: Images that were removed, or would be.
+  returned: always
+  type: list
+  elements: str
+  sample: ["gaudi-serving/vllm:1.22-ba9876543210"]
+stays:
+  description: Why images that nothing needs are left, a sentence each.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: image_record_damaged
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.engine import image_record
+from ansible.module_utils.gaudi.image import sbom
+from ansible.module_utils.gaudi.image.tidying import tidied
+from ansible.module_utils.gaudi.node import weight_folders as plans
+from ansible.module_utils.gaudi.node.documents import read_text
+from ansible.module_utils.gaudi.node.files import write_text
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "wanted": {"type": "dict", "default": {}},
+    "references": {"type": "list", "elements": "str", "default": []},
+    "keep": {"type": "int", "default": 1},
+    "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
+}
+PLANS = Path(paths.INSTANCES)
+
+
+def held_by(module: AnsibleModule, docker: str, image: str) -> str:
+    """The containers that use an image, or one that was made of it, by name; empty for none."""
+    code, out, err = module.run_command(
+        [docker, "ps", "--all", "--filter", f"ancestor={image}", "--format", "{{.Names}}"]
+    )
+    if code != 0:
+        module.fail_json(
+            msg=f"The Docker engine does not answer ({printable(err.strip())}). Run systemctl status docker."
+        )
+    return ", ".join(out.split())
+
+
+def remove(module: AnsibleModule, docker: str, image: str) -> str:
+    """Remove an image; why it stays, empty where it went or was gone. In check mode it would go."""
+    users = held_by(module, docker, image)
+    if users:
+        return f"{image} stays: it is used by the container {users}."
+    if module.check_mode:
+        return ""
+    code, _, err = module.run_command([docker, "image", "rm", image])
+    if code == 0 or "no such image" in err.lower():
+        return ""
+    return f"{image} stays: {printable(err.strip())}"
+
+
+def remove_bills(folder: Path, images: Mapping[str, Mapping[str, Any]]) -> None:
+    """Remove the bills of materials of images that are not on record any more."""
+    names = {sbom.file_name(known["id"]) for known in images.values() if "id" in known}
+    for file in folder.glob(f"*{sbom.SUFFIX}"):
+        if file.name not in names:
+            file.unlink()
+
+
+def main() -> None:
+    """Read, decide, remove, record."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params, path = module.params, Path(module.params["record"])
+    docker = module.get_bin_path("docker")
+    if docker is None:
+        module.exit_json(changed=False, removed=[], stays=[])
+    try:
+        before = read_text(path) or ""
+        images = image_record.parse_record(before, str(path))
+        history = image_record.parse_history(before, str(path))
+    except Damaged as damage:
+        module.fail_json(msg=f"{damage}. Move it away: it is written anew.", refused_id="image_record_damaged")
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    used = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}
+    tidy = tidied(images, history, used, params["wanted"], params["references"], params["keep"])
+    unread = [
+        f"{file} is damaged: which image {file.parent.name} uses is not known." for file in plans.damaged_plans(PLANS)
+    ]
+    tried = {} if unread else {image: remove(module, docker, image) for image in tidy.superfluous}
+    removed = [image for image, why in tried.items() if not why]
+    left = {image: known for image, known in images.items() if image not in removed}
+    # Nobody knows what an instance had whose plan cannot be read.
+    stays = history if unread else tidy.history
+    changed = bool(removed) or {name: list(names) for name, names in stays.items()} != history
+    after = image_record.render_record(left, stays) if changed else before
+    if changed and not module.check_mode:
+        write_text(path, after, mode=0o644)
+        remove_bills(path.parent / sbom.FOLDER, left)
+    module.exit_json(
+        changed=changed,
+        removed=removed,
+        stays=[*(unread if tidy.superfluous else []), *filter(None, tried.values())],
+        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What is in the images of nodes, for people: which instance has which, and what each is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..base.printable import printable
+from ..base.refusal import Refusal
+from .inside import VENDOR
+from .recipe import BASE, BASE_DIGEST, LABEL
+
+Node = Mapping[str, Any]
+"""What the module serving_image_info returns of a node: ``images`` and ``instances``."""
+
+_COMMIT, _RELEASED = f"{LABEL}.commit.", f"{LABEL}.released."
+# Beside the vendor's own, what people ask for first.
+_TOLD = (*VENDOR, "torch", "vllm", "neural-compressor-pt", "habana-quantization-toolkit", "transformers")
+_DIGITS = 12
+
+
+def short(image_id: str) -> str:
+    """As many digits of an id as tell it from others."""
+    return image_id.rpartition(":")[2][:_DIGITS]
+
+
+def commits(image: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """What an image was built from: by repository its commit and the one that the release pins, empty for none."""
+    labels = image["built"]
+    built = {name[len(_COMMIT) :]: value for name, value in labels.items() if name.startswith(_COMMIT)}
+    return {name: (commit, labels.get(_RELEASED + name, "")) for name, commit in sorted(built.items())}
+
+
+def chosen(nodes: Mapping[str, Node], name: str) -> Mapping[str, Any]:
+    """The image that a person means by a reference, its tag, or the beginning of its id.
+
+    Raises Refusal where no node has it, or where it stands for several.
+    """
+    found = {image["id"]: image for _, image in _images(nodes) if name and _is_called(image, name)}
+    if not found:
+        known = sorted({image["reference"] for _, image in _images(nodes)})
+        said = f"No node has an image {printable(name)!r} on record" if name else "No image is named"
+        raise Refusal(
+            "unknown_image",
+            f"{said}. There are: {', '.join(known) or 'none'}. Name one by its reference, its tag, or the beginning of "
+            "its id (-e image=NAME).",
+        )
+    if len(found) > 1:
+        raise Refusal(
+            "ambiguous_image",
+            f"{printable(name)!r} stands for several images: {', '.join(sorted(map(short, found)))}. Name one by its "
+            "id.",
+        )
+    return next(iter(found.values()))
+
+
+def table(nodes: Mapping[str, Node]) -> list[str]:
+    """Lines: first nodes and instances with their images, then what is in each image, once."""
+    lines = _columns(_rows(nodes))
+    places: dict[tuple[str, str], list[str]] = {}
+    images = {}
+    for node, image in _images(nodes):
+        key = (image["reference"], image["id"])
+        places.setdefault(key, []).append(node)
+        images[key] = image
+    for key, image in sorted(images.items()):
+        lines += ["", *describe(image, places[key])]
+    return lines or ["no images on " + (", ".join(nodes) or "no node")]
+
+
+def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False) -> list[str]:
+    """What is in one image, ``every`` distribution and package by name or only those that are asked for first."""
+    labels, python = image["built"], image["python"]
+    made = f"built here from release {labels[f'{LABEL}.release']}" if f"{LABEL}.release" in labels else "ready-made"
+    digest = f", digest {image['digest']}" if image["digest"] else ""
+    lines = [image["reference"], f"  id {image['id']}{digest}", f"  {made}, on {', '.join(nodes)}"]
+    if not image["present"]:
+        lines.append("  on record, but not on the node any more")
+    if BASE in labels:
+        lines.append(f"  base {labels[BASE]} of {labels.get(BASE_DIGEST, 'an unknown digest')}")
+    for name, (commit, released) in commits(image).items():
+        pinned = "pinned by the release" if commit == released else f"the release pins {released or 'none'}"
+        lines.append(f"  commit {name} {commit} ({pinned})")
+    lines += [f"  checkout {folder} {commit}" for folder, commit in sorted(image["checkouts"].items())]
+    lines.append("  parts " + (", ".join(image["parts"]) or "none known"))
+    told = sorted(python) if every else [name for name in _TOLD if name in python]
+    lines += [f"  {name} {python[name]}" for name in told]
+    lines += [f"  {name} {version}" for name, version in sorted(image["system"].items()) if every]
+    lines.append("  " + _rest(image))
+    return [printable(line) for line in lines]
+
+
+def _rest(image: Mapping[str, Any]) -> str:
+    """Where the whole list is, or why there is none."""
+    if image["damaged"]:
+        return f"{image['damaged']}: the next run of site.yml writes it anew"
+    if not image["bill"]:
+        return "nobody looked into it yet: the next run of site.yml does"
+    counts = f"{len(image['python'])} Python distributions, {len(image['system'])} packages of the system"
+    return f"{counts}: {image['bill']}"
+
+
+def _images(nodes: Mapping[str, Node]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(name, image) for name, node in nodes.items() for image in node["images"]]
+
+
+def _is_called(image: Mapping[str, Any], name: str) -> bool:
+    digits = image["id"].rpartition(":")[2]
+    same = name in (image["reference"], image["reference"].rpartition(":")[2], image["id"])
+    return same or (len(name) >= 6 and digits.startswith(name.rpartition(":")[2]))
+
+
+def _rows(nodes: Mapping[str, Node]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("NODE", "INSTANCE", "IMAGE", "ID", "RUNS IN")]
+    for name, node in nodes.items():
+        ids = {image["reference"]: image["id"] for image in node["images"]}
+        for instance in node["instances"]:
+            wanted, runs = ids.get(instance["image"], ""), instance["runs_in"]
+            state = "-" if not runs else "it" if runs == wanted else f"another: {short(runs)}"
+            rows.append((name, instance["instance"], instance["image"], short(wanted) or "-", state))
+        used = {instance["image"] for instance in node["instances"]}
+        rows += [
+            (name, "-", each["reference"], short(each["id"]), "-")
+            for each in node["images"]
+            if each["reference"] not in used
+        ]
+    return rows if len(rows) > 1 else []
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    cells = [tuple(map(printable, row)) for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))] if cells else []
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]

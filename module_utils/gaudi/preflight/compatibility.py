@@ -1,0 +1,505 @@
+"""Whether driver, firmware, kernel, runtime and image of a node go with a release: all of it in one judgement.
+
+What is compared, how much a difference matters and who says so are data (``catalog/compatibility.yml``); what a release
+wants stands in its file (key ``software``). A check is made where the release has a value and the node says something.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..base.checks import Reader, sequence
+from ..base.printable import printable
+from ..cards.hl_smi import parse_version
+from ..catalogue.entries import CardType
+from ..host.cmdline import Needed
+from . import versions
+from .checks import Problem
+from .versions import BUILD, PATCH, RELEASE, Version
+
+WHERE = "catalog/compatibility.yml"
+OPTION = "preflight_allow_mismatch"
+REFUSE, WARN = "refuse", "warn"
+RUNTIME, DRIVER = "habanalabs-container-runtime", "habanalabs-dkms"
+# The packages whose versions are asked for: Docker's by the names that Debian, Docker and Moby give it, and the
+# vendor's driver, which rpm calls habanalabs.
+DOCKERS = ("docker-ce", "docker.io", "moby-engine")
+DRIVERS = (DRIVER, "habanalabs")
+PACKAGES = (RUNTIME, *DRIVERS, *DOCKERS)
+# What is in an image of the vendor's, in the release's version.
+PLUGIN = "habana-torch-plugin"
+
+# Columns of a terminal, less what Ansible indents by.
+WIDTH = 92
+_FLASH = (
+    "No role flashes firmware: with no instance running, unload the habanalabs modules, run hl-fw-loader (package "
+    "habanalabs-firmware-odm), load them again (docs/compatibility.md)."
+)
+_IMAGE_RELEASE = re.compile(r"/gaudi-docker/([0-9]+(?:\.[0-9]+)+)/")
+_TITLES = {"gaudi1": "first-generation Gaudi", "gaudi2": "Gaudi 2", "gaudi3": "Gaudi 3"}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card as the topology has it; ``generation`` is None for a name that catalog/cards.yml does not know."""
+
+    module: int | None
+    name: str | None
+    generation: str | None
+    spi: str | None = None
+    boot_fit: str | None = None
+
+
+@dataclass(frozen=True)
+class Image:
+    """What was found in an image; None where nobody has looked."""
+
+    plugin: str | None = None
+    """Version of habana-torch-plugin, as pip writes it."""
+    python: str | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read of a node. Empty or None: it says nothing."""
+
+    system: str = ""
+    """As the vendor writes it: ubuntu22.04."""
+    title: str = ""
+    """The system, for people."""
+    kernel: str = ""
+    kernel_lacks: tuple[Needed, ...] = ()
+    """Arguments that the running kernel needs for right answers, and was started without."""
+    driver: str | None = None
+    nic_drivers: frozenset[str] = frozenset()
+    cards: tuple[Card, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of installed packages by name, as dpkg or rpm print them."""
+    images: Mapping[str, Image] = field(default_factory=dict)
+    """The images that plans run in, by reference."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release: its name in the catalogue, and ``software`` of its file."""
+
+    name: str
+    software: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the catalogue; ``level`` is refuse or warn."""
+
+    name: str
+    level: str
+    about: str
+    source: str
+
+
+@dataclass(frozen=True)
+class FirmwareRule:
+    """A pair of firmware that is published not to work."""
+
+    releases: tuple[str, ...]
+    generations: tuple[str, ...]
+    spi_from: str
+    boot_fit_to: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What ``catalog/compatibility.yml`` says."""
+
+    checks: tuple[Check, ...]
+    firmware_rules: tuple[FirmwareRule, ...]
+
+    @classmethod
+    def from_document(cls, document: object) -> Levels:
+        """Read the file's content; raises :class:`Refusal` with file and key."""
+        top = Reader(document, WHERE, ("schema", "checks", "firmware_rules"))
+        checks = []
+        for place, entry in enumerate(sequence(top.raw("checks"), f"{WHERE}: checks")):
+            reader = Reader(entry, f"{WHERE}: checks[{place}]", ("name", "level", "about", "source"))
+            level = reader.choice("level", (REFUSE, WARN))
+            checks.append(Check(reader.choice("name", JUDGES), level, reader.text("about"), reader.text("source")))
+        rules = []
+        for place, entry in enumerate(sequence(top.raw("firmware_rules"), f"{WHERE}: firmware_rules")):
+            known = ("releases", "generations", "spi_from", "boot_fit_to", "source")
+            reader = Reader(entry, f"{WHERE}: firmware_rules[{place}]", known)
+            rules.append(
+                FirmwareRule(
+                    reader.texts("releases", required=True),
+                    reader.texts("generations", required=True),
+                    reader.text("spi_from"),
+                    reader.text("boot_fit_to"),
+                    reader.text("source"),
+                )
+            )
+        return cls(tuple(checks), tuple(rules))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was seen, what is wanted, and what to do."""
+
+    found: str
+    wanted: str
+    todo: str
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A row with the check it is of; ``allowed`` where the site lets it through."""
+
+    check: Check
+    row: Row
+    allowed: bool = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether the node is not set up because of it."""
+        return self.check.level == REFUSE and not self.allowed
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as a mapping that survives JSON."""
+        return {"check": self.check.name, "level": self.check.level, "allowed": self.allowed, **asdict(self.row)}
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one line."""
+        return f"{self.short}. {self.row.todo}"
+
+    @property
+    def short(self) -> str:
+        """What differs, without what to do."""
+        return f"{self.check.name}: found {self.row.found}, wanted {self.row.wanted}"
+
+
+def cards(topology: Iterable[Mapping[str, Any]], types: Mapping[str, CardType]) -> tuple[Card, ...]:
+    """The cards of a topology, with what catalog/cards.yml knows of them."""
+    found = []
+    for card in topology:
+        name = card.get("name")
+        kind = types.get(name or "")
+        generation = None if kind is None else kind.generation
+        found.append(Card(card.get("module_id"), name, generation, card.get("firmware"), card.get("boot_fit")))
+    return tuple(found)
+
+
+def image(recorded: Mapping[str, Any]) -> Image:
+    """What the record of a node's images says of one; anything else than text counts as not said."""
+    packages = recorded.get("packages")
+    plugin = packages.get(PLUGIN) if isinstance(packages, Mapping) else None
+    python = recorded.get("python")
+    return Image(plugin if isinstance(plugin, str) else None, python if isinstance(python, str) else None)
+
+
+def other_warnings(topology_findings: Iterable[Mapping[str, str]]) -> list[str]:
+    """The warnings of a topology that are not judged here."""
+    judged = ("nic_driver_mismatch",)
+    return [
+        each["message"] for each in topology_findings if each["severity"] == "warning" and each.get("id") not in judged
+    ]
+
+
+def judge(found: Found, release: Release, levels: Levels, allowed: Collection[str]) -> list[Mismatch]:
+    """Everything about a node that does not go with a release, in the order of the catalogue."""
+    return [
+        Mismatch(check, row, allowed=check.name in allowed)
+        for check in levels.checks
+        for row in JUDGES[check.name](found, release, levels)
+    ]
+
+
+def _system(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    supported = release.software.get("systems", ())
+    if found.system and supported and found.system not in supported:
+        todo = "Watch the first start: the vendor tests its release on these systems only."
+        yield Row(found.title or found.system, ", ".join(supported), todo)
+
+
+def _kernel(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    oldest = release.software.get("kernel_minimum", {}).get(found.system)
+    if oldest is not None and _order(found.kernel, oldest) < 0:
+        yield Row(found.kernel, f"{oldest} or newer on {found.system}", "Install a newer kernel and reboot.")
+
+
+def _kernel_untested(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    newest = release.software.get("kernel_newest", {}).get(found.system)
+    if newest is not None and _order(found.kernel, newest) > 0:
+        todo = f"Boot a kernel {newest} if the driver's modules do not build or load."
+        yield Row(found.kernel, f"{newest}, the newest tested on {found.system}", todo)
+
+
+def _iommu(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+    if found.kernel_lacks:
+        arguments = " ".join(need.argument for need in found.kernel_lacks)
+        todo = f"Run playbooks/tune_host.yml with host_tuning_reboot=if_needed: {found.kernel_lacks[0].because}."
+        yield Row(f"kernel {found.kernel} started without them", f"{arguments} on its command line", todo)
+
+
+def _order(seen: str, limit: str) -> int:
+    """-1, 0 or 1 as in :func:`versions.compare`; 0 where one of them is no version."""
+    one, other = versions.read(seen), versions.read(limit)
+    return 0 if one is None or other is None else versions.compare(one, other)
+
+
+def _differing(seen: str | None, wanted: object) -> str | None:
+    """What a version of the vendor's differs in from the release's; what cannot be read is of another release."""
+    if not seen or not isinstance(wanted, str):
+        return None
+    one, other = versions.vendors(seen), versions.vendors(wanted)
+    if other is None:
+        return None
+    return RELEASE if one is None else versions.difference(one, other)
+
+
+def _minor(version: object) -> str:
+    read = versions.vendors(str(version))
+    return str(version) if read is None else read.minor
+
+
+def _packaged(found: Found, names: Iterable[str]) -> tuple[str, str]:
+    """The first of some packages that is installed, with its version; empty where none is."""
+    return next(((name, found.packages[name]) for name in names if name in found.packages), ("", ""))
+
+
+def _driver(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    wanted = release.software.get("driver")
+    if _differing(found.driver, wanted) != RELEASE:
+        return
+    name, version = _packaged(found, DRIVERS)
+    if name and _differing(version, wanted) != RELEASE:
+        todo = f"The package {name} {version} is installed: load its modules, or reboot."
+    else:
+        todo = f"Install the driver {wanted}, or set gaudi_release to a release of {_minor(found.driver)}."
+    yield Row(str(found.driver), f"{_minor(wanted)} ({wanted})", todo)
+
+
+def _driver_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    wanted = release.software.get("driver")
+    name, version = _packaged(found, DRIVERS)
+    todo = f"Install the driver {wanted} at the next maintenance."
+    if _differing(found.driver, wanted) == PATCH:
+        yield Row(str(found.driver), str(wanted), todo)
+    elif found.driver and _differing(version, wanted) == BUILD:
+        yield Row(f"{name} {version}", str(wanted), todo)
+
+
+def _nic_driver(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+    other = sorted(nic for nic in found.nic_drivers if _differing(nic, found.driver) is not None)
+    if other:
+        todo = "Unload all habanalabs modules and load those of one release, or install the driver anew."
+        yield Row(", ".join(other), f"{found.driver}, as the compute driver", todo)
+
+
+def _runtime(found: Found, release: Release, parts: Collection[str]) -> Iterator[Row]:
+    wanted, version = release.software.get("driver"), found.packages.get(RUNTIME)
+    if _differing(version, wanted) in parts:
+        yield Row(f"{RUNTIME} {version}", str(wanted), f"Install {RUNTIME} {wanted}.")
+
+
+def _runtime_package(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    yield from _runtime(found, release, (RELEASE,))
+
+
+def _runtime_package_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    yield from _runtime(found, release, (PATCH, BUILD))
+
+
+def _docker(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    wanted, (name, version) = release.software.get("docker"), _packaged(found, DOCKERS)
+    if name and isinstance(wanted, str) and _order(version, wanted) < 0:
+        todo = "Update Docker when it suits; the vendor does not say that an older one fails."
+        yield Row(f"{name} {version}", f"{wanted} or newer", todo)
+
+
+def _image(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    wanted = release.software.get("release")
+    for reference, image in found.images.items():
+        named = _IMAGE_RELEASE.search(reference)
+        # What is in it says more than its name.
+        seen = image.plugin or (named[1] if named else None)
+        if _differing(seen, wanted) in (RELEASE, PATCH):
+            what = f"{PLUGIN} {seen} in" if image.plugin else f"{seen} in the name of"
+            todo = "Correct serving_image_ref or serving_image_base, or gaudi_release."
+            yield Row(f"{what} {reference}", str(wanted), todo)
+
+
+def _image_python(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    wanted = release.software.get("python", ())
+    for reference, image in found.images.items():
+        if image.python and wanted and all(_order(image.python, each) for each in wanted):
+            todo = "Use an image with one of these: the vendor's packages are made for them."
+            yield Row(f"Python {image.python} in {reference}", " or ".join(wanted), todo)
+
+
+def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    wanted = release.software.get("generations", ())
+    strange = {card.name: card.generation for card in found.cards if card.generation and wanted}
+    names = [
+        f"{name} ({_TITLES.get(generation, generation)})"
+        for name, generation in strange.items()
+        if generation not in wanted
+    ]
+    if names:
+        todo = "Set gaudi_release to a release that is for these cards."
+        yield Row(", ".join(sorted(names)), " or ".join(_TITLES.get(each, each) for each in wanted), todo)
+
+
+def _firmware(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+    for generation, wanted in release.software.get("spi", {}).items():
+        other = {}
+        for card in found.cards:
+            spi = _firmware_version(card.spi)
+            if card.generation == generation and spi is not None and _behind(spi, wanted):
+                other[card] = _shown(card.spi)
+        for seen, where in _by_modules(other):
+            yield Row(f"SPI {seen} on {where}", f"SPI {wanted}", _FLASH)
+
+
+def _behind(spi: Version, wanted: str) -> bool:
+    """Whether SPI firmware is older than the release's, or of another minor number."""
+    other = versions.read(wanted)
+    return other is not None and (versions.difference(spi, other) == RELEASE or versions.compare(spi, other) < 0)
+
+
+def _firmware_rule(found: Found, release: Release, levels: Levels) -> Iterator[Row]:
+    name = str(release.software.get("release", ""))
+    for rule in levels.firmware_rules:
+        if not name or not any(_order(name, each) == 0 for each in rule.releases):
+            continue
+        pairs = {
+            card: f"SPI {_shown(card.spi)} with Boot FIT {_shown(card.boot_fit)}"
+            for card in found.cards
+            if card.generation in rule.generations and _is_pair(card, rule)
+        }
+        wanted = f"Boot FIT newer than {rule.boot_fit_to}, or SPI older than {rule.spi_from} ({rule.source})"
+        for seen, where in _by_modules(pairs):
+            yield Row(f"{seen} on {where}", wanted, _FLASH)
+
+
+def _is_pair(card: Card, rule: FirmwareRule) -> bool:
+    spi, fit = _firmware_version(card.spi), _firmware_version(card.boot_fit)
+    lowest, highest = versions.read(rule.spi_from), versions.read(rule.boot_fit_to)
+    if spi is None or fit is None or lowest is None or highest is None:
+        return False
+    return versions.compare(spi, lowest) >= 0 and versions.compare(fit, highest) <= 0
+
+
+def _firmware_version(text: str | None) -> Version | None:
+    """The release in ``hl-gaudi2-1.18.0-fw-53.1.1-sec-9``; None where there is none."""
+    try:
+        return versions.read(parse_version(text or "").release)
+    except ValueError:
+        return None
+
+
+def _shown(text: str | None) -> str:
+    """``1.18.0-fw-53.1.1`` of ``hl-gaudi2-1.18.0-fw-53.1.1-sec-9``."""
+    version = parse_version(text or "")
+    return f"{version.release}-fw-{version.firmware}"
+
+
+def _by_modules(seen: Mapping[Card, str]) -> Iterator[tuple[str, str]]:
+    """What was seen, each once, with the modules it was seen on."""
+    for each in dict.fromkeys(seen.values()):
+        modules = [str(card.module) for card, other in seen.items() if other == each]
+        yield each, f"module{'s' if len(modules) > 1 else ''} {', '.join(modules)}"
+
+
+Judge = Callable[[Found, Release, Levels], Iterator[Row]]
+# Every name that the catalogue can give a level.
+JUDGES: Mapping[str, Judge] = {
+    "system": _system,
+    "kernel": _kernel,
+    "kernel_untested": _kernel_untested,
+    "iommu": _iommu,
+    "driver": _driver,
+    "driver_build": _driver_build,
+    "nic_driver": _nic_driver,
+    "runtime_package": _runtime_package,
+    "runtime_package_build": _runtime_package_build,
+    "docker": _docker,
+    "image": _image,
+    "image_python": _image_python,
+    "card_type": _card_type,
+    "firmware": _firmware,
+    "firmware_rule": _firmware_rule,
+}
+
+
+def unknown_names(allowed: Iterable[str], levels: Levels) -> list[Problem]:
+    """A problem for each name in preflight_allow_mismatch that no check has."""
+    known = [check.name for check in levels.checks]
+    problems = []
+    for name in allowed:
+        if name not in known:
+            near = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1))
+            said = f"{OPTION} names {name!r}, and no check is called so.{near} Known: {', '.join(known)}."
+            problems.append(Problem("option", said))
+    return problems
+
+
+def problems(mismatches: Iterable[Mismatch]) -> list[Problem]:
+    """Those that keep the node from being set up, by the name of their check."""
+    return [Problem(each.check.name, each.sentence) for each in mismatches if each.refused]
+
+
+def let_through(mismatches: Iterable[Mismatch]) -> list[str]:
+    """What would be refused, and is let through by the site."""
+    return [each.short for each in mismatches if each.allowed and each.check.level == REFUSE]
+
+
+def remembered(instances: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each mismatch that an instance was set up with; ``instances`` as vllm_service_info has them."""
+    return [
+        f"{found['instance']} runs although {printable(said)} ({OPTION})"
+        for found in instances
+        for said in found["let_through"]
+    ]
+
+
+def findings(mismatches: Iterable[Mismatch], release: str) -> list[str]:
+    """What a person should know of a node that is set up: what is let through, and what only differs."""
+    return [
+        f"{each.short} by release {release}; let through by {OPTION}."
+        if each.allowed
+        else f"{each.short} by release {release}. {each.row.todo}"
+        for each in mismatches
+        if not each.refused
+    ]
+
+
+def report(mismatches: Sequence[Mismatch], release: Release, first: int) -> list[str]:
+    """The mismatches of a node that is not ready, refused ones numbered from ``first``, in lines of WIDTH columns."""
+    if not mismatches:
+        return []
+    lines = [f"Against release {release.name} ({release.software.get('driver', '?')}):"]
+    number = first
+    for each in mismatches:
+        mark = f"{number}." if each.refused else "-"
+        said = "" if each.refused else f" (let through by {OPTION})" if each.allowed else " (a warning)"
+        lines.append(f"  {mark} {each.check.name}{said}")
+        for name, text in (("found", each.row.found), ("wanted", each.row.wanted), ("do", each.row.todo)):
+            begin = f"       {name:<8}"
+            indent = " " * len(begin)
+            lines += textwrap.wrap(
+                text,
+                WIDTH,
+                initial_indent=begin,
+                subsequent_indent=indent,
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+        number += each.refused
+    if number > first:
+        lines.append(f"  What is known to do no harm here is let through by its name: {OPTION}: [NAME].")
+    return lines

@@ -1,0 +1,361 @@
+"""An image carried as a file, against a stand-in for the engine's client."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+REFERENCE = "gaudi-serving/vllm:1.22-0123456789ab"
+CONFIG = "c" * 64
+ID = f"sha256:{CONFIG}"
+LABELS = {"gaudi-serving.image.release": "1.22"}
+
+DOCKER = """#!{python}
+import json, sys, time
+from pathlib import Path
+place = Path({folder!r})
+words = sys.argv[1:]
+with (place / "asked").open("a") as asked:
+    asked.write(json.dumps(words) + "\\n")
+there = json.loads((place / "there.json").read_text())
+if words[:2] == ["image", "inspect"]:
+    if words[2] not in there:
+        print("[]")
+        print("Error: No such image", file=sys.stderr)
+        sys.exit(1)
+    print(json.dumps([there[words[2]]]))
+elif words[0] == "info":
+    print(place)
+elif words[:2] == ["image", "save"]:
+    said = (place / "save").read_text()
+    if said:
+        print(said, file=sys.stderr)
+        sys.exit(1)
+    sys.stdout.buffer.write((place / "archive").read_bytes())
+    sys.stdout.flush()
+    if (place / "slow").exists():
+        print("waiting", file=sys.stderr)
+        time.sleep(60)
+elif words[:2] == ["image", "load"]:
+    said = (place / "load").read_text()
+    if said:
+        print(said)
+        sys.exit(1)
+    (place / "there.json").write_text((place / "loaded.json").read_text())
+else:
+    sys.exit(9)
+"""
+
+
+def archive(*names: str, index: str = "") -> bytes:
+    """What docker save writes, as far as it is read."""
+    files = {"manifest.json": [{"Config": f"blobs/sha256/{CONFIG}", "RepoTags": list(names), "Layers": []}]}
+    if index:
+        files["index.json"] = {"manifests": [{"digest": index}]}  # type: ignore[assignment]
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content in files.items():
+            text = json.dumps(content).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    return out.getvalue()
+
+
+class Node:
+    """A folder that stands for a node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        client = folder / "bin" / "docker"
+        client.parent.mkdir()
+        client.write_text(DOCKER.format(python=sys.executable, folder=str(folder)))
+        client.chmod(0o755)
+        self.image = {"Id": ID, "Size": 20000, "Config": {"Labels": {**LABELS, "other": "x"}}}
+        self.has({})
+        (folder / "loaded.json").write_text(json.dumps({REFERENCE: self.image}))
+        (folder / "archive").write_bytes(archive(REFERENCE))
+        for name in ("save", "load", "asked"):
+            (folder / name).write_text("")
+        self.file = folder / "data" / "vllm.tar"
+        self.file.parent.mkdir()
+
+    def has(self, there: dict[str, Any]) -> None:
+        """Set the images of the engine."""
+        (self.folder / "there.json").write_text(json.dumps(there))
+
+    def start(self, *words: str, before: str = "") -> subprocess.Popen[str]:
+        """Begin; ``before`` is Python that runs first."""
+        search = os.pathsep.join([str(ROOT / "module_utils"), str(ROOT / "roles/serving_image/files")])
+        environment = {
+            "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
+            "PYTHONPATH": search,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "GAUDI_JOB_PROGRESS": str(self.folder / "progress.json"),
+            "GAUDI_JOB_RESULT": str(self.folder / "result.json"),
+        }
+        program = f"{before}\nimport sys\nfrom gaudi_image.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", program, *words]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """Run to the end: status and what was printed."""
+        work = self.start(*words)
+        printed, _ = work.communicate(timeout=60)
+        return work.returncode, printed
+
+    def save(self) -> tuple[int, str]:
+        return self.run("save", REFERENCE, str(self.file))
+
+    def load(self) -> tuple[int, str]:
+        return self.run("load", str(self.file))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the job is told."""
+        content: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return content
+
+    @property
+    def asked(self) -> list[str]:
+        """The commands, in order."""
+        return [" ".join(json.loads(line)) for line in (self.folder / "asked").read_text().splitlines()]
+
+    @property
+    def files(self) -> list[str]:
+        """What lies beside the file."""
+        return sorted(path.name for path in self.file.parent.iterdir())
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "node")
+
+
+@pytest.fixture
+def carried(node: Node) -> Node:
+    """A node to which an image was carried, and which has none yet."""
+    node.has({REFERENCE: node.image})
+    assert node.save()[0] == 0
+    node.has({})
+    return node
+
+
+def test_a_file_has_its_checksum_and_what_it_is_beside_it(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    status, printed = node.save()
+    assert status == 0, printed
+    assert node.files == ["vllm.tar", "vllm.tar.json", "vllm.tar.sha256"]
+    digest = hashlib.sha256(archive(REFERENCE)).hexdigest()
+    assert node.result == {"file": str(node.file), "changed": True, "sha256": digest}
+    checked = subprocess.run(
+        ["sha256sum", "--check", "vllm.tar.sha256"], cwd=node.file.parent, capture_output=True, check=False
+    )
+    assert checked.returncode == 0
+    assert json.loads((node.file.parent / "vllm.tar.json").read_text()) == {
+        "schema": 1,
+        "reference": REFERENCE,
+        "id": ID,
+        "labels": LABELS,
+        "bytes": len(archive(REFERENCE)),
+        "sha256": digest,
+    }
+    assert json.loads((node.folder / "progress.json").read_text())["unit"] == "bytes"
+
+
+def test_the_same_image_is_not_saved_twice(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    node.save()
+    assert node.save()[0] == 0
+    assert not node.result["changed"]
+    assert [words for words in node.asked if "save" in words] == [f"image save {REFERENCE}"]
+    node.has({REFERENCE: {**node.image, "Id": "sha256:other"}})
+    node.save()
+    assert node.result["changed"]
+
+
+@pytest.mark.parametrize(
+    ("said", "id_", "words"),
+    [
+        ("write: no space", "not_saved", "could not be saved: write: no space"),
+        ("", "no_such_image", "playbooks/image.yml"),
+    ],
+)
+def test_what_is_not_saved_leaves_nothing(node: Node, said: str, id_: str, words: str) -> None:
+    if said:
+        node.has({REFERENCE: node.image})
+    (node.folder / "save").write_text(said)
+    assert node.save()[0] == 1
+    assert node.result["refused_id"] == id_
+    assert words in node.result["refused"]
+    assert node.files == []
+
+
+def test_room_is_looked_for_first(node: Node) -> None:
+    node.has({REFERENCE: {**node.image, "Size": 1 << 60}})
+    assert node.save()[0] == 1
+    assert node.result["refused_id"] == "no_room"
+    assert not any("save" in words for words in node.asked)
+
+
+def test_a_stop_leaves_nothing_and_what_a_kill_left_goes(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    (node.folder / "slow").write_text("")
+    (node.file.parent / "vllm.tar.0123.writing").write_text("half")
+    work = node.start("save", REFERENCE, str(node.file))
+    while not any("image save" in words for words in node.asked):
+        assert work.poll() is None
+    work.send_signal(signal.SIGTERM)
+    printed, _ = work.communicate(timeout=30)
+    assert (work.returncode, node.files) == (130, []), printed
+
+
+# The signal comes when the program is there, and nobody has it yet.
+AT_ONCE = """
+import os, signal, subprocess
+class Popen(subprocess.Popen):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        if "save" in command:
+            os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Popen
+"""
+
+
+def test_a_stop_counts_while_the_work_is_started(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    (node.folder / "slow").write_text("")
+    work = node.start("save", REFERENCE, str(node.file), before=AT_ONCE)
+    printed, _ = work.communicate(timeout=30)
+    assert (work.returncode, node.files) == (130, []), printed
+
+
+def test_a_whole_file_is_loaded_once(carried: Node) -> None:
+    status, printed = carried.load()
+    assert status == 0, printed
+    assert carried.result == {"reference": REFERENCE, "id": ID, "changed": True}
+    assert f"image load --quiet --input {carried.file}" in carried.asked
+    assert carried.load()[0] == 0
+    assert not carried.result["changed"]
+    assert len([words for words in carried.asked if "load" in words]) == 1
+
+
+STATVFS = """
+import os, types
+_real = os.statvfs
+def _seen(path):
+    seen = _real(path)
+    names = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag")
+    found = types.SimpleNamespace(**{name: getattr(seen, name) for name in names})
+    CHANGE
+    return found
+os.statvfs = _seen
+"""
+
+
+def test_the_engine_writes_where_a_confined_job_may_not(carried: Node) -> None:
+    """Below Docker's directory everything is read-only to a job."""
+    work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_flag |= os.ST_RDONLY"))
+    printed, _ = work.communicate(timeout=60)
+    assert work.returncode == 0, printed
+
+
+def test_room_for_the_engine_is_looked_for(carried: Node) -> None:
+    work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_bavail = 0"))
+    work.communicate(timeout=60)
+    assert carried.result["refused_id"] == "no_room"
+    assert not any("image load" in each for each in carried.asked)
+
+
+def test_progress_ends_with_all_of_it(carried: Node) -> None:
+    progress = json.loads((carried.folder / "progress.json").read_text())
+    assert progress["done"] == progress["total"] == len(archive(REFERENCE))
+
+
+def test_an_engine_that_names_images_by_their_manifest_is_believed(carried: Node) -> None:
+    manifest = "sha256:" + "d" * 64
+    (carried.folder / "archive").write_bytes(archive(REFERENCE, index=manifest))
+    carried.has({REFERENCE: {**carried.image, "Id": "sha256:before"}})
+    assert carried.save()[0] == 0
+    carried.has({})
+    (carried.folder / "loaded.json").write_text(json.dumps({REFERENCE: {**carried.image, "Id": manifest}}))
+    assert carried.load()[0] == 0
+    assert carried.result["changed"]
+    assert carried.load()[0] == 0
+    assert not carried.result["changed"]
+
+
+def damaged(node: Node) -> None:
+    content = bytearray(node.file.read_bytes())
+    content[700] ^= 1
+    node.file.write_bytes(content)
+
+
+def described(node: Node, content: bytes) -> None:
+    """Have the file be another one, that is said to be whole."""
+    node.file.write_bytes(content)
+    path = node.file.with_name("vllm.tar.json")
+    said = json.loads(path.read_text())
+    said.update(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+    path.write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize(
+    ("change", "id_", "words"),
+    [
+        (damaged, "image_file_damaged", "had "),
+        (lambda node: node.file.write_bytes(b"short"), "image_file_damaged", "has 5 bytes, and had"),
+        (lambda node: node.file.unlink(), "no_image_file", "vllm.tar is not there"),
+        (lambda node: node.file.with_name("vllm.tar.json").unlink(), "no_image_file", "vllm.tar.json is not there"),
+        (
+            lambda node: node.file.with_name("vllm.tar.json").write_text("{"),
+            "image_file_undescribed",
+            "copy both files",
+        ),
+        (lambda node: described(node, archive(REFERENCE, "x:1")), "file_of_other_images", f"{REFERENCE}, x:1"),
+        (lambda node: described(node, b"x" * 4096), "no_image_file", "no archive that docker save wrote"),
+        (lambda node: (node.folder / "load").write_text("invalid tar header"), "not_loaded", "invalid tar header"),
+        (lambda node: node.has({REFERENCE: {**node.image, "Id": "sha256:x"}}), "other_image_there", "docker image rm"),
+        (
+            lambda node: node.has({REFERENCE: {**node.image, "Config": {"Labels": {}}}}),
+            "other_image_there",
+            "another image on this node",
+        ),
+        (lambda node: node.file.parent.chmod(0o777), "others_may_write", "chmod go-w"),
+    ],
+)
+def test_what_is_not_whole_or_not_it_is_refused(carried: Node, change: Any, id_: str, words: str) -> None:
+    change(carried)
+    status, printed = carried.load()
+    assert status == 1
+    assert carried.result["refused_id"] == id_, printed
+    assert words in carried.result["refused"]
+    assert id_ == "not_loaded" or not any("image load" in each for each in carried.asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "id_"),
+    [("vllm.tar", "no_absolute_path"), ("/nowhere/x.tar", "no_folder"), ("/a/../b", "no_absolute_path")],
+)
+def test_a_file_that_cannot_be_meant_is_refused(node: Node, name: str, id_: str) -> None:
+    assert node.run("save", REFERENCE, name)[0] == 1
+    assert node.result["refused_id"] == id_
+
+
+def test_wrong_words_are_a_wrong_usage(node: Node) -> None:
+    for words in ([], ["save", "x"], ["other", "x"]):
+        status, printed = node.run(*words)
+        assert status == 2
+        assert "save REFERENCE FILE" in printed

@@ -1,0 +1,276 @@
+"""What is said of images: table, one image whole, two compared; the module that reads, and the playbook."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.image import sbom
+
+from filter_plugins.image_contents import (
+    image_description,
+    image_difference,
+    image_document,
+    image_reference,
+    image_table,
+)
+from library import serving_image_info
+from tests.unit.image.test_sbom import FOUND
+from tests.unit.preflight.conftest import Answer, Run, record, run
+
+__all__ = ["record", "run"]
+
+ROOT = Path(__file__).resolve().parents[3]
+OLD: dict[str, Any] = {
+    "reference": "gaudi-serving/vllm:1.22-aaaaaaaaaaaa",
+    "id": "sha256:" + "a" * 64,
+    "digest": "",
+    "present": True,
+    "built": {
+        "gaudi-serving.image.release": "1.22",
+        "gaudi-serving.image.base": "habanalabs/pytorch:1.22.2-32",
+        "gaudi-serving.image.base-digest": "sha256:" + "1" * 64,
+        "gaudi-serving.image.commit.vllm_fork": "4" * 40,
+        "gaudi-serving.image.released.vllm_fork": "4" * 40,
+        "gaudi-serving.image.commit.own": "5" * 40,
+    },
+    "parts": ["numactl"],
+    "python": {"vllm": "0.9.0", "habana-torch-plugin": "1.22.2.32", "ray": "2.4", "old": "1"},
+    "system": {"bash": "5.1"},
+    "checkouts": {"/opt/vllm-fork": "4" * 40},
+    "bill": "/var/lib/x/a.cdx.json",
+    "damaged": "",
+}
+NEW: dict[str, Any] = copy.deepcopy(OLD)
+NEW.update(reference="gaudi-serving/vllm:1.22-bbbbbbbbbbbb", id="sha256:" + "b" * 64, parts=["numactl", "audio"])
+NEW["built"]["gaudi-serving.image.commit.vllm_fork"] = "6" * 40
+NEW["built"]["gaudi-serving.image.base-digest"] = "sha256:" + "2" * 64
+NEW["python"].update(ray="2.5", librosa="1")
+NEW["python"].pop("old")
+NEW["system"]["bash"] = "5.2"
+READY: dict[str, Any] = {**OLD, "reference": "registry/vllm:7", "id": "sha256:" + "c" * 64, "built": {}, "digest": "d"}
+READY.update(bill="", python={"vllm": "0.9.0"}, system={}, checkouts={}, parts=[], present=False)
+NODES: dict[str, Any] = {
+    "one": {
+        "changed": False,
+        "images": [OLD, NEW],
+        "instances": [
+            {"instance": "chat", "image": NEW["reference"], "runs_in": OLD["id"]},
+            {"instance": "embed", "image": OLD["reference"], "runs_in": OLD["id"]},
+        ],
+    },
+    "two": {
+        "changed": False,
+        "images": [OLD, READY],
+        "instances": [{"instance": "x", "image": "gone:1", "runs_in": ""}],
+    },
+}
+
+
+def test_instances_and_nodes_come_first() -> None:
+    lines = image_table(NODES)
+    rows = [line.split() for line in lines[: lines.index("")]]
+    assert rows == [
+        ["NODE", "INSTANCE", "IMAGE", "ID", "RUNS", "IN"],
+        ["one", "chat", NEW["reference"], "b" * 12, "another:", "a" * 12],
+        ["one", "embed", OLD["reference"], "a" * 12, "it"],
+        ["two", "x", "gone:1", "-", "-"],
+        ["two", "-", OLD["reference"], "a" * 12, "-"],
+        ["two", "-", READY["reference"], "c" * 12, "-"],
+    ]
+
+
+def test_each_image_is_described_once_with_its_nodes() -> None:
+    lines = image_table(NODES)
+    assert lines.count(OLD["reference"]) == 1
+    about = lines[lines.index(OLD["reference"]) :]
+    assert about[1:12] == [
+        f"  id {OLD['id']}",
+        "  built here from release 1.22, on one, two",
+        f"  base habanalabs/pytorch:1.22.2-32 of sha256:{'1' * 64}",
+        f"  commit own {'5' * 40} (the release pins none)",
+        f"  commit vllm_fork {'4' * 40} (pinned by the release)",
+        f"  checkout /opt/vllm-fork {'4' * 40}",
+        "  parts numactl",
+        "  habana-torch-plugin 1.22.2.32",
+        "  vllm 0.9.0",
+        "  4 Python distributions, 1 packages of the system: /var/lib/x/a.cdx.json",
+        "",
+    ]
+    new = lines[lines.index(NEW["reference"]) :]
+    assert f"  commit vllm_fork {'6' * 40} (the release pins {'4' * 40})" in new
+
+
+def test_a_ready_image_and_one_that_is_gone_say_so() -> None:
+    about = image_description(NODES, "7")
+    assert about[:4] == [
+        "registry/vllm:7",
+        f"  id {READY['id']}, digest d",
+        "  ready-made, on two",
+        "  on record, but not on the node any more",
+    ]
+    assert about[-1] == "  nobody looked into it yet: the next run of site.yml does"
+
+
+def test_one_image_is_shown_whole() -> None:
+    about = image_description(NODES, "aaaaaa")
+    assert "  ray 2.4" in about
+    assert "  bash 5.1" in about
+    assert about[2].endswith("on one, two")
+
+
+@pytest.mark.parametrize("name", ["nothing", "", "aa"])
+def test_an_image_that_nobody_has_is_refused_with_those_there_are(name: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=f"There are: {OLD['reference']}, "):
+        image_description(NODES, name)
+
+
+def test_a_name_that_stands_for_several_is_refused() -> None:
+    moved = {**OLD, "id": "sha256:" + "9" * 64}
+    nodes = {**NODES, "three": {"images": [moved], "instances": []}}
+    with pytest.raises(AnsibleFilterError, match=f"several images: {'9' * 12}, {'a' * 12}"):
+        image_difference(nodes, OLD["reference"], NEW["reference"])
+
+
+def test_the_only_image_needs_no_name() -> None:
+    only = {"two": NODES["two"]}
+    assert image_reference(only, "") == OLD["reference"]
+    assert image_reference(NODES, "cccccc") == READY["reference"]
+    with pytest.raises(AnsibleFilterError, match=r"^No image is named\. There are: "):
+        image_reference({"one": NODES["one"]}, "")
+
+
+def test_two_images_are_compared_in_words() -> None:
+    assert image_difference(NODES, NEW["reference"], "1.22-aaaaaaaaaaaa") == [
+        f"{NEW['reference']} ({'b' * 12}) against {OLD['reference']} ({'a' * 12})",
+        f"  digest of the base image: sha256:{'2' * 64} instead of sha256:{'1' * 64}",
+        f"  vllm_fork: {'6' * 40} instead of {'4' * 40}",
+        "  part added: audio",
+        "  Python distribution added: librosa 1",
+        "  Python distribution removed: old 1",
+        "  Python distribution changed: ray 2.5 instead of 2.4",
+        "  package of the system changed: bash 5.2 instead of 5.1",
+    ]
+    assert image_difference(NODES, OLD["id"], OLD["id"])[1:] == ["  no difference"]
+    assert "  nothing is known of each package of the system in registry/vllm:7: nobody looked into it yet" in (
+        image_difference(NODES, OLD["id"], "7")
+    )
+
+
+def test_what_an_image_says_does_nothing_to_a_terminal() -> None:
+    bad: dict[str, Any] = copy.deepcopy(OLD)
+    bad["built"]["gaudi-serving.image.base"] = "x\x1b[2Jy"
+    nodes = {"one": {"images": [bad], "instances": []}}
+    nodes["two"] = NODES["two"]
+    assert "\x1b" not in "".join([*image_table({"one": nodes["one"]}), *image_difference(nodes, "7", bad["id"])])
+
+
+def test_nodes_without_images_are_named() -> None:
+    assert image_table({"one": {"images": [], "instances": []}}) == ["no images on one"]
+    assert image_document(NODES)["two"].keys() == {"images", "instances"}
+
+
+# The module.
+
+
+@pytest.fixture
+def node(tmp_path: Path, record: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node with an instance and two images on record, one of them looked into."""
+    plans = tmp_path / "instances"
+    (plans / "chat").mkdir(parents=True)
+    plan = {"image": OLD["reference"], "container": {"name": "vllm-chat"}}
+    (plans / "chat" / "plan.json").write_text(json.dumps(plan))
+    monkeypatch.setattr(serving_image_info, "PLANS", plans)
+    (record.parent / "sbom").mkdir(parents=True)
+    text = sbom.rendered(sbom.bill(OLD["reference"], OLD["id"], FOUND, {}))
+    (record.parent / "sbom" / sbom.file_name(OLD["id"])).write_text(text)
+    images = {
+        OLD["reference"]: {"id": OLD["id"], "digest": None, "built": OLD["built"], "parts": ["numactl"]},
+        READY["reference"]: {"id": READY["id"], "digest": "sha256:d", "packages": {"vllm": "0.9"}},
+    }
+    record.write_text(json.dumps({"schema": 1, "images": images}))
+    return record
+
+
+def test_the_module_puts_record_labels_and_bill_together(run: Run, node: Path) -> None:
+    container = [{"Image": OLD["id"], "State": {"Running": True}, "Config": {"Labels": {}}}]
+    answers: dict[str, Answer] = {
+        f"docker image inspect --format {{{{.Id}}}} {OLD['reference']}": (0, f"{OLD['id']}\n", ""),
+        f"docker image inspect --format {{{{.Id}}}} {READY['reference']}": (1, "\n", "Error: No such image\n"),
+        "docker container inspect vllm-chat": (0, json.dumps(container), ""),
+    }
+    ran = run(serving_image_info, {"record": str(node)}, answers, check=True)
+    assert not ran["changed"]
+    assert ran["instances"] == [{"instance": "chat", "image": OLD["reference"], "runs_in": OLD["id"]}]
+    one, other = ran["images"]
+    assert (one["present"], one["built"], one["parts"]) == (True, OLD["built"], ["numactl"])
+    assert one["python"] == FOUND.packages
+    assert one["system"]["bash"] == "5.1-6ubuntu1"
+    assert one["checkouts"]["/opt/vllm-fork"] == "4" * 40
+    assert one["bill"].endswith(f"{'a' * 64}.cdx.json")
+    assert (other["present"], other["python"], other["bill"]) == (False, {"vllm": "0.9"}, "")
+
+
+def test_a_damaged_bill_is_said(run: Run, node: Path) -> None:
+    (node.parent / "sbom" / sbom.file_name(OLD["id"])).write_text("{")
+    one = run(serving_image_info, {"record": str(node)}, {})["images"][0]
+    assert "is damaged" in one["damaged"]
+    assert "writes it anew" in image_table({"one": {"images": [one], "instances": []}})[-1]
+
+
+def test_a_damaged_record_is_refused(run: Run, node: Path) -> None:
+    node.write_text("{")
+    assert run(serving_image_info, {"record": str(node)}, {})["refused_id"] == "image_record_damaged"
+
+
+# The playbook, as a person runs it.
+
+
+def play(folder: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+    (folder / "hosts.yml").write_text("gaudi_nodes: {hosts: {node: {ansible_connection: local}}}\n")
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / "playbooks" / "image.yml")]
+    return subprocess.run(
+        [*command, "-i", "hosts.yml", "-e", "ansible_become=false", *extra],
+        cwd=folder,
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+            "PWD": str(folder),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_playbook_shows_a_table_in_check_mode(tmp_path: Path) -> None:
+    done = play(tmp_path, "--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "changed=0" in done.stdout
+
+
+def test_the_playbook_writes_json_where_it_was_typed(tmp_path: Path) -> None:
+    done = play(tmp_path, "-e", "image_output=images.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "images.json").read_text())["node"].keys() == {"images", "instances"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["-e", "against=x"], "Name it: -e image=NAME"),
+        (["-e", "image=nothing-of-that-name", "-e", "against=x"], "No node has an image 'nothing-of-that-name'"),
+    ],
+)
+def test_the_playbook_refuses_in_words(tmp_path: Path, extra: list[str], words: str) -> None:
+    done = play(tmp_path, *extra)
+    assert done.returncode != 0
+    assert words in " ".join((done.stdout + done.stderr).split())
