@@ -33,6 +33,18 @@ def api_keys(given: Any, instance: str) -> list[dict[str, str | None]]:
     return [{name: value for name, value in asdict(key).items() if name != "origin"} for key in wished]
 
 
+def api_keys_digests(given: Any, instances: list[str]) -> dict[str, str]:
+    """Return what stands for the keys of each instance, so that a node compares them without being told any.
+
+    >>> api_keys_digests([], ["chat"]).keys()
+    dict_keys(['chat'])
+    """
+    try:
+        return {str(name): keys.digest_of_inventory(keys.wished(given, str(name))) for name in instances}
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
 def api_keys_fault(given: Any, instance: str) -> str:
     """Return why what is given is no list of keys; nothing where it is one."""
     try:
@@ -47,4 +59,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., object]]:
         """Return the filters by name."""
-        return {"api_keys": api_keys, "api_keys_fault": api_keys_fault}
+        return {"api_keys": api_keys, "api_keys_digests": api_keys_digests, "api_keys_fault": api_keys_fault}

@@ -12,6 +12,8 @@ description:
   - The node has SHA-256 digests of keys, never a key. A change counts from the next request on, without a restart.
   - Keys have an origin. Those of the inventory are as O(inventory) says; those that O(add) brought are touched by
     O(add), O(revoke) and O(ending) only.
+  - The file and its directory belong to root alone. With O(inventory) they are made so again where somebody else may
+    read or write them.
   - Without any of these it says which keys there are.
 options:
   instance:
@@ -42,6 +44,14 @@ options:
   revoke:
     description: Name of the key that opens nothing from now on, whatever its origin.
     type: str
+  by:
+    description: The controller that asks for a change; it is written down beside the keys. Empty writes nobody down.
+    type: str
+    default: ""
+  running:
+    description: Whether the container that runs is asked, too, whether its guard reads what is written here.
+    type: bool
+    default: false
   ending:
     description: A key that is to open until a moment only, or without an end again.
     type: dict
@@ -108,6 +118,13 @@ guarded:
   returned: always
   type: bool
   sample: true
+unread:
+  description: >-
+    With O(running), why the guard that runs does not read these keys, in a sentence with what to do; empty where it
+    does, where none runs, and where the plan on the node asks for no keys.
+  returned: always
+  type: str
+  sample: ""
 of_inventory:
   description: Whether a key that was revoked is one of the inventory as well, which brings it back at its next run.
   returned: always
@@ -118,6 +135,7 @@ of_inventory:
 import contextlib
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -128,10 +146,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node.documents import read, read_json
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.serving.keys import Key
+from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
 
 _KEY = {
     "name": {"type": "str", "required": True},
@@ -144,6 +164,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "inventory": {"type": "list", "elements": "dict", "options": _KEY, "no_log": False},
     "add": {"type": "dict", "options": _KEY},
     "revoke": {"type": "str"},
+    "by": {"type": "str", "default": ""},
+    "running": {"type": "bool", "default": False},
     "ending": {
         "type": "dict",
         "options": {"name": {"type": "str", "required": True}, "ends": {"type": "str", "default": ""}},
@@ -154,6 +176,9 @@ WAYS = ("inventory", "add", "revoke", "ending")
 INSTANCES = Path(paths.INSTANCES)
 # Modes of the directories that lead to the file, which may be the first of ours on the node.
 MODES = (0o755, 0o700, 0o700, 0o700)
+# User and group that the file and its directory belong to, and the file's mode.
+OWNER = (0, 0)
+MODE = 0o600
 
 
 @contextlib.contextmanager
@@ -171,12 +196,17 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def now() -> str:
+    """This second, as ends of keys are written."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def wanted(held: Sequence[Key], asked: Mapping[str, Any]) -> list[Key]:
     """The keys after what is asked for. Raises Refusal."""
     if asked["inventory"] is not None:
         return keys.with_inventory(held, [Key(origin=keys.INVENTORY, **key) for key in asked["inventory"]])
     if asked["add"] is not None:
-        return keys.with_created(held, keys.created(**asked["add"]), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        return keys.with_created(held, keys.created(**asked["add"]), now())
     if asked["revoke"] is not None:
         return keys.without(held, asked["revoke"])
     if asked["ending"] is not None:
@@ -185,11 +215,38 @@ def wanted(held: Sequence[Key], asked: Mapping[str, Any]) -> list[Key]:
     return list(held)
 
 
-def change(module: AnsibleModule, file: Path) -> tuple[list[Key], list[Key]]:
+def rights(path: Path) -> str:
+    """User, group and mode of what lies at a path, as people write them; empty where nothing does."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return ""
+    kind = "a link, " if stat.S_ISLNK(seen.st_mode) else ""
+    return f"{kind}{seen.st_uid}:{seen.st_gid} {stat.S_IMODE(seen.st_mode):04o}"
+
+
+def foreign(file: Path) -> dict[Path, tuple[str, str]]:
+    """The rights that the file and its directory have and are to have, of each that is there and has others."""
+    held = {file.parent: MODES[-1], file: MODE}
+    both = {path: (rights(path), f"{OWNER[0]}:{OWNER[1]} {mode:04o}") for path, mode in held.items()}
+    return {path: (has, wanted) for path, (has, wanted) in both.items() if has not in ("", wanted)}
+
+
+def close(folder: Path) -> None:
+    """Take from others what they may do in the directory of the file."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(handle, *OWNER)
+        os.fchmod(handle, MODES[-1])
+    finally:
+        os.close(handle)
+
+
+def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[list[Key], list[Key]]:
     """The keys before and after; writes them unless in check mode. Raises Refusal, and Damaged.
 
-    A file that is damaged opens for nobody. The inventory's keys make it a whole one again; those of the playbook are
-    lost with it.
+    open_to_others: whether the file is to be written in any case, as one that belongs to root alone. A file that is
+    damaged opens for nobody. The inventory's keys make it a whole one again; those of the playbook are lost with it.
     """
     try:
         held = read(file, keys.read)
@@ -201,8 +258,12 @@ def change(module: AnsibleModule, file: Path) -> tuple[list[Key], list[Key]]:
     before = held or []
     after = wanted(before, module.params)
     # A guarded instance without keys has a file all the same: without one its server does not start.
-    if not module.check_mode and (before != after or (held is None and module.params["inventory"] is not None)):
-        write_json(file, keys.document(after), mode=0o600)
+    new = held is None and module.params["inventory"] is not None
+    if not module.check_mode and (before != after or new or open_to_others):
+        if open_to_others:
+            close(file.parent)
+        # Another file takes its place, so that one who has it open writes to nobody's.
+        write_json(file, keys.document(after, module.params["by"], now()), mode=MODE)
     return before, after
 
 
@@ -216,12 +277,30 @@ def lines(found: Sequence[Key]) -> str:
     return "".join(f"{key.name} ({key.origin}){f' until {key.ends}' if key.ends else ''}\n" for key in found)
 
 
+def difference(header: str, before: str, after: str) -> dict[str, str]:
+    """What --diff shows of one path."""
+    return {"before_header": header, "after_header": header, "before": before, "after": after}
+
+
 def guarded(instance: str) -> bool | None:
     """Whether the plan on the node asks for keys; None where none can be read."""
     with contextlib.suppress(Damaged):
         plan = read_json(INSTANCES / instance / "plan.json")
         return None if plan is None else plan.get("guarded") is True
     return None
+
+
+def unread(module: AnsibleModule, folder: Path) -> str:
+    """Why the guard that runs reads other keys than those in the folder; empty where it reads them, or none runs."""
+    name = f"vllm-{module.params['instance']}"
+    container = containers.look(module, name)
+    if container is None or not container.running or not containers.replaced(container, {KEYS_DIRECTORY: str(folder)}):
+        return ""
+    return (
+        f"The server of {module.params['instance']} does not read {folder / 'keys.json'}: it was started without a "
+        "guard, or with a directory that was replaced since. What opens it is not what is written here. Run site.yml "
+        "--tags vllm_service, which restarts it."
+    )
 
 
 def main() -> None:
@@ -233,20 +312,25 @@ def main() -> None:
     try:
         with alone(file.parent) if writes else contextlib.nullcontext():
             existed = file.exists()
-            before, after = change(module, file)
+            others = foreign(file) if module.params["inventory"] is not None else {}
+            before, after = change(module, file, bool(others))
     except Refusal as refusal:
         module.fail_json(msg=f"{instance}: {refusal}", refused_id=refusal.id)
     except Damaged as damage:
         module.fail_json(msg=f"{damage}. Run site.yml --tags vllm_service, which writes it anew.")
     gone = {key.digest for key in before} - {key.digest for key in after}
     module.exit_json(
-        changed=before != after or (module.params["inventory"] is not None and not existed),
+        changed=before != after or bool(others) or (module.params["inventory"] is not None and not existed),
         keys=shown(after),
         lines=lines(after).splitlines(),
         exported=[keys.written(key) for key in after],
         guarded=guarded(instance),
+        unread=unread(module, file.parent) if module.params["running"] and guarded(instance) else "",
         of_inventory=any(key.origin == keys.INVENTORY and key.digest in gone for key in before),
-        diff={"before_header": str(file), "after_header": str(file), "before": lines(before), "after": lines(after)},
+        diff=[
+            *(difference(f"{path} (rights)", f"{has}\n", f"{wanted}\n") for path, (has, wanted) in others.items()),
+            difference(str(file), lines(before), lines(after)),
+        ],
     )
 
 

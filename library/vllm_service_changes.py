@@ -88,7 +88,8 @@ running:
 outdated:
   description: >-
     Whether the instance runs, or is on its way, with something else than is to be written, by the label of its
-    container or by the plan that its supervisor has read. It has to be restarted, whoever wrote what is on the disk.
+    container or by the plan that its supervisor has read; or with what the node has no more, such as a directory that
+    was replaced, or another image of the same name. It has to be restarted, whoever wrote what is on the disk.
   returned: always
   type: bool
   sample: false
@@ -230,7 +231,13 @@ def main() -> None:
     (here,) = instances.read(module, [instance])
     # Before there is a container, its supervisor has read a plan already.
     label = container.plan if container is not None and container.running else here["state"].get("plan")
-    outdated = running and not wanted.is_on(label)
+    made_so = wanted.is_on(label)
+    outlived = (
+        containers.outlived(module, container, module.params["plan"])
+        if running and made_so and container is not None and container.running
+        else []
+    )
+    outdated = running and (not made_so or bool(outlived))
     if outdated or not running:
         check_room(module)
     module.exit_json(
@@ -241,7 +248,7 @@ def main() -> None:
         current=not running or bool(here["current"]),
         settled=all(unit == SETTLED for unit in units),
         installed=(UNITS / name).exists(),
-        reasons=reasons(PLANS / instance, UNITS / name, module.params) if running else [],
+        reasons=[*reasons(PLANS / instance, UNITS / name, module.params), *outlived] if running else [],
     )
 
 

@@ -9,7 +9,8 @@ short_description: Look at the container of a vLLM instance, and ask the instanc
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
-  - Fails unless the container was made of what this run has written, is confined as planned by the engine
+  - Fails unless the container was made of what this run has written, sees the directories of its guard that are on
+    the node, has the image that the plan names, is confined as planned by the engine
     and by the kernel, the server serves the planned model under its name, and the question is answered.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - Fails where somebody else than the container listens at the port, before anything is sent there.
@@ -92,9 +93,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, listening
-from ansible.module_utils.gaudi.node.documents import read_json, read_text
-from ansible.module_utils.gaudi.serving import answers, confinement
+from ansible.module_utils.gaudi.node.documents import read_text
+from ansible.module_utils.gaudi.serving import answers
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
@@ -105,7 +107,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "timeout": {"type": "int", "default": 300},
 }
 
-PROC = Path("/proc")
 # How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
 HAND_OVER_SECONDS = 60.0
 LOOK_AGAIN = 0.5
@@ -209,40 +210,6 @@ def ask(
     raise AssertionError("fail_json ends the module")
 
 
-def written_by(instance: str) -> str:
-    """Who wrote the plan that is on the disk, where that can be told."""
-    try:
-        said = read_json(Path(paths.INSTANCES) / instance / "explanation.json", {"written": {"by": str, "at": str}})
-    except Damaged:
-        said = None
-    if said is None:
-        return ""
-    return f" The plan on the node was written by {said['written']['by']} at {said['written']['at']}."
-
-
-def check_container(module: AnsibleModule, plan: dict[str, Any]) -> containers.Container:
-    """Return the container; ends the module unless it is the one this run wished for."""
-    name, instance = plan["container"]["name"], plan["instance"]
-    container = containers.look(module, name)
-    if container is None or not container.running:
-        module.fail_json(msg=f"The container {name} does not run. Look at journalctl -u {name}.")
-        raise AssertionError("fail_json ends the module")
-    if container.plan != module.params["label"]:
-        module.fail_json(
-            msg=f"{instance} does not run with what this run has written: another run, or somebody on the node, "
-            f"changed it meanwhile.{written_by(instance)} Run the playbook again when nobody else does."
-        )
-    try:
-        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
-    except OSError:
-        module.fail_json(msg=f"The container {name} has just ended. Look at journalctl -u {name}.")
-        raise AssertionError("fail_json ends the module") from None
-    wrong = confinement.differences(container.inspected, plan, process)
-    if wrong:
-        module.fail_json(msg=f"The container {name} is not confined as planned: {'; '.join(wrong)}.")
-    return container
-
-
 def await_supervisor(module: AnsibleModule, instance: str) -> None:
     """End the module unless the supervisor takes up what is on the disk."""
     deadline = time.monotonic() + HAND_OVER_SECONDS
@@ -267,7 +234,10 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, plan = module.params, module.params["plan"]
     model = plan["served_model_name"]
-    container = check_container(module, plan)
+    try:
+        container = containers.wished(module, plan, params["label"])
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     await_supervisor(module, plan["instance"])
     check_listener(module, container)
     if plan["guarded"]:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..base import paths
+from ..base.documents import Damaged
 from ..base.printable import printable
-from ..serving.plan import LABEL_PLAN
+from ..base.refusal import Refusal
+from ..serving import confinement
+from ..serving.made_of import MadeOf
+from ..serving.plan import LABEL_PLAN, own_directories
+from .documents import read_json, read_text
+
+PROC = Path("/proc")
+# The guard's program, in its directory.
+GUARD = "gaudi_guard.py"
 
 
 def systemctl(module: AnsibleModule, *arguments: str) -> str:
@@ -51,3 +63,117 @@ def look(module: AnsibleModule, name: str) -> Container | None:
     inspected = json.loads(out)[0]
     labels = inspected["Config"].get("Labels") or {}
     return Container(bool(inspected["State"]["Running"]), labels.get(LABEL_PLAN), inspected)
+
+
+def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Container:
+    """Return the container of an instance. Raises Refusal unless it, and what lies on the node, is what is wished.
+
+    label: the one that a container of the wish has.
+    """
+    name, instance = plan["container"]["name"], plan["instance"]
+    if not lies_there(plan, label):
+        raise overwritten(
+            f"{instance} is not on the node as this run has written it", instance, "plan", "explanation.json"
+        )
+    container = look(module, name)
+    if container is None or not container.running:
+        raise Refusal("container_not_running", f"The container {name} does not run. Look at journalctl -u {name}.")
+    if container.plan != label:
+        raise overwritten(
+            f"{instance} does not run with what this run has written", instance, "plan", "explanation.json"
+        )
+    try:
+        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
+    except OSError:
+        raise Refusal(
+            "container_not_running", f"The container {name} has just ended. Look at journalctl -u {name}."
+        ) from None
+    wrong = confinement.differences(container.inspected, plan, process)
+    if wrong:
+        raise Refusal(
+            "not_confined",
+            f"The container {name} is not confined as planned: {'; '.join(wrong)}. Have it made anew: "
+            f"systemctl restart {name}",
+        )
+    former = outlived(module, container, plan)
+    if former:
+        raise Refusal(
+            "outlived",
+            f"{instance} does not run with what is on the node: {'; '.join(former)}. Run the playbook again, which "
+            "restarts it.",
+        )
+    return container
+
+
+def overwritten(what: str, instance: str, content: str, file: str) -> Refusal:
+    """Why what a run has written is there no more: somebody else wrote, who is named where the file says who.
+
+    content: what the file was written with. file: below the instance's folder.
+    """
+    try:
+        said = read_json(Path(paths.INSTANCES) / instance / file, {"written": {"by": str, "at": str}})
+    except Damaged:
+        said = None
+    by = (
+        f" The {content} on the node was written by {said['written']['by']} at {said['written']['at']}." if said else ""
+    )
+    return Refusal(
+        "overwritten",
+        f"{what}: another run, or somebody on the node, changed it meanwhile.{printable(by)} Run the playbook again "
+        "when nobody else does.",
+    )
+
+
+def lies_there(plan: Mapping[str, Any], label: str) -> bool:
+    """Whether what the next container would be made of is what this label stands for."""
+    folder = Path(paths.INSTANCES) / plan["instance"]
+    files = [folder / "plan.json", folder / "environment", *([Path(paths.GUARD) / GUARD] if plan["guarded"] else [])]
+    try:
+        texts = [read_text(file) for file in files]
+    except Damaged:
+        return False
+    if None in texts:
+        return False
+    document, environment, *guard = [str(text).encode() for text in texts]
+    return MadeOf(document, environment, guard[0] if guard else None).is_on(label)
+
+
+def image_id(module: AnsibleModule, reference: str) -> str | None:
+    """What the engine has under the name of an image; None where it has nothing."""
+    code, out, _ = module.run_command(
+        [module.get_bin_path("docker"), "image", "inspect", "--format", "{{.Id}}", reference]
+    )
+    return (out.strip() or None) if code == 0 else None
+
+
+def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any]) -> list[str]:
+    """What a running container still has as it was when it started, though the node has another: a phrase each.
+
+    Its label tells nothing of that. A directory that is mounted stays the one it was, whatever takes its place on the
+    node; an image stays the one it was, whatever its name leads to. One that is gone is no other.
+    """
+    found = [
+        f"it still has the former {source}, which was replaced" for source in replaced(container, own_directories(plan))
+    ]
+    if image_id(module, plan["image"]) not in (None, container.inspected["Image"]):
+        found.append(f"{plan['image']} is another image by now, which its next start would take")
+    return found
+
+
+def replaced(container: Container, directories: Mapping[str, str]) -> list[str]:
+    """Directories in whose place the processes of a running container see another one than the node has, or none.
+
+    directories: those of the node, by where the container sees them.
+    """
+    root = PROC / str(container.inspected["State"]["Pid"]) / "root"
+    seen = {source: _identity(root / target.lstrip("/")) for target, source in directories.items()}
+    return [source for source, found in seen.items() if found is None or found != _identity(Path(source))]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """File system and number of what lies at a path; None where nothing does."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino

@@ -10,6 +10,11 @@ from typing import Any
 LOOSE = re.compile(r"unconfined|disable")
 # SECCOMP_MODE_FILTER of the kernel, as /proc/PID/status has it.
 SECCOMP_FILTER = "2"
+# What `docker update` changes in a running container and no plan sets: the engine's default of each is nothing.
+UNSET = (
+    *("BlkioWeight", "CpuPeriod", "CpuQuota", "CpuRealtimePeriod", "CpuRealtimeRuntime", "CpuShares", "CpusetCpus"),
+    *("CpusetMems", "Memory", "MemoryReservation", "MemorySwap", "NanoCpus"),
+)
 
 
 def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: str) -> list[str]:
@@ -28,6 +33,9 @@ def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: 
     loosened = [option for option in box["SecurityOpt"] or [] if LOOSE.search(option)]
     kernel = dict(line.split(":\t", 1) for line in process.splitlines() if ":\t" in line)
     seccomp, shm = kernel.get("Seccomp"), box.get("ShmSize", 0) >> 20
+    # An engine that starts a container by itself asks neither the plan nor which device numbers its cards have now.
+    restarts = (box.get("RestartPolicy") or {}).get("Name") or "no"
+    limited = [f"{name} {box[name]}" for name in UNSET if box.get(name)]
     same = {
         f"dropped capabilities {box['CapDrop']}": box["CapDrop"] == ["ALL"],
         f"added capabilities {added}": added == sorted(planned["capabilities"]),
@@ -47,5 +55,7 @@ def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: 
         f"limits {limits}": limits == planned["ulimits"],
         f"writable directories {sorted(writable - own)}": writable <= own,
         f"image {image}": plan["image"] in image,
+        f"restart policy {restarts}": restarts == "no",
+        f"limits of the engine {', '.join(limited)}": not limited,
     }
     return [name for name, as_planned in same.items() if not as_planned]

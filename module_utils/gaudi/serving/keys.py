@@ -5,13 +5,15 @@ in a document of this form::
 
     {"schema": 1, "keys": [{"name": "alice", "origin": "playbook", "digest": "...", "ends": "2027-01-31T23:59:59Z"}]}
 
-``ends`` is null for a key without an end. The guard (roles/vllm_service/files/guard) reads the document in the
-container; a test holds that both read it alike. Sentences never contain a key, since a wrong one may be nearly right.
+``ends`` is null for a key without an end. ``written`` may stand beside the keys: by which controller (``by``) and when
+(``at``). The guard (roles/vllm_service/files/guard) reads the document in the container; a test holds that both read it
+alike. Sentences never contain a key, since a wrong one may be nearly right.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -157,9 +159,16 @@ def read(text: str) -> list[Key]:
     return found
 
 
-def document(keys: Sequence[Key]) -> dict[str, Any]:
-    """What is written to a node."""
-    return {"schema": SCHEMA, "keys": [asdict(key) for key in keys]}
+def document(keys: Sequence[Key], by: str = "", at: str = "") -> dict[str, Any]:
+    """What is written to a node: the keys; by which controller, where that is known, and when."""
+    written = {"written": {"by": by, "at": at}} if by else {}
+    return {"schema": SCHEMA, "keys": [asdict(key) for key in keys], **written}
+
+
+def digest_of_inventory(keys: Sequence[Key]) -> str:
+    """Stand for those of the keys that are the inventory's, in whatever order; 64 hexadecimal digits."""
+    of_inventory = sorted(json.dumps(asdict(key), sort_keys=True) for key in keys if key.origin == INVENTORY)
+    return digest_of("\n".join(of_inventory))
 
 
 def with_inventory(held: Sequence[Key], wanted: Sequence[Key]) -> list[Key]:

@@ -18,6 +18,7 @@ SCHEMA = 1
 GUARD_DIRECTORY = "/run/gaudi-serving/guard"
 KEYS_DIRECTORY = "/run/gaudi-serving/keys"
 DOOR_DIRECTORY = "/run/gaudi-serving/door"
+OWN_DIRECTORIES = (GUARD_DIRECTORY, KEYS_DIRECTORY, DOOR_DIRECTORY)
 GUARD_CLASS = "gaudi_guard.ApiKeyGuard"
 MIDDLEWARE = ("--middleware", GUARD_CLASS)
 
@@ -140,6 +141,12 @@ class Plan:
         """What is served, and where, for people."""
         openly = f", open to others without keys: {self.open_because}" if self.open_because else ""
         return f"serving {self.served_model_name} on {self.endpoint}{openly}"
+
+
+def own_directories(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Where a container sees a directory of ours that may change while it runs, and which one of the node it is."""
+    mounts = {str(item["target"]): str(item["source"]) for item in plan["container"]["mounts"]}
+    return {target: source for target, source in mounts.items() if target in OWN_DIRECTORIES}
 
 
 def mount(source: str, target: str, read_only: bool) -> str:

@@ -15,6 +15,7 @@ import pytest
 from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
+from ansible.module_utils.gaudi.serving.plan import OWN_DIRECTORIES, own_directories
 from ansible.module_utils.testing import patch_module_args
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -43,6 +44,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(made_of().digest))
+    monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
     monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True, "state": {}}])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown())
     return folder
@@ -262,6 +264,85 @@ def test_a_container_that_was_made_of_something_else_is_outdated(
     # What stays keeps its label; anything else gets that of what is written.
     wished = made_of(GUARDED, guard=b"guard") if guarded else made_of()
     assert answer["label"] == (wished.digest if outdated else label)
+
+
+# -- what a label cannot tell: what the container has outlived
+
+OUTLIVED = containers.outlived
+IMAGE = "sha256:" + "1" * 64
+PID = 4711
+
+
+@pytest.fixture
+def held(instance: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A guarded container that was made of what is wished; its processes see the node's own directories."""
+    plan = guarded_plan(DOCUMENT, tmp_path)
+    for target, source in own_directories(plan).items():
+        Path(source).mkdir(parents=True, exist_ok=True)
+        seen = tmp_path / f"proc/{PID}/root{target}"
+        seen.parent.mkdir(parents=True, exist_ok=True)
+        # A mount, as far as device and number go.
+        seen.symlink_to(tmp_path / f"mounted{target}")
+        (tmp_path / f"mounted{target}").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"mounted{target}").symlink_to(source)
+    runs = containers.Container(True, made_of(plan, b"guard").digest, {"Image": IMAGE, "State": {"Pid": PID}})
+    monkeypatch.setattr(containers, "look", lambda _module, _name: runs)
+    monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(containers, "outlived", OUTLIVED)
+    monkeypatch.setattr(containers, "image_id", lambda _module, _reference: IMAGE)
+    (instance / "plan.json").write_text(json.dumps(plan, indent=4, sort_keys=True))
+    return plan
+
+
+def test_a_container_over_what_is_on_the_node_stays(held: dict[str, Any]) -> None:
+    answer = ask(held)
+    assert (answer["outdated"], answer["reasons"]) == (False, [])
+
+
+@pytest.mark.parametrize("target", OWN_DIRECTORIES)
+@pytest.mark.parametrize("back", [True, False])
+def test_a_directory_that_was_replaced_restarts_the_container(
+    held: dict[str, Any], tmp_path: Path, target: str, back: bool
+) -> None:
+    """As by rm -rf, or by a backup that was put back: the container has the one that it was started with."""
+    source = Path(own_directories(held)[target])
+    source.rename(tmp_path / "former")
+    mounted = tmp_path / f"mounted{target}"
+    mounted.unlink()
+    mounted.symlink_to(tmp_path / "former")
+    if back:
+        source.mkdir()
+    answer = ask(held)
+    said = f"it still has the former {source}, which was replaced"
+    assert (answer["outdated"], answer["reasons"]) == (True, [said])
+    assert answer["label"] == made_of(held, b"guard").digest
+    line = render(LINE, PLAN, __vllm_service_changes=answer, ansible_check_mode=False)
+    assert line == f"tiny restarts: {said}"
+
+
+@pytest.mark.parametrize(("now", "outdated"), [(IMAGE, False), ("sha256:" + "2" * 64, True), (None, False)])
+def test_another_image_of_the_same_name_restarts_the_container(
+    held: dict[str, Any], monkeypatch: pytest.MonkeyPatch, now: str | None, outdated: bool
+) -> None:
+    """One that is gone is no other: the server goes on."""
+    monkeypatch.setattr(containers, "image_id", lambda _module, _reference: now)
+    answer = ask(held)
+    assert answer["outdated"] is outdated
+    said = f"{held['image']} is another image by now, which its next start would take"
+    assert answer["reasons"] == ([said] if outdated else [])
+
+
+@pytest.mark.parametrize(("status", "printed", "found"), [(0, f"{IMAGE}\n", IMAGE), (1, "\n", None)])
+def test_the_engine_is_asked_what_the_name_of_an_image_leads_to(status: int, printed: str, found: str | None) -> None:
+    asked: list[list[str]] = []
+
+    def run_command(command: list[str]) -> tuple[int, str, str]:
+        asked.append(command)
+        return status, printed, ""
+
+    module = SimpleNamespace(get_bin_path=lambda _name: "docker", run_command=run_command)
+    assert containers.image_id(module, "vllm:1") == found
+    assert asked == [["docker", "image", "inspect", "--format", "{{.Id}}", "vllm:1"]]
 
 
 @pytest.mark.parametrize(

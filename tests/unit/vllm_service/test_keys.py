@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.serving.keys import INVENTORY, PLAYBOOK, Key, digest_of
+from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +173,7 @@ def instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where instances lie; none is there yet."""
     folder = tmp_path / "etc/instances"
     monkeypatch.setattr(instance_keys, "INSTANCES", folder)
+    monkeypatch.setattr(instance_keys, "OWNER", (os.getuid(), os.getgid()))
     return folder
 
 
@@ -196,6 +200,44 @@ def test_a_node_has_digests_only_for_root_only(instances: Path) -> None:
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, instances / "chat", instances)}
     assert modes == {file: 0o600, file.parent: 0o700, instances / "chat": 0o700, instances: 0o700}
     assert run(inventory=told(CLEAR))["changed"] is False
+
+
+@pytest.mark.parametrize(("which", "mode"), [("guard", 0o777), ("guard/keys.json", 0o666)])
+def test_rights_that_somebody_else_got_are_taken_back_and_shown(instances: Path, which: str, mode: int) -> None:
+    run(inventory=told(CLEAR))
+    path = instances / "chat" / which
+    path.chmod(mode)
+    owner = f"{os.getuid()}:{os.getgid()}"
+    kept = 0o700 if path.is_dir() else 0o600
+    for check in (True, False):
+        answer = run(inventory=told(CLEAR), check=check)
+        shown = answer["diff"][0]
+        assert answer["changed"] is True
+        assert shown["before_header"] == f"{path} (rights)"
+        assert (shown["before"], shown["after"]) == (f"{owner} {mode:04o}\n", f"{owner} {kept:04o}\n")
+        assert stat.S_IMODE(path.stat().st_mode) == (mode if check else kept)
+    assert run(inventory=told(CLEAR))["changed"] is False
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file to somebody else")
+def test_an_owner_that_is_not_root_is_taken_back(instances: Path) -> None:
+    run(inventory=told(CLEAR))
+    for path in (instances / "chat/guard", instances / "chat/guard/keys.json"):
+        os.chown(path, 1000, 1000)
+    answer = run(inventory=told(CLEAR))
+    assert (answer["changed"], len(answer["diff"])) == (True, 3)
+    assert {path.stat().st_uid for path in (instances / "chat/guard", instances / "chat/guard/keys.json")} == {0}
+
+
+def test_a_link_in_the_files_place_is_replaced_and_its_end_left_alone(instances: Path, tmp_path: Path) -> None:
+    run(inventory=told(CLEAR))
+    file, end = instances / "chat/guard/keys.json", tmp_path / "end.json"
+    file.rename(end)
+    end.chmod(0o644)
+    file.symlink_to(end)
+    assert run(inventory=told(CLEAR))["changed"] is True
+    assert not file.is_symlink()
+    assert stat.S_IMODE(end.stat().st_mode) == 0o644
 
 
 def test_a_guarded_instance_without_keys_has_a_file_all_the_same(instances: Path) -> None:
@@ -265,6 +307,48 @@ def test_whether_the_plan_asks_for_keys_is_told(instances: Path) -> None:
     ):
         (instances / "chat/plan.json").write_text(content)
         assert run()["guarded"] is guarded
+
+
+@pytest.mark.parametrize(
+    ("running", "guarded", "replaced", "told_so"),
+    [(True, True, True, True), (True, True, False, False), (False, True, True, False), (True, False, True, False)],
+)
+def test_a_guard_that_reads_other_keys_is_told(
+    instances: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    running: bool,
+    guarded: bool,
+    replaced: bool,
+    told_so: bool,
+) -> None:
+    """A revoked key is gone from the file; the sentence says that it still opens the server."""
+    run(inventory=told(CLEAR))
+    (instances / "chat/plan.json").write_text(json.dumps({"guarded": guarded}))
+    folder = instances / "chat/guard"
+    seen = tmp_path / f"proc/7/root{KEYS_DIRECTORY}"
+    seen.parent.mkdir(parents=True)
+    seen.symlink_to(tmp_path / "former" if replaced else folder)
+    if replaced:
+        shutil.copytree(folder, tmp_path / "former")
+    found = containers.Container(running, "label", {"State": {"Pid": 7}})
+    monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(containers, "look", lambda _module, name: found if name == "vllm-chat" else None)
+    assert run()["unread"] == ""
+    answer = run(revoke="inventory-1", running=True)
+    assert (answer["changed"], answer["keys"]) == (True, [])
+    assert ("does not read" in answer["unread"]) is told_so
+    assert (str(folder / "keys.json") in answer["unread"]) is told_so
+
+
+def test_the_playbook_does_not_end_well_where_the_server_reads_other_keys() -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks/keys.yml").read_text())
+    *_, said = [task for task in play["tasks"] if "ansible.builtin.assert" in task]
+    assert said is play["tasks"][-1]
+    assert "when" not in said
+    assert said["ansible.builtin.assert"]["that"][0] == "keys_now.unread | default('') | length == 0"
+    (read,) = [task for task in play["tasks"] if task.get("register") == "keys_now"]
+    assert read["instance_keys"]["running"] is True
 
 
 def test_one_at_a_time_changes_them(instances: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.node import folders, instances, listening
+from ansible.module_utils.gaudi.node import containers, folders, instances, listening
 from ansible.module_utils.gaudi.serving import answers, confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
@@ -49,6 +49,9 @@ def inspected(**changes: Any) -> dict[str, Any]:
         "ShmSize": planned["shm_mib"] << 20,
         "PidsLimit": planned["pids"],
         "Devices": [],
+        # As the engine has them where nobody said anything.
+        "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
+        **{name: "" if name.startswith("Cpuset") else 0 for name in confinement.UNSET},
         "Ulimits": [{"Name": name, "Hard": value} for name, value in planned["ulimits"].items()],
     }
     mounts = [
@@ -68,8 +71,9 @@ def inspected(**changes: Any) -> dict[str, Any]:
 PROCESS = "Name:\tpython3\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
 
 
-def test_a_container_as_planned_has_no_differences() -> None:
-    assert confinement.differences(inspected(), PLAN, PROCESS) == []
+@pytest.mark.parametrize("policy", [{"Name": "no"}, {"Name": ""}, None])
+def test_a_container_as_planned_has_no_differences(policy: dict[str, str] | None) -> None:
+    assert confinement.differences(inspected(RestartPolicy=policy), PLAN, PROCESS) == []
 
 
 @pytest.mark.parametrize(
@@ -110,6 +114,12 @@ def test_the_nodes_shared_memory_has_no_size_of_the_container() -> None:
         ({"PidsLimit": None}, "at most None processes"),
         ({"Mounts": [{"Type": "bind", "Source": "/etc", "RW": True}]}, "writable directories ['/etc']"),
         ({"Config": {"Image": "other"}}, "image other"),
+        ({"RestartPolicy": {"Name": "always", "MaximumRetryCount": 0}}, "restart policy always"),
+        ({"RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3}}, "restart policy on-failure"),
+        ({"Memory": 4 << 30, "MemorySwap": -1}, "limits of the engine Memory 4294967296, MemorySwap -1"),
+        ({"NanoCpus": 700_000_000}, "limits of the engine NanoCpus 700000000"),
+        ({"CpuQuota": 70_000}, "limits of the engine CpuQuota 70000"),
+        ({"CpusetCpus": "0-3"}, "limits of the engine CpusetCpus 0-3"),
     ],
 )
 def test_whatever_differs_is_named(changes: dict[str, Any], said: str) -> None:
@@ -209,7 +219,9 @@ def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An engine whose container is as planned and is this process, a token, and a proxy that nobody may use."""
     (tmp_path / f"proc/{os.getpid()}").mkdir(parents=True)
     (tmp_path / f"proc/{os.getpid()}/status").write_text(PROCESS)
-    monkeypatch.setattr(vllm_service_verify, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
+    monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: True)
     monkeypatch.setattr(listening, "cgroup_of", lambda pid: f"0::/docker/{CONTAINER}\n" if pid == os.getpid() else "")
     monkeypatch.setattr(paths, "INSTANCE_STATES", str(tmp_path / "states"))
     (tmp_path / "states/tiny").mkdir(parents=True)
@@ -342,7 +354,20 @@ def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
 ) -> None:
     loose = json.dumps([inspected(Privileged=True)])
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, loose, ""))
-    assert verify(server)["msg"].endswith("is not confined as planned: it is privileged.")
+    assert verify(server)["msg"].endswith(
+        "is not confined as planned: it is privileged. Have it made anew: systemctl restart vllm-tiny"
+    )
+    assert server.asked == []
+
+
+def test_a_server_with_former_keys_ends_it_before_anything_is_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "it still has the former /etc/gaudi-serving/instances/tiny/guard, which was replaced"
+    monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [said])
+    assert verify(server)["msg"] == (
+        f"tiny does not run with what is on the node: {said}. Run the playbook again, which restarts it."
+    )
     assert server.asked == []
 
 

@@ -1,0 +1,128 @@
+#!/usr/bin/python
+"""Compare all instances of a run with its wish, once more at its end: nobody has overwritten it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vllm_service_wished
+short_description: Fail unless the instances of a node are what a run wished for
+version_added: "0.1.0"
+author: The gaudi-serving authors
+description:
+  - Runs last, when each instance has served. While the run went on with the next one, another run may have changed the
+    first.
+  - Of each instance, plan, environment and guard on the node, its container, the directories that this sees, its image,
+    and the keys that the inventory has for it are what the run wished for. Else the module fails and says who wrote
+    last, and when.
+  - All instances are looked at, and all that is wrong is said.
+options:
+  plans:
+    description: The plans of the instances, from M(serving_plan).
+    type: list
+    elements: dict
+    required: true
+  labels:
+    description: The label that the container of each instance has to have, by the name of the instance, from
+      M(vllm_service_changes).
+    type: dict
+    required: true
+  keys:
+    description: What stands for the inventory's keys of each instance, as the filter C(api_keys_digests) returns it.
+    type: dict
+    required: true
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux with Docker.
+    support: full
+    platforms: posix
+seealso:
+  - module: vllm_service_verify
+"""
+
+EXAMPLES = r"""
+- name: Compare what runs with what was wished
+  vllm_service_wished:
+    plans: "{{ serving.plans }}"
+    labels: {chat: "{{ changes.label }}"}
+    keys: "{{ vllm_service_api_keys | api_keys_digests(['chat']) }}"
+  become: true
+"""
+
+RETURN = r"""
+instances:
+  description: The instances that are as wished.
+  returned: success
+  type: list
+  elements: str
+  sample: [chat]
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.node.documents import read
+from ansible.module_utils.gaudi.serving import keys
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "plans": {"type": "list", "elements": "dict", "required": True},
+    "labels": {"type": "dict", "required": True},
+    # A digest of digests opens nothing; it is in no output all the same.
+    "keys": {"type": "dict", "required": True, "no_log": True},
+}
+
+
+def check_keys(instance: str, wished: str) -> None:
+    """Raise Refusal unless the inventory's keys on the node are those that are wished; none is named."""
+    try:
+        held = read(Path(paths.INSTANCES) / instance / paths.KEYS_FILE, keys.read)
+    except Damaged:
+        held = None
+    if held is None or keys.digest_of_inventory(held) != wished:
+        raise containers.overwritten(
+            f"The keys that open {instance} are not those of this run's inventory",
+            instance,
+            "file of keys",
+            paths.KEYS_FILE,
+        )
+
+
+def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[str]:
+    """What of an instance is not as wished, a sentence each."""
+    found, instance = [], plan["instance"]
+    try:
+        containers.wished(module, plan, module.params["labels"][instance])
+    except Refusal as refusal:
+        found.append(str(refusal))
+    if plan["guarded"]:
+        try:
+            check_keys(instance, module.params["keys"][instance])
+        except Refusal as refusal:
+            found.append(str(refusal))
+    return found
+
+
+def main() -> None:
+    """Look at each, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    plans = module.params["plans"]
+    found = [sentence for plan in plans for sentence in wrong(module, plan)]
+    if found:
+        module.fail_json(msg=" ".join(found))
+    module.exit_json(changed=False, instances=[plan["instance"] for plan in plans])
+
+
+if __name__ == "__main__":
+    main()

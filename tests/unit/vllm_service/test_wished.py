@@ -1,0 +1,193 @@
+"""vllm_service_wished: at the end of a run, all its instances against its wish, however long ago each was verified."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.serving import confinement
+from ansible.module_utils.gaudi.serving.made_of import MadeOf
+
+from filter_plugins.api_keys import api_keys, api_keys_digests
+from library import vllm_service_wished
+from tests.unit.host.modules import run_main
+from tests.unit.preflight.test_contracts import ROOT
+from tests.unit.vllm_service.node import guarded, make_plan
+
+KEYS = {"a": ["the-first-of-all-keys", "another-key-of-ours"], "b": []}
+OTHER = "controller-2"
+
+
+class Run:
+    """A node on which a run has served two guarded instances, and what the run wished for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.plans: list[dict[str, Any]] = []
+        self.running: dict[str, containers.Container] = {}
+        self.labels: dict[str, str] = {}
+        (root / "programs").mkdir()
+        (root / "programs/gaudi_guard.py").write_text("guard")
+        for number, name in enumerate(("a", "b")):
+            plan = guarded(make_plan(30005 + number, root), root)
+            plan.update(instance=name, container={**plan["container"], "name": f"vllm-{name}"})
+            self.plans.append(copy.deepcopy(plan))
+            self.labels[name] = self.write(plan, "controller-1")
+            self.start(name)
+            self.keys(name, KEYS[name], "controller-1")
+
+    def write(self, plan: dict[str, Any], by: str) -> str:
+        """Write a plan as the role does, and return the label of its container."""
+        folder = self.root / "instances" / plan["instance"]
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(plan)
+        said = {"written": {"by": by, "at": "2026-11-23T02:00:00Z"}}
+        for name, content in (("plan.json", text), ("environment", "A=1\n"), ("explanation.json", json.dumps(said))):
+            (folder / name).write_text(content)
+        return MadeOf(text.encode(), b"A=1\n", b"guard").digest
+
+    def start(self, name: str, label: str = "") -> None:
+        """Have a container of a label run."""
+        self.running[name] = containers.Container(True, label or self.labels[name], {"State": {"Pid": 7}})
+
+    def keys(self, name: str, inventory: list[str], by: str) -> None:
+        """Write keys as the role does."""
+        asked = {"instance": name, "inventory": api_keys(inventory, name), "by": by}
+        assert "failed" not in run_main("library.instance_keys", asked)
+
+    def end(self) -> dict[str, Any]:
+        """The end of the run."""
+        names = [plan["instance"] for plan in self.plans]
+        digests = api_keys_digests(KEYS, names)
+        return run_main("library.vllm_service_wished", {"plans": self.plans, "labels": self.labels, "keys": digests})
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "instances"))
+    monkeypatch.setattr(paths, "GUARD", str(tmp_path / "programs"))
+    monkeypatch.setattr("library.instance_keys.INSTANCES", tmp_path / "instances")
+    monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/status").write_text("")
+    monkeypatch.setattr(confinement, "differences", lambda _inspected, _plan, _process: [])
+    monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
+    run = Run(tmp_path)
+    monkeypatch.setattr(containers, "look", lambda _module, name: run.running.get(name.removeprefix("vllm-")))
+    return run
+
+
+def test_a_run_that_nobody_disturbed_ends_well(ran: Run) -> None:
+    assert ran.end()["instances"] == ["a", "b"]
+
+
+def test_documented_is_taken() -> None:
+    documented = yaml.safe_load(vllm_service_wished.DOCUMENTATION)["options"]
+    real = {
+        name: {key: value for key, value in option.items() if key != "no_log"}
+        for name, option in vllm_service_wished.ARGUMENT_SPEC.items()
+    }
+    assert {name: {key: said[key] for key in said if key != "description"} for name, said in documented.items()} == real
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_instance_that_another_run_changed_after_it_was_verified_is_told(ran: Run, restarted: bool) -> None:
+    """Also where the other run has written its plan only, and restarts the instance in a moment."""
+    plan = {**ran.plans[0], "listen": {"host": "127.0.0.1", "port": 30007}}
+    label = ran.write(plan, OTHER)
+    if restarted:
+        ran.start("a", label)
+    said = ran.end()["msg"]
+    assert said.startswith("a is not on the node as this run has written it: another run, or somebody on the node, ")
+    assert f"The plan on the node was written by {OTHER} at 2026-11-23T02:00:00Z." in said
+    assert "b " not in said
+
+
+def test_a_container_of_another_wish_is_told(ran: Run) -> None:
+    ran.start("b", "another")
+    assert ran.end()["msg"].startswith("b does not run with what this run has written: ")
+
+
+def test_a_container_that_ended_since_it_was_verified_is_told(ran: Run) -> None:
+    del ran.running["a"]
+    assert ran.end()["msg"] == "The container vllm-a does not run. Look at journalctl -u vllm-a."
+
+
+@pytest.mark.parametrize("name", ["plan.json", "environment"])
+@pytest.mark.parametrize("damage", [None, b"\xff", b"by hand"])
+def test_what_was_changed_by_hand_is_told(ran: Run, name: str, damage: bytes | None) -> None:
+    file = ran.root / "instances/b" / name
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage)
+    assert ran.end()["msg"].startswith("b is not on the node as this run has written it")
+
+
+def test_another_guard_is_told_of_each(ran: Run) -> None:
+    (ran.root / "programs/gaudi_guard.py").write_text("another")
+    assert ran.end()["msg"].count("is not on the node as this run has written it") == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ran: ran.keys("a", ["a-key-of-the-other-run"], OTHER),
+        lambda ran: ran.keys("a", KEYS["a"][:1], OTHER),
+        lambda ran: ran.keys("b", ["a-key-of-the-other-run"], OTHER),
+    ],
+)
+def test_keys_that_another_run_replaced_are_told_without_a_digest(ran: Run, change: Callable[[Run], None]) -> None:
+    change(ran)
+    answer = ran.end()
+    said = answer["msg"]
+    assert said.count("are not those of this run's inventory: another run, or somebody on the node, ") == 1
+    assert f"The file of keys on the node was written by {OTHER} at 20" in said
+    whole = json.dumps(answer)
+    for digest in api_keys_digests(KEYS, ["a", "b"]).values():
+        assert digest not in whole
+    for key in api_keys(KEYS, "a"):
+        assert str(key["digest"]) not in whole
+
+
+def test_keys_of_the_playbook_are_nobodys_wish(ran: Run) -> None:
+    added = {"instance": "a", "add": {"name": "alice", "digest": "1" * 64}, "by": OTHER}
+    assert run_main("library.instance_keys", added)["changed"] is True
+    assert ran.end()["instances"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("damage", [None, b"{"])
+def test_a_file_of_keys_that_is_gone_or_damaged_is_told(ran: Run, damage: bytes | None) -> None:
+    file = ran.root / "instances/a" / paths.KEYS_FILE
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage)
+    assert ran.end()["msg"].startswith("The keys that open a are not those of this run's inventory")
+
+
+def test_a_file_of_a_former_release_names_nobody(ran: Run) -> None:
+    ran.keys("a", [], "")
+    assert "was written by" not in ran.end()["msg"]
+
+
+@pytest.mark.parametrize("file", ["site.yml", "playbooks/serve.yml"])
+def test_every_run_that_serves_ends_with_it(file: str) -> None:
+    """In one task for all instances: a run that changes nothing stays a short one."""
+    roles = [
+        (role["name"], role.get("tasks_from", "main"))
+        for play in yaml.safe_load((ROOT / file).read_text())
+        for task in play["tasks"]
+        for role in [task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role")]
+        if role
+    ]
+    last = roles.index(("vllm_service", "wished"))
+    assert roles[last - 1] == ("vllm_service", "main")
+    # What follows serves nothing; and no image goes for a wish that was overwritten.
+    assert set(roles[last + 1 :]) <= {("serving_image", "prune"), ("summary", "main")}
+    assert len(yaml.safe_load((ROOT / "roles/vllm_service/tasks/wished.yml").read_text())) == 1
