@@ -171,8 +171,8 @@ def turn(check_mode: bool) -> Iterator[None]:
 def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]:
     """Return the reservations, as text and read, and whether the file is damaged; none before the first one.
 
-    Ends the module where they cannot be told. Who leaves needs no card, and its removal is a way out of that: it is told
-    so, and nothing is written.
+    Ends the module where they cannot be told. Who leaves needs no card, and its removal is a way out of that: that is
+    said, and nothing is written.
     """
     path = STATE / "cards.lock"
     leaving = module.params["instance"] if module.params["state"] == "absent" else ""

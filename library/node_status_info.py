@@ -58,6 +58,13 @@ instances:
   type: list
   elements: dict
   sample: []
+strangers:
+  description: >-
+    A sentence for each path among the directories of the instances that is none of theirs, for people; empty where
+    there is none.
+  returned: always
+  type: str
+  sample: ""
 """
 
 import sys
@@ -97,6 +104,7 @@ def main() -> None:
         picture=describe_node(topology, holders),
         waits=waits(module, module.params["tuning_program"]),
         instances=instances.read(module, instances.installed()),
+        strangers="\n".join(map(instances.say_stranger, instances.strangers())),
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..cards.reservations import INSTANCE, Reservations, parse_reservations, rebuild
+from ..cards.reservations import Reservations, parse_reservations, rebuild
 from .documents import read, read_json
+from .folders import of_instances
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,10 @@ _PLAN = {"instance?": str, "modules?": [{"module_id": int, "serial?": (str, type
 
 
 def _plans(plans: Path, leaving: str) -> dict[str, dict[str, Any]]:
-    """The plans of all instances of the node but one. Raises Damaged for one that cannot be read.
-
-    A folder that is none of an instance, such as somebody's copy of one, is passed over.
-    """
+    """The plans of all instances of the node but one. Raises Damaged for one that cannot be read."""
     found = {}
-    for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
-        if folder.is_dir() and INSTANCE.fullmatch(folder.name) and folder.name != leaving:
+    for folder in of_instances(plans):
+        if folder.name != leaving:
             plan = read_json(folder / "plan.json", _PLAN)
             if plan is not None and plan.get("instance", folder.name) == folder.name:
                 found[folder.name] = plan

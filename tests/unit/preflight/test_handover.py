@@ -129,7 +129,7 @@ def test_status_names_it_whatever_else_the_inventory_says(wished: Any, said: boo
     (play,) = load(ROOT / "playbooks/status.yml")
     show = next(task for task in play["tasks"] if "others" in task.get("vars", {}))
     site = {} if wished is None else {"gaudi_serving_instances": trusted(wished)}
-    node = {"instances": [{"instance": "old"}], "picture": "8 x HL-225", "waits": ""}
+    node = {"instances": [{"instance": "old"}], "picture": "8 x HL-225", "waits": "", "strangers": ""}
     values = {"inventory_hostname": "n1", "node": node, **site, **trusted(show["vars"])}
     text = Templar(loader=DataLoader(), variables=values).template(trusted(show["ansible.builtin.debug"]["msg"]))
     assert [line.split(" is on ")[0] for line in text.splitlines()] == ["8 x HL-225", *(["old"] if said else [])]
