@@ -37,7 +37,7 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> R
             why = str(unclear)
             if isinstance(unclear, Damaged):
                 instance = Path(unclear.path).parent.name
-                why = f"{why}. Remove {instance}, then set it up anew: playbooks/remove.yml -e instance={instance}"
+                why += f". Remove it, then set it up anew: playbooks/remove.yml --limit NODE -e instance={instance}"
             raise Refusal(
                 "reservations_damaged", f"{damage}, and it cannot be rebuilt from the plans, because {why}"
             ) from unclear

@@ -112,7 +112,7 @@ def test_damaged_reservations_beside_a_damaged_plan_are_refused(node_with_plans:
         read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
     assert refused.value.id == "reservations_damaged"
     assert str(plan) in str(refused.value)
-    assert str(refused.value).endswith("playbooks/remove.yml -e instance=two")
+    assert str(refused.value).endswith("playbooks/remove.yml --limit NODE -e instance=two")
 
 
 def plan_of(node_with_plans: Path, instance: str, text: str) -> None:
@@ -133,7 +133,7 @@ def test_removing_an_instance_ends_what_its_plan_makes_unclear(
     plan_of(node_with_plans, "copy", text)
     refused = run_main(card_reservation.__name__, {"instance": "two", "cards": [{"module_id": 1}]})
     assert refused["refused_id"] == "reservations_damaged"
-    assert "playbooks/remove.yml -e instance=" in refused["msg"]
+    assert "playbooks/remove.yml --limit NODE -e instance=" in refused["msg"]
     answer = run_main(card_reservation.__name__, {"instance": "copy", "state": "absent"})
     assert answer.get("changed") is True, answer
     assert set(json.loads(node_with_plans.read_text())["reservations"]) == {"one", "two"}

@@ -121,7 +121,8 @@ def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
     told = last["ansible.builtin.assert"]
     assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, **given) is True
     assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, **{**given, "__vllm_service_here": HERE}) is False
-    assert "map('vllm_service_unit_fault')" in told["fail_msg"]
+    said = evaluate(told["fail_msg"], PLAN, **{**given, "__vllm_service_here": HERE, "inventory_hostname": "n1"})
+    assert [name in said for name in ("broken has", "cut-off has", "orphan has", "serving has")] == [True] * 3 + [False]
 
 
 @pytest.mark.parametrize(
@@ -133,10 +134,10 @@ def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
     ],
 )
 def test_an_instance_without_a_unit_says_what_to_do(load_state: str, what: str) -> None:
-    said = vllm_service_table.unit_fault(found(instance="x", load=load_state))
+    said = vllm_service_table.unit_fault(found(instance="x", load=load_state), "n1")
     assert said.startswith(what)
-    assert said.endswith("remove it (playbooks/remove.yml -e instance=x).")
-    assert vllm_service_table.unit_fault(found()) == ""
+    assert said.endswith("remove it (playbooks/remove.yml --limit n1 -e instance=x).")
+    assert vllm_service_table.unit_fault(found(), "n1") == ""
     assert vllm_service_table.row("n1", found(instance="x", load=load_state))[-1] == said
 
 
