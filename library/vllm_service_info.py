@@ -120,7 +120,7 @@ strangers:
   returned: always
   type: list
   elements: str
-  sample: [/etc/gaudi-serving/instances/qwen3-8b.bak]
+  sample: []
 digest:
   description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
   returned: always

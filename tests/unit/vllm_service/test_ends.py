@@ -83,12 +83,13 @@ def test_what_runs_without_a_unit_is_stopped_all_the_same() -> None:
 
 
 def test_a_container_that_stays_keeps_no_other_from_going_and_is_named_at_the_end() -> None:
-    program = task_of("clean.yml", "the containers are gone")
-    assert program["failed_when"] is False
+    for status, fails in ((0, False), (1, False), (2, True)):
+        given = {"__vllm_service_clean": {"rc": status}}
+        assert holds("clean.yml", "the containers are gone", "failed_when", **given) is fails
     results = [
         {"item": "one", "rc": 1, "stderr": "The engine does not answer."},
         {"item": "two", "rc": 0, "stderr": ""},
-        {"item": "three", "rc": 2},
+        {"item": "three", "rc": 1},
     ]
     given = {"__vllm_service_clean": {"results": results}}
     assert not holds("clean.yml", "which are not", "that", **given)
