@@ -26,11 +26,23 @@ def warm_up(state: dict[str, Any]) -> str:
     return f"{sum(done for done, _ in counts)}/{sum(total for _, total in counts)}" if counts else "-"
 
 
+def unit_fault(found: Mapping[str, Any], node: str) -> str:
+    """Why systemd cannot start an instance, and what a person does about it; empty where it can."""
+    name, load = str(found["instance"]), str(found["load"])
+    if load == "loaded":
+        return ""
+    what = {"not-found": "has no unit", "masked": "is masked"}.get(load, f"has a unit that systemd cannot use ({load})")
+    return (
+        f"{name} {what}, so it cannot be started: run site.yml, which writes the unit of an instance that the "
+        f"inventory names, or remove it (playbooks/remove.yml --limit {node} -e instance={name})."
+    )
+
+
 def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     """One instance as the cells of a line."""
     state = found["state"]
     last = state.get("last_reason") or {}
-    says = str(found["damaged"] or state.get("status", "never started"))
+    says = str(found["damaged"] or unit_fault(found, node) or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"
     cells = (
@@ -67,6 +79,10 @@ def instances_not_in_inventory(
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., list[str]]]:
+    def filters(self) -> dict[str, Callable[..., list[str] | str]]:
         """Name the filters."""
-        return {"vllm_service_table": vllm_service_table, "instances_not_in_inventory": instances_not_in_inventory}
+        return {
+            "vllm_service_table": vllm_service_table,
+            "vllm_service_unit_fault": unit_fault,
+            "instances_not_in_inventory": instances_not_in_inventory,
+        }

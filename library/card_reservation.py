@@ -14,6 +14,9 @@ description:
   - Looks at the cards once more before it writes. A card that is not there, has another serial number, is
     reserved by another instance or is used by anything but this instance is refused, with the name of whoever
     has it. All cards are given, or none.
+  - Where the file is damaged, it is written anew from the plans on the node; with O(state=absent) from those of the
+    others. Plans that do not say clearly who has which card refuse the others, and never O(state=absent), which then
+    leaves the file as it is.
   - Callers take turns (a lock on C(cards.lock.guard)), and the file is replaced as a whole, so two instances
     never get one card and an interruption leaves the old file or the new one.
 options:
@@ -166,11 +169,19 @@ def turn(check_mode: bool) -> Iterator[None]:
 
 
 def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]:
-    """Return the reservations, as text and read, and whether the file is damaged; none before the first one."""
+    """Return the reservations, as text and read, and whether the file is damaged; none before the first one.
+
+    Ends the module where they cannot be told. Who leaves needs no card, and its removal is a way out of that: that is
+    said, and nothing is written.
+    """
     path = STATE / "cards.lock"
+    leaving = module.params["instance"] if module.params["state"] == "absent" else ""
     try:
-        found = read_reservations(path, PLANS, now())
+        found = read_reservations(path, PLANS, now(), leaving)
     except Refusal as refusal:
+        if leaving:
+            module.warn(f"{refusal}. {leaving} holds no card once its plan is gone.")
+            module.exit_json(changed=False)
         module.fail_json(msg=f"{refusal}. Nothing was changed.", refused_id=refusal.id)
         raise
     if found.damage:

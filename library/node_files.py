@@ -24,7 +24,7 @@ options:
     required: true
     suboptions:
       path:
-        description: Where it lies. A link is followed.
+        description: Where it lies. A link is followed; one that leads in a circle, or to a device, is replaced.
         type: path
         required: true
       state:
@@ -85,11 +85,13 @@ written:
   sample: ["/etc/systemd/system/example.service"]
 """
 
+import errno
 import os
 import shlex
 import shutil
 import stat
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,11 +128,28 @@ class Found:
     content: bytes
 
 
+def is_useless(path: Path) -> bool:
+    """Whether a path is a link that can hold nothing: it leads in a circle, or to a device, a pipe or a socket."""
+    if not path.is_symlink():
+        return False
+    try:
+        seen = path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return not (stat.S_ISREG(seen.st_mode) or stat.S_ISDIR(seen.st_mode))
+
+
 def look(path: Path) -> Found:
-    """Look at a path; a link is followed, and one that leads nowhere is absent."""
+    """Look at a path; a link is followed, and one that leads nowhere, or can hold nothing, is absent."""
     try:
         seen = path.stat()
     except (FileNotFoundError, NotADirectoryError):
+        return Found("absent", "", b"")
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return Found("absent", "", b"")
+    if is_useless(path):
         return Found("absent", "", b"")
     kind = "directory" if stat.S_ISDIR(seen.st_mode) else "file"
     content = path.read_bytes() if stat.S_ISREG(seen.st_mode) else b""
@@ -146,8 +165,11 @@ def wish(file: dict[str, Any]) -> Found:
     return Found(file["state"], rights, (text or "").encode() if file["state"] == "file" else b"")
 
 
-def obstacle(path: str, file: dict[str, Any], found: Found) -> str | None:
-    """Why this path cannot be as asked for, or None."""
+def obstacle(path: str, file: dict[str, Any], found: Found, ours: Collection[str]) -> str | None:
+    """Why this path cannot be as asked for, or None. A link of ours that can hold nothing is replaced, and no other."""
+    wrong = next((str(each) for each in Path(path).parents if str(each) not in ours and is_useless(each)), None)
+    if wrong:
+        return f"{wrong} is a link that leads to no directory. Remove it ({shlex.join(['rm', wrong])}), then run again."
     if file["state"] == "file" and file["content"] is None and file["secret"] is None:
         return f"{path} is to be a file, but has neither content nor secret."
     if file["state"] in ("absent", found.state) or found.state == "absent":
@@ -198,6 +220,8 @@ def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None
             path.unlink(missing_ok=True)
         return
     mode = int(after.rights.rpartition(" ")[2], 8)
+    if is_useless(path):
+        path.unlink()
     path = path.resolve()
     if after.state == "directory":
         make_directory(path, mode)
@@ -228,7 +252,7 @@ def main() -> None:
         before, other = here[file["path"]], file["follows"]
         if other and before.state == "file" and here[other].content == wanted[other].content:
             wanted[file["path"]] = Found("file", wanted[file["path"]].rights, before.content)
-    refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]]))]
+    refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]], here))]
     if refusals:
         module.fail_json(msg=" ".join(refusals))
     written: list[str] = []

@@ -65,6 +65,13 @@ instances:
   type: list
   elements: dict
   sample: []
+strangers:
+  description: >-
+    A sentence for each path among the directories of the instances that is none of theirs, for people; empty where
+    there is none.
+  returned: always
+  type: str
+  sample: ""
 """
 
 import sys
@@ -107,6 +114,7 @@ def main() -> None:
         waits=waits(module, module.params["tuning_program"]),
         let_through=remembered(found),
         instances=found,
+        strangers="\n".join(map(instances.say_stranger, instances.strangers())),
     )
 
 

@@ -64,6 +64,12 @@ instances:
       description: Name of the instance.
       type: str
       sample: qwen3-8b
+    load:
+      description: >-
+        Whether systemd has its unit: C(loaded); C(not-found) where its installation or its removal was cut off, or
+        somebody took the unit away; else what is wrong with the unit, such as C(bad-setting) or C(masked).
+      type: str
+      sample: loaded
     active:
       description: State of the unit as systemd has it.
       type: str
@@ -114,6 +120,14 @@ instances:
       type: list
       elements: str
       sample: ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]
+strangers:
+  description: >-
+    Paths of what lies among the directories of the instances and is none of theirs, such as a copy by hand under a name
+    that no instance can have.
+  returned: always
+  type: list
+  elements: str
+  sample: []
 digest:
   description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
   returned: always
@@ -125,7 +139,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node.instances import digest, installed, read
+from ansible.module_utils.gaudi.node.instances import digest, installed, read, strangers
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -148,7 +162,9 @@ def main() -> None:
         instances = read(module, sorted(names))
         current = digest(instances)
         if current != module.params["seen"] or time.monotonic() >= deadline:
-            module.exit_json(changed=False, instances=instances, digest=current)
+            module.exit_json(
+                changed=False, instances=instances, strangers=[str(path) for path in strangers()], digest=current
+            )
         time.sleep(INTERVAL)
 
 

@@ -23,6 +23,8 @@ class Card:
     memory_used_mib: int | None
     # Why the card cannot be given away, in words ("used by pid 4242 python3"); None when it is free.
     taken: str | None
+    # The other instance that has it reserved, where that is the reason: it keeps it while it is stopped.
+    holder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,14 +100,15 @@ def read_cards(
             continue
         module_id = entry["module_id"]
         state = entry.get("state")
-        taken = None
+        taken = held_by = None
         leaving = [name for name, modules in named.items() if name != instance and module_id not in modules]
         if module_id in planned:
             taken = f"planned for {planned[module_id]}"
         elif module_id in promised:
             taken = f"planned for {promised[module_id]}"
         elif module_id in holder:
-            taken = f"reserved by {holder[module_id]}"
+            held_by = holder[module_id]
+            taken = f"reserved by {held_by}"
         elif state is not None and str(state).lower() != "operational":
             taken = f"in state {state!r}"
         else:
@@ -120,6 +123,7 @@ def read_cards(
                 memory_total_mib=entry.get("memory_total_mib"),
                 memory_used_mib=entry.get("memory_used_mib"),
                 taken=taken,
+                holder=held_by,
             )
         )
     return sorted(cards, key=lambda card: card.module_id)
@@ -164,7 +168,7 @@ def choose(
         raise Refusal(
             "too_few_free_cards",
             f"{what} asks for {_cards(count)}, but {_only_free(free)} {_others(allowed)}. "
-            f"Free cards or lower tensor_parallel_size.",
+            f"Free cards{_how(allowed)} or lower tensor_parallel_size.",
         )
     kept = [card for card in free if card.module_id in own]
     if len(kept) == count:
@@ -195,8 +199,31 @@ def _check_listed(by_id: Mapping[int, Card], wanted: Sequence[int], what: str, o
                 "card_taken",
                 f"{what}: {option} names module {module_id}, which is {by_id[module_id].taken}. "
                 f"{_only_free([card for card in by_id.values() if card.taken is None]).capitalize()}. "
-                f"Choose free cards or stop that user.",
+                f"Choose free cards or {_way_out(by_id[module_id])}.",
             )
+
+
+def _how(cards: Sequence[Card]) -> str:
+    """How reserved cards are freed, in brackets; empty where none of the cards is."""
+    names = sorted({card.holder for card in cards if card.holder})
+    if not names:
+        return ""
+    name = names[0] if len(names) == 1 else "NAME"
+    return f" (playbooks/remove.yml --limit NODE -e instance={name} frees those of {_and(names)})"
+
+
+def _way_out(card: Card) -> str:
+    """What a person does about whoever has a card: a stopped instance keeps it, a removed one does not."""
+    if card.holder:
+        return (
+            f"remove {card.holder}, which keeps its cards while it is stopped "
+            f"(playbooks/remove.yml --limit NODE -e instance={card.holder})"
+        )
+    return "stop that user"
+
+
+def _and(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
 
 
 def _cards(count: int) -> str:

@@ -64,7 +64,7 @@ def rebuild(plans: Mapping[str, Mapping[str, Any]], now: str) -> Reservations:
                 raise Refusal(
                     "cards_claimed_twice",
                     f"the plans of {other} and {instance} both name module {card['module_id']}. Remove one of the two: "
-                    f"playbooks/remove.yml -e instance={instance}",
+                    f"playbooks/remove.yml --limit NODE -e instance={instance}",
                 )
         rebuilt[instance] = {"cards": sorted(cards, key=_module), "since": now}
     return rebuilt
@@ -172,7 +172,8 @@ def _granted(
         raise Refusal(
             "card_reserved",
             f"{instance} cannot have {label(card)}: it is reserved by {holder} since {reservations[holder]['since']}. "
-            f"Choose another card, or take {holder} off this node first.",
+            f"Choose another card, or take {holder} off this node first: "
+            f"playbooks/remove.yml --limit NODE -e instance={holder}",
         )
     is_held = any(held["module_id"] == card["module_id"] for held in reservations.get(instance, {}).get("cards", []))
     users = [user for user in card["users"] if not any(is_own(user, name) for name in leaving)]

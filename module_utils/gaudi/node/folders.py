@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..base.units import human_bytes
+from ..cards.reservations import INSTANCE
 from . import beneath
 
 
@@ -53,3 +54,9 @@ def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:
     """Bytes by name of the files in a folder, None for what is not a regular file."""
     revalidate_directory(*{(folder / name).parent for name in names})
     return {name: size_of(folder / name, folder) for name in names}
+
+
+def of_instances(place: Path) -> list[Path]:
+    """The folders in a place that can be an instance's, sorted; none where the place is missing."""
+    found = sorted(place.iterdir()) if place.is_dir() else []
+    return [path for path in found if path.is_dir() and INSTANCE.fullmatch(path.name)]

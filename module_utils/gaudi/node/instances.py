@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
 from ..base.documents import Damaged
+from ..base.printable import printable
 from ..cards.users import parse_container_names
 from ..serving.state import FORM
 from .containers import systemctl
 from .documents import read_json
-from .folders import no_room
+from .folders import no_room, of_instances
 from .programs import library_digest, supervisor_digest, unit_digest
 
 PLANS = Path(paths.INSTANCES)
@@ -25,12 +27,30 @@ PROGRAMS = Path(paths.PROGRAMS)
 STATES = Path(paths.INSTANCE_STATES)
 # Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces.
 ROOM = 1_000_000
-PROPERTIES = ["ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
+PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
 
 
 def installed() -> list[str]:
-    """The names of all instances of the node, sorted; also of one whose plan is gone."""
-    return sorted(path.name for path in PLANS.iterdir() if path.is_dir()) if PLANS.is_dir() else []
+    """The names of all instances of the node, sorted; also of one whose plan or unit is gone."""
+    return [folder.name for folder in of_instances(PLANS)]
+
+
+def strangers() -> list[Path]:
+    """What lies among the folders of the instances and is none of theirs, such as somebody's copy of one; sorted."""
+    return sorted(
+        path
+        for place in (PLANS, STATES)
+        for path in (place.iterdir() if place.is_dir() else ())
+        if path not in of_instances(place)
+    )
+
+
+def say_stranger(path: Path) -> str:
+    """Say what nobody here knows."""
+    where = printable(shlex.quote(str(path)))
+    return (
+        f"{where} belongs to no instance, and nothing here reads or changes it. Remove it by hand if nobody needs it."
+    )
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -73,6 +93,7 @@ def describe(
     """
     return {
         "instance": instance,
+        "load": properties.get("LoadState", "unknown"),
         "active": properties.get("ActiveState", "unknown"),
         "sub": properties.get("SubState", "unknown"),
         # "Job" is the number of a waiting or running job, and 0 or missing without one.

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..cards.reservations import INSTANCE, Reservations, parse_reservations, rebuild
+from ..cards.reservations import Reservations, parse_reservations, rebuild
 from .documents import read, read_json
+from .folders import of_instances
 
 
 @dataclass(frozen=True)
@@ -20,20 +21,25 @@ class Read:
     damage: str = ""
 
 
-def read_reservations(path: Path, plans: Path, now: str) -> Read:
+def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> Read:
     """Read cards.lock; none where there is no file.
 
     plans: the directory with a directory for each instance. now: ISO 8601, for what is rebuilt.
+    leaving: an instance that is being removed; what is rebuilt is rebuilt without its plan, whatever that says.
     Raises Refusal where the file is damaged and the plans do not say clearly who has which card.
     """
     try:
         return Read(read(path, parse_reservations) or {})
     except Damaged as damage:
         try:
-            rebuilt = rebuild(_plans(plans), now)
+            rebuilt = rebuild(_plans(plans, leaving), now)
         except (Damaged, Refusal) as unclear:
+            why = str(unclear)
+            if isinstance(unclear, Damaged):
+                instance = Path(unclear.path).parent.name
+                why += f". Remove it, then set it up anew: playbooks/remove.yml --limit NODE -e instance={instance}"
             raise Refusal(
-                "reservations_damaged", f"{damage}, and it cannot be rebuilt from the plans, because {unclear}"
+                "reservations_damaged", f"{damage}, and it cannot be rebuilt from the plans, because {why}"
             ) from unclear
         names = ", ".join(sorted(rebuilt)) or "no instance"
         return Read(rebuilt, f"{damage}; who has which card is taken from the plans of {names}")
@@ -43,14 +49,11 @@ def read_reservations(path: Path, plans: Path, now: str) -> Read:
 _PLAN = {"instance?": str, "modules?": [{"module_id": int, "serial?": (str, type(None))}]}
 
 
-def _plans(plans: Path) -> dict[str, dict[str, Any]]:
-    """The plans of all instances of the node. Raises Damaged for one that cannot be read.
-
-    A folder that is none of an instance, such as somebody's copy of one, is passed over.
-    """
+def _plans(plans: Path, leaving: str) -> dict[str, dict[str, Any]]:
+    """The plans of all instances of the node but one. Raises Damaged for one that cannot be read."""
     found = {}
-    for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
-        if folder.is_dir() and INSTANCE.fullmatch(folder.name):
+    for folder in of_instances(plans):
+        if folder.name != leaving:
             plan = read_json(folder / "plan.json", _PLAN)
             if plan is not None and plan.get("instance", folder.name) == folder.name:
                 found[folder.name] = plan

@@ -24,10 +24,10 @@ def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
     """The plans on the node by instance, and the files of those that are damaged."""
     plans_read, damaged = {}, []
     # A pattern would pass over a link to nothing.
-    for folder in sorted(plans.iterdir()) if plans.is_dir() else ():
+    for folder in folders.of_instances(plans):
         file = folder / "plan.json"
         try:
-            plan = documents.read(file, written.parse) if folder.is_dir() else None
+            plan = documents.read(file, written.parse)
         except Damaged:
             damaged.append(file)
             continue

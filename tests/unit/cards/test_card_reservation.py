@@ -133,8 +133,8 @@ def test_the_diff_is_the_file(state: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\xff\xfe", b'{"schema": 9}'])
-def test_a_broken_file_beside_a_broken_plan_stops_everything(
-    state: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+def test_a_broken_file_beside_a_broken_plan_gives_no_card_and_keeps_nobody_from_leaving(
+    state: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state.mkdir()
     (state / "cards.lock").write_bytes(content)
@@ -142,10 +142,12 @@ def test_a_broken_file_beside_a_broken_plan_stops_everything(
     plan.parent.mkdir(parents=True)
     plan.write_text("{")
     monkeypatch.setattr(importlib.import_module("card_reservation"), "PLANS", state / "plans")
-    for options in ({}, {"state": "absent"}):
-        failed = reserve("qwq-32b", 0, **options)
-        assert str(plan) in failed["msg"]
-        assert failed["refused_id"] == "reservations_damaged"
+    failed = reserve("qwq-32b", 0)
+    assert str(plan) in failed["msg"]
+    assert failed["refused_id"] == "reservations_damaged"
+    left = reserve("qwq-32b", state="absent")
+    assert left.get("changed") is False, left
+    assert str(plan) in capsys.readouterr().err
     assert (state / "cards.lock").read_bytes() == content
 
 

@@ -81,7 +81,8 @@ def test_a_card_of_another_instance_is_refused_by_its_name() -> None:
     held = reserve({}, "qwq-32b", [card(0)], node(), NOW)
     assert refusal(held, "qwen3-8b", [card(1), card(0)], node(), LATER) == (
         f"qwen3-8b cannot have module 0 (accel3, 0000:4d:00.0): it is reserved by qwq-32b since {NOW}. "
-        "Choose another card, or take qwq-32b off this node first."
+        "Choose another card, or take qwq-32b off this node first: "
+        "playbooks/remove.yml --limit NODE -e instance=qwq-32b"
     )
 
 

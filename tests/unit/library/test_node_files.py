@@ -156,3 +156,39 @@ def test_what_belongs_to_somebody_else_becomes_ours(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "chown", lambda where, user, group: given.append((where, user, group)))
     assert hold({"path": str(path), "content": "1"})["written"] == [str(path)]
     assert given == [(path, 4242, 4242)]
+
+
+@pytest.mark.parametrize("kind", ["itself", "each other", "a pipe"])
+def test_a_link_that_can_hold_nothing_is_replaced(tmp_path: Path, kind: str) -> None:
+    """One to a device is what systemctl mask leaves: nothing is written there, nor in the place of the device."""
+    path, other = tmp_path / "environment", tmp_path / "other"
+    path.symlink_to(path if kind == "itself" else other)
+    if kind == "each other":
+        other.symlink_to(path)
+    if kind == "a pipe":
+        # In place of a device, which a test leaves alone.
+        os.mkfifo(other)
+    files = [{"path": str(path), "content": "A=1\n", "mode": "0600"}]
+    assert hold(*files, check=True)["written"] == [str(path)]
+    assert path.is_symlink()
+    answer = hold(*files)
+    assert (answer["written"], path.is_symlink(), path.read_text()) == ([str(path)], False, "A=1\n")
+    assert mode_of(path) == "0600"
+    assert hold(*files)["changed"] is False
+    assert other.is_fifo() is (kind == "a pipe")
+
+
+def test_a_directory_that_is_a_link_to_itself_is_made_anew_with_what_is_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "instances"
+    folder.symlink_to(folder)
+    files = [{"path": str(folder), "state": "directory"}, {"path": str(folder / "plan.json"), "content": "{}"}]
+    assert hold(*files)["written"] == [str(folder), str(folder / "plan.json")]
+    assert (folder / "plan.json").read_text() == "{}"
+
+
+def test_a_link_to_itself_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "systemd"
+    folder.symlink_to(folder)
+    answer = hold({"path": str(folder / "a.service"), "content": "x"})
+    assert answer["msg"] == f"{folder} is a link that leads to no directory. Remove it (rm {folder}), then run again."
+    assert folder.is_symlink()

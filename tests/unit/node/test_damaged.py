@@ -112,6 +112,45 @@ def test_damaged_reservations_beside_a_damaged_plan_are_refused(node_with_plans:
         read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
     assert refused.value.id == "reservations_damaged"
     assert str(plan) in str(refused.value)
+    assert str(refused.value).endswith("playbooks/remove.yml --limit NODE -e instance=two")
+
+
+def plan_of(node_with_plans: Path, instance: str, text: str) -> None:
+    """Give an instance a plan."""
+    folder = node_with_plans.parent / "plans" / instance
+    folder.mkdir(exist_ok=True)
+    (folder / "plan.json").write_text(text)
+
+
+@pytest.mark.parametrize("text", ['{"modules": [{"module_id": 0}]}', '{"modules": [{'])
+def test_removing_an_instance_ends_what_its_plan_makes_unclear(
+    text: str, node_with_plans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal advises that very removal: a copy that names the same card, or a plan that is damaged."""
+    monkeypatch.setattr(card_reservation, "STATE", node_with_plans.parent)
+    monkeypatch.setattr(card_reservation, "PLANS", node_with_plans.parent / "plans")
+    damage(node_with_plans, "empty")
+    plan_of(node_with_plans, "copy", text)
+    refused = run_main(card_reservation.__name__, {"instance": "two", "cards": [{"module_id": 1}]})
+    assert refused["refused_id"] == "reservations_damaged"
+    assert "playbooks/remove.yml --limit NODE -e instance=" in refused["msg"]
+    answer = run_main(card_reservation.__name__, {"instance": "copy", "state": "absent"})
+    assert answer.get("changed") is True, answer
+    assert set(json.loads(node_with_plans.read_text())["reservations"]) == {"one", "two"}
+
+
+def test_removing_one_of_three_that_claim_a_card_does_not_wait_for_the_others(
+    node_with_plans: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(card_reservation, "STATE", node_with_plans.parent)
+    monkeypatch.setattr(card_reservation, "PLANS", node_with_plans.parent / "plans")
+    damage(node_with_plans, "empty")
+    for name in ("copy", "other"):
+        plan_of(node_with_plans, name, '{"modules": [{"module_id": 0}]}')
+    answer = run_main(card_reservation.__name__, {"instance": "copy", "state": "absent"})
+    assert answer.get("changed") is False, answer
+    assert "copy holds no card once its plan is gone" in capsys.readouterr().err
+    assert node_with_plans.read_text() == "", "nobody can tell yet who has the card"
 
 
 def test_without_a_file_nothing_is_reserved(node_with_plans: Path) -> None:

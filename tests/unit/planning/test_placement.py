@@ -296,3 +296,21 @@ def test_an_instance_that_names_no_card_leaves_those_that_others_name() -> None:
     )
     assert (modules(a), modules(b)) == ([1], [4])
     assert modules(new)[0] not in (1, 4)
+
+
+def test_a_renamed_instance_is_told_to_remove_its_former_name() -> None:
+    """Stopped, that keeps its cards; nobody else uses them."""
+    (named,) = several(node(TWO), HELD, {"instance": "c", "modules": [0]})
+    assert named["refused"].endswith(
+        "Choose free cards or remove a, which keeps its cards while it is stopped "
+        "(playbooks/remove.yml --limit NODE -e instance=a)."
+    )
+    small = node([([0, 1], "0-7")])
+    (full,) = several(small, HELD, {"instance": "c"})
+    assert (
+        "Free cards (playbooks/remove.yml --limit NODE -e instance=NAME frees those of a and b) or" in full["refused"]
+    )
+    (one,) = several(small, reservation(a=[(0, "AN00000000")]), {"instance": "c", "tensor_parallel_size": 2})
+    assert "-e instance=a frees those of a)" in one["refused"]
+    (used,) = several(node(TWO, {0: {}}), None, {"instance": "c", "modules": [0]})
+    assert used["refused"].endswith("Choose free cards or stop that user.")

@@ -33,6 +33,7 @@ def found(**changes: Any) -> dict[str, Any]:
     """One instance as vllm_service_info gives it."""
     base = {
         "instance": "tiny",
+        "load": "loaded",
         "active": "active",
         "sub": "running",
         "job": False,
@@ -79,7 +80,7 @@ def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) 
 
 def test_units_are_described() -> None:
     properties = instances.parse_properties(
-        "ActiveState=activating\nSubState=start\nJob=4711\nResult=success\nUnitFileState=enabled\n"
+        "LoadState=loaded\nActiveState=activating\nSubState=start\nJob=4711\nResult=success\nUnitFileState=enabled\n"
     )
     described = instances.describe("tiny", properties, {"phase": "loading"})
     assert described == found(active="activating", sub="start", job=True, state={"phase": "loading"})

@@ -1,0 +1,197 @@
+"""Stopping, starting and removing, whatever was cut off before: one instance without a unit is no dead end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.node import instances
+
+from filter_plugins import vllm_service_table
+from library import node_status_info, vllm_service_info
+from tests.unit.host.modules import run_main
+from tests.unit.preflight.test_contracts import load
+from tests.unit.vllm_service.test_interface import found
+from tests.unit.vllm_service.test_rendered import PLAN, ROLE, ROOT, evaluate
+from tests.unit.vllm_service.test_tasks import tasks
+
+BACKUP = "/etc/gaudi-serving/instances/serving.bak"
+HERE: dict[str, Any] = {
+    "instances": [
+        found(instance="broken", load="bad-setting", active="failed"),
+        found(instance="cut-off", load="not-found", active="inactive"),
+        found(instance="orphan", load="not-found", active="active"),
+        found(instance="serving"),
+    ],
+    "strangers": [BACKUP],
+}
+
+
+def only(name: str) -> dict[str, Any]:
+    """A node with one instance."""
+    return {"instances": [each for each in HERE["instances"] if each["instance"] == name], "strangers": []}
+
+
+def task_of(file: str, name: str) -> dict[str, Any]:
+    """The task of a file whose name has these words."""
+    (task,) = (task for task in tasks(file) if name in task["name"])
+    return task
+
+
+def loops(file: str, name: str, instance: str = "", **given: Any) -> list[str]:
+    """What a task goes through: the names of instances, or paths."""
+    known = {"__vllm_service_here": HERE, "vllm_service_instance": instance, **given}
+    items = evaluate(task_of(file, name)["loop"], PLAN, **known)
+    return [item["instance"] if isinstance(item, dict) else item for item in items]
+
+
+def holds(file: str, name: str, condition: str, **given: Any) -> bool:
+    """Whether a condition of a task holds, or its assertion."""
+    task = task_of(file, name)
+    text = task.get("ansible.builtin.assert", {}).get(condition) or task[condition]
+    return bool(evaluate(f"{{{{ {text} }}}}", PLAN, **{"vllm_service_instance": "", **given}))
+
+
+@pytest.mark.parametrize(("instance", "asked"), [("", ["serving"]), ("cut-off", []), ("serving", ["serving"])])
+def test_only_what_systemd_has_a_unit_for_is_asked_of_its_unit(instance: str, asked: list[str]) -> None:
+    """Ansible's module ends with "Could not find the requested service" for any other."""
+    assert loops("halt.yml", "stopped", instance) == asked
+    assert loops("stop_one.yml", "does not start at boot", instance) == asked
+    assert loops("start.yml", "are started", instance) == asked
+    follow = task_of("start.yml", "Follow the start")
+    given = {"__vllm_service_here": HERE, "vllm_service_instance": instance}
+    assert evaluate(follow["vllm_service_wait"]["instances"], PLAN, **given) == asked
+
+
+def test_no_unit_is_asked_past_those_lists() -> None:
+    """Every task about an instance's unit goes through one of them."""
+    for file in ("halt.yml", "stop_one.yml", "start.yml"):
+        for task in tasks(file):
+            about = task.get("ansible.builtin.systemd_service", {}).get("name", "")
+            assert "vllm-" not in about or task["loop"] == "{{ __vllm_service_loaded }}"
+    for name in ("stop", "stop_one"):
+        files = [task.get("ansible.builtin.import_tasks") for task in tasks(f"{name}.yml")]
+        assert "halt.yml" in files
+
+
+def test_what_runs_without_a_unit_is_stopped_all_the_same() -> None:
+    assert loops("halt.yml", "runs without a unit") == ["orphan"]
+    assert loops("halt.yml", "runs without a unit", "cut-off") == []
+    assert loops("clean.yml", "the containers are gone") == ["broken", "cut-off", "orphan", "serving"]
+
+
+def test_a_container_that_stays_keeps_no_other_from_going_and_is_named_at_the_end() -> None:
+    for status, fails in ((0, False), (1, False), (2, True)):
+        given = {"__vllm_service_clean": {"rc": status}}
+        assert holds("clean.yml", "the containers are gone", "failed_when", **given) is fails
+    results = [
+        {"item": "one", "rc": 1, "stderr": "The engine does not answer."},
+        {"item": "two", "rc": 0, "stderr": ""},
+        {"item": "three", "rc": 1},
+    ]
+    given = {"__vllm_service_clean": {"results": results}}
+    assert not holds("clean.yml", "which are not", "that", **given)
+    said = evaluate(task_of("clean.yml", "which are not")["ansible.builtin.assert"]["fail_msg"], PLAN, **given)
+    assert said.startswith("The container of one, three may still run. The engine does not answer.")
+    for fine in ({"results": results[1:2]}, {"results": [{"skipped": True, "item": "one"}]}):
+        assert holds("clean.yml", "which are not", "that", __vllm_service_clean=fine)
+
+
+@pytest.mark.parametrize(("there", "written"), [(True, False), (False, True)])
+def test_the_program_that_removes_containers_is_brought_where_it_is_missing(there: bool, written: bool) -> None:
+    given = {"__vllm_service_here": HERE, "__vllm_service_cleaner": {"stat": {"exists": there}}}
+    assert holds("clean.yml", "Ensure it is there", "when", **given) is written
+    files = evaluate(task_of("clean.yml", "Ensure it is there")["node_files"]["files"], PLAN)
+    # Last: where it is there, so are the others.
+    assert files[-1]["path"] == "/usr/local/lib/gaudi-serving/vllm_supervisor.py"
+
+
+@pytest.mark.parametrize(("exists", "stopped"), [(True, True), (False, False)])
+def test_a_target_that_is_not_there_is_not_asked(exists: bool, stopped: bool) -> None:
+    given = {"__vllm_service_target_file": {"stat": {"exists": exists}}, "__vllm_service_here": only("cut-off")}
+    name = "Ensure the target goes"
+    assert holds("stop_one.yml", name, "when", **{**given, "vllm_service_instance": "cut-off"}) is stopped
+
+
+def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
+    (block,) = (task for task in yaml.safe_load((ROLE / "tasks/start.yml").read_text()) if "block" in task)
+    (last,) = block["always"]
+    given = {"vllm_service_instance": "", "__vllm_service_here": only("serving")}
+    told = last["ansible.builtin.assert"]
+    assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, **given) is True
+    assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, **{**given, "__vllm_service_here": HERE}) is False
+    said = evaluate(told["fail_msg"], PLAN, **{**given, "__vllm_service_here": HERE, "inventory_hostname": "n1"})
+    assert [name in said for name in ("broken has", "cut-off has", "orphan has", "serving has")] == [True] * 3 + [False]
+
+
+@pytest.mark.parametrize(
+    ("load_state", "what"),
+    [
+        ("not-found", "x has no unit"),
+        ("masked", "x is masked"),
+        ("bad-setting", "x has a unit that systemd cannot use"),
+    ],
+)
+def test_an_instance_without_a_unit_says_what_to_do(load_state: str, what: str) -> None:
+    said = vllm_service_table.unit_fault(found(instance="x", load=load_state), "n1")
+    assert said.startswith(what)
+    assert said.endswith("remove it (playbooks/remove.yml --limit n1 -e instance=x).")
+    assert vllm_service_table.unit_fault(found(), "n1") == ""
+    assert vllm_service_table.row("n1", found(instance="x", load=load_state))[-1] == said
+
+
+def test_a_supervisor_without_a_unit_keeps_no_other_from_being_handed_over() -> None:
+    assert loops("hand_over.yml", "supervisors run with", __vllm_service_all=HERE) == ["serving"]
+
+
+def test_what_holds_it_to_the_target_goes_with_an_instance() -> None:
+    """Without its unit, it cannot be disabled."""
+    (gone, *_) = load(ROLE / "tasks/erase.yml")
+    assert "/etc/systemd/system/gaudi-serving.target.wants/vllm-{{ vllm_service_instance }}.service" in gone["loop"]
+
+
+def test_the_last_instance_takes_nothing_along_that_is_none() -> None:
+    name = "what the instances shared"
+    here = only("serving")
+    assert "/etc/gaudi-serving/instances" in loops("erase.yml", name, "serving", __vllm_service_here=here)
+    here["strangers"] = [BACKUP]
+    kept = loops("erase.yml", name, "serving", __vllm_service_here=here)
+    assert "/etc/gaudi-serving/instances" not in kept
+    assert "/var/lib/gaudi-serving/instances" in kept
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node with one instance, and with things beside it that are none."""
+    for folder in ("plans/serving", "plans/serving.bak", "plans/Foo Bar", "plans/-a", "states/serving", "states/x_y"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "plans/notes").write_text("")
+    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "LoadState=not-found\n")
+    return tmp_path
+
+
+def test_what_no_instance_can_be_called_is_none(node: Path) -> None:
+    answer = run_main(vllm_service_info.__name__, {})
+    assert [(each["instance"], each["load"]) for each in answer["instances"]] == [("serving", "not-found")]
+    beside = ("plans/-a", "plans/Foo Bar", "plans/notes", "plans/serving.bak", "states/x_y")
+    assert answer["strangers"] == [str(node / path) for path in beside]
+
+
+def test_status_names_each_once_as_what_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_status_info, "read_topology", lambda _module: {"findings": []})
+    monkeypatch.setattr(node_status_info, "read_holders", lambda: ({}, []))
+    monkeypatch.setattr(node_status_info, "describe_node", lambda _topology, _holders: "8 x HL-225")
+    answer = run_main(node_status_info.__name__, {"tuning_program": str(node / "none")})
+    lines = answer["strangers"].splitlines()
+    assert len(lines) == 5
+    assert lines[1] == (
+        f"'{node}/plans/Foo Bar' belongs to no instance, and nothing here reads or changes it. "
+        "Remove it by hand if nobody needs it."
+    )
+    (play,) = load(ROOT / "playbooks/status.yml")
+    show = next(task for task in play["tasks"] if "others" in task.get("vars", {}))
+    assert "node.strangers" in show["ansible.builtin.debug"]["msg"]
