@@ -1063,6 +1063,24 @@ def test_a_crash_after_long_service_is_a_first_failure(node: Node) -> None:
     assert node.state["failures"] == 1
 
 
+def test_what_ended_an_earlier_start_is_no_reason_after_a_success(node: Node) -> None:
+    node.scenario(lines=["ValueError: boom"], exit=1)
+    node.run()
+    node.scenario()
+    process = node.start()
+    node.wait_ready()
+    assert "boom" in node.state["last_reason"]["message"], "why it was started again"
+    process.kill()
+    process.communicate()
+    os.kill(node.container_pid(), signal.SIGKILL)
+    (node.root / "container.status").write_text("137")
+    node.messages.clear()
+    node.start()
+    node.wait_ready()
+    assert any(text.endswith("; last: killed") for text in node.statuses)
+    assert not any("boom" in text for text in node.statuses)
+
+
 def test_a_new_boot_forgets_failures(node: Node) -> None:
     node.scenario(lines=["ValueError: boom"], exit=1)
     node.run()

@@ -37,7 +37,7 @@ from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configura
 from gaudi.serving.state import FORM
 
 from . import clock, loaded
-from .attempts import failures_so_far, pause_before
+from .attempts import failures_so_far, last_reason, pause_before
 from .clock import now_text
 from .door import Door
 from .emptying import Emptying
@@ -260,6 +260,7 @@ class Supervisor:
         if self.own_container_runs(plan, made_of):
             self.remember()
             return Run(self, plan, made_of, attach=True).follow()
+        self.state["last_reason"] = last_reason(self.earlier)
         self.pause()
         self.check_node(plan)
         return Run(self, plan, made_of, attach=False).follow()
