@@ -35,7 +35,7 @@ def line(host: str, found: dict[str, Any]) -> str:
     """One line of progress, as people read it."""
     state = found["state"]
     if found["sub"] == "auto-restart" and state.get("phase") != "handing-over":
-        text = f"a try failed, systemd starts it again: {state.get('status', 'no reason was left')}"
+        text = f"a try failed, systemd starts it again: {found['said'] or state.get('status', 'no reason was left')}"
     else:
         text = state.get("status", "waiting for systemd to start it")
     return printable(f"[{host}: {found['instance']}] {text}")
@@ -46,6 +46,9 @@ def failure(host: str, found: dict[str, Any]) -> str:
     unit = f"vllm-{found['instance']}.service"
     said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
     text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
+    if found["said"]:
+        # Systemd has its words where the state cannot be written.
+        text = found["said"] if said else f"{text} It said last: {found['said']}."
     return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 
 

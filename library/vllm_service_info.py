@@ -107,8 +107,16 @@ instances:
         where RV(instances[].current) is true.
       type: str
       sample: ""
+    said:
+      description: >-
+        What the supervisor of a unit that is not active told systemd last, which it can where it can write no file;
+        empty where it said nothing, or is active.
+      type: str
+      sample: ""
 digest:
-  description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
+  description: >-
+    Stands for all of the above but RV(instances[].said), and for the phase of each state; the same as long as none of
+    that changes.
   returned: always
   type: str
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
@@ -118,6 +126,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.instances import digest, installed, read
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -128,6 +137,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 # Seconds between two looks; a warm-up step takes longer.
 INTERVAL = 1.0
+
+
+def said_last(module: AnsibleModule, found: dict[str, Any]) -> str:
+    """What the supervisor of a unit that is not active told systemd last; systemd forgets it with the next start."""
+    if found["active"] == "active":
+        return ""
+    shown = systemctl(module, "show", f"vllm-{found['instance']}.service", "--property=StatusText")
+    return shown.strip().partition("=")[2]
 
 
 def main() -> None:
@@ -141,6 +158,7 @@ def main() -> None:
         instances = read(module, sorted(names))
         current = digest(instances)
         if current != module.params["seen"] or time.monotonic() >= deadline:
+            instances = [{**found, "said": said_last(module, found)} for found in instances]
             module.exit_json(changed=False, instances=instances, digest=current)
         time.sleep(INTERVAL)
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -1120,12 +1121,68 @@ def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
     assert node.container_runs()
 
 
-def test_a_directory_in_the_place_of_the_lock_is_said(node: Node) -> None:
-    lock = node.state_file.with_name("lock")
-    lock.mkdir(parents=True)
+def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: Node) -> None:
+    node.start()
+    node.wait_ready()
+    node.state_file.with_name("lock").unlink()
     code, output = node.run()
-    assert code == 78
-    assert f"{lock} is damaged: it is a directory. Move it away, then start tiny again." in output
+    assert (code, "Another supervisor runs tiny already" in output) == (78, True)
+    assert node.container_runs()
+
+
+LOCKS: dict[str, Callable[[Path], object]] = {
+    "a directory": Path.mkdir,
+    "a socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "a link that leads nowhere": lambda path: path.symlink_to("/proc/nowhere/lock"),
+}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_whatever_lies_in_the_place_of_the_lock_ends_nothing(kind: str, node: Node) -> None:
+    lock = node.state_file.with_name("lock")
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    lock.unlink()
+    LOCKS[kind](lock)
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    assert node.run()[0] == 78, "nobody serves twice"
+    second.kill()
+    output, _ = second.communicate()
+    assert "Attached to the running container" in output
+    assert f"{lock} was a directory" in output if kind == "a directory" else f"{lock} cannot be locked" in output
+    assert lock.with_name("lock.was-a-directory").is_dir() == (kind == "a directory")
+    code, output = node.run(action="clean")
+    assert (code, node.container_exists()) == (0, False), output
+
+
+def test_a_state_without_a_place_is_said_and_waited_for_and_clean_ends_the_container(node: Node) -> None:
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    folder = node.state_file.parent
+    aside = folder.rename(folder.with_name("aside"))
+    # Even root cannot make a directory where a file is.
+    folder.touch()
+    code, output = node.run("--engine-wait", "0.5")
+    said = f"{folder}: File exists, so nobody can tell whether this runs twice"
+    assert (code, said in output, node.statuses[-1]) == (75, True, said)
+    second = node.start()
+    node.wait_for(lambda: node.statuses[-1] == said, "the cause")
+    folder.unlink()
+    aside.rename(folder)
+    node.messages.clear()
+    node.wait_ready()
+    second.kill()
+    second.communicate()
+    folder.rename(aside)
+    folder.touch()
+    code, output = node.run(action="clean")
+    assert (code, node.container_exists()) == (0, False), output
     assert "Traceback" not in output
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import selectors
@@ -44,6 +43,7 @@ from .emptying import Emptying
 from .endpoint import Endpoint, port_problem
 from .engine import Docker, run_command
 from .listening import Listening
+from .locks import Locks
 from .run import Run
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
@@ -168,14 +168,15 @@ class Supervisor:
 
     def run(self) -> int:
         """Run the instance until it ends; returns the exit status."""
+        self.listen_for_signals()
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = self.take_lock()
-        except OSError as failed:
-            say(f"{failed.filename} cannot be made ({failed.strerror}), so nobody can tell whether this runs twice.", 3)
+            locks = self.await_locks()
+        except Stopped:
+            say(f"Asked to stop without the lock: the container of {self.instance} may still be running.", 4)
+            return EXIT_RETRY
+        if locks is None:
             return EXIT_RETRY
         try:
-            self.listen_for_signals()
             self.earlier = self.read_state()
             return self.supervise()
         except Stopped:
@@ -185,27 +186,41 @@ class Supervisor:
         except EngineGone as gone:
             return self.failed(Reason("engine-gone", f"The container engine does not answer: {gone}", retry=True))
         finally:
-            os.close(lock)
+            locks.close()
 
-    def take_lock(self) -> int:
-        """Make a second supervisor of this instance impossible; the kernel lets go when we end, however we end."""
-        path = self.directory / "lock"
+    def await_locks(self) -> Locks | None:
+        """The locks of the instance; None where they cannot be taken for as long as an engine is waited for.
+
+        So long a wait keeps clear of systemd's start limit, and what serves goes on. Raises Stopped.
+        """
+        deadline = time.monotonic() + self.settings.engine_wait
+        said = ""
+        while True:
+            try:
+                return self.take_locks()
+            except OSError as failed:
+                what = f"{failed.filename or self.directory}: {failed.strerror}"
+            text = f"{what}, so nobody can tell whether this runs twice"
+            if text != said:
+                say(f"{text}.", 3)
+                self.notifier.send(STATUS=text)
+                said = text
+            if time.monotonic() > deadline:
+                return None
+            self.extend(self.settings.engine_wait)
+            self.ping()
+            self.wait(min(2.0, self.watchdog or 2.0))
+
+    def take_locks(self) -> Locks:
+        """Make a second supervisor of this instance impossible. Raises OSError, and SystemExit where there is one."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except IsADirectoryError:
-            message = f"{Damaged(str(path), 'it is a directory')}. Move it away, then start {self.instance} again."
-            self.notifier.send(STATUS=message)
-            say(message, 3)
-            raise SystemExit(EXIT_CONFIGURATION) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return Locks(self.directory)
         except BlockingIOError:
-            os.close(lock)
             message = f"Another supervisor runs {self.instance} already (systemctl status vllm-{self.instance})."
             self.notifier.send(STATUS=message)
             say(message, 3)
             raise SystemExit(EXIT_CONFIGURATION) from None
-        return lock
 
     def listen_for_signals(self) -> None:
         """SIGTERM and SIGINT stop, SIGHUP hands over to the program on disk."""
