@@ -8,6 +8,7 @@ FORM = {
     "since?": str,
     "endpoint?": str,
     "container_id?": str,
+    "container_started?": str,
     "plan?": str,
     "library?": str,
     "program?": str,

@@ -259,7 +259,7 @@ def no_image(node: Node) -> None:
 
 
 def foreign_container(node: Node) -> None:
-    (node.root / "container.json").write_text(json.dumps({"pid": os.getpid(), "labels": {}}))
+    (node.root / "container.json").write_text(json.dumps({"name": "vllm-tiny", "pid": os.getpid(), "labels": {}}))
 
 
 def other_environment(node: Node) -> None:
@@ -1205,6 +1205,68 @@ def test_clean_removes_a_stray_container(node: Node) -> None:
     assert node.state["phase"] == "serving", "what the supervisor said last is its own"
     assert not node.container_exists()
     assert node.run(action="clean") == (0, "There is no container of tiny.\n")
+
+
+def test_a_container_with_another_name_is_stopped_as_asked(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    node.rename("oops")
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    assert not node.container_exists()
+
+
+def test_a_container_with_another_name_is_taken_over_and_gets_its_name_back(node: Node) -> None:
+    first = node.start()
+    node.wait_ready()
+    pid = node.container_pid()
+    first.kill()
+    first.communicate()
+    node.rename("oops")
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    assert node.container_pid() == pid
+    assert json.loads((node.root / "container.json").read_text())["name"] == "vllm-tiny"
+    second.kill()
+    output, _ = second.communicate()
+    assert "The container of tiny was called oops. It is vllm-tiny again." in output
+    node.rename("oops")
+    code, output = node.run(action="clean")
+    assert (code, "Removed the container oops." in output, node.container_exists()) == (0, True, False)
+
+
+def test_a_container_that_somebody_started_anew_has_the_patience_of_a_start(node: Node) -> None:
+    node.scenario(lines=WARM_UP)
+    process = node.start("--unhealthy", "1")
+    node.wait_ready()
+    node.wait_for(lambda: node.state["warm_up_seconds"] == 49, "the end of the warm-up in the state")
+    node.scenario(lines=WARM_UP, delay=4 / len(WARM_UP))
+    node.messages.clear()
+    node.restart()
+    node.wait_ready()
+    assert any(text.startswith("warm-up: ") for text in node.statuses)
+    assert not any(text.startswith("not answering") for text in node.statuses[-1:])
+    assert (node.state["phase"], node.state["container_started"]) == ("serving", "2026-02-02T00:00:00Z")
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "Somebody has started the container anew: waiting for the server as after any start." in output
+    assert (process.returncode, node.container_exists()) == (0, False)
+
+
+def test_a_successor_knows_that_somebody_started_the_container_anew(node: Node) -> None:
+    node.scenario(lines=WARM_UP)
+    first = node.start()
+    node.wait_ready()
+    node.wait_for(lambda: node.state["warm_up_seconds"] == 49, "the end of the warm-up in the state")
+    first.kill()
+    first.communicate()
+    node.scenario()
+    node.restart()
+    node.messages.clear()
+    node.start()
+    node.wait_ready()
+    assert node.state["warm_up_seconds"] is None
 
 
 def test_the_watchdog_is_fed(node: Node) -> None:

@@ -6,7 +6,6 @@ import argparse
 import re
 import sys
 
-from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import EngineGone, Failure
 
 from .instance import Supervisor
@@ -27,13 +26,12 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
         say(f"{supervisor.directory} cannot be locked ({failed.strerror}).", 4)
         locks = None
     try:
-        name = f"vllm-{instance}"
-        found = supervisor.docker.container(name)
-        if found is None or found.labels.get(LABEL_INSTANCE) != instance:
+        supervisor.earlier = supervisor.read_state()
+        found = supervisor.own_container()
+        if found is None:
             print(f"There is no container of {instance}.")
             return EXIT_STOPPED
-        supervisor.earlier = supervisor.read_state()
-        print(supervisor.remove_container(name, found.running))
+        print(supervisor.remove_container(found))
         return EXIT_STOPPED
     except EngineGone as gone:
         print(

@@ -41,7 +41,7 @@ from .clock import now_text
 from .door import Door
 from .emptying import Emptying
 from .endpoint import Endpoint, port_problem
-from .engine import Docker, run_command
+from .engine import Container, Docker, run_command
 from .listening import Listening
 from .locks import Locks
 from .run import Run
@@ -282,6 +282,10 @@ class Supervisor:
 
     def remember(self) -> None:
         """Take over what the last supervisor knew of a container that never stopped."""
+        started = self.state["container_started"]
+        if self.earlier.get("container_started", started) != started:
+            say("Somebody has started the container anew meanwhile, so its start is waited for.", 4)
+            return
         kept = ("started", "ready", "failures")
         self.state.update({name: self.earlier[name] for name in kept if name in self.earlier})
         self.state["cards"] = self.earlier.get("cards", self.state["cards"])
@@ -372,7 +376,7 @@ class Supervisor:
 
     def own_container_runs(self, plan: Plan, made_of: MadeOf) -> bool:
         """Is a container of just this plan running? Any other one of ours is stopped and removed."""
-        found = self.docker.container(plan.name)
+        found = self.docker.of_instance(self.instance, plan.name, self.earlier.get("container_id", ""))
         if found is None:
             return False
         if found.labels.get(LABEL_INSTANCE) != self.instance:
@@ -380,34 +384,51 @@ class Supervisor:
                 "container-name-taken", f"A container named {plan.name} is there that is not ours. Remove or rename it."
             )
         if found.running and made_of.is_on(found.labels.get(LABEL_PLAN)):
-            self.state["container_id"] = found.id
+            self.state.update(container_id=found.id, container_started=found.started)
+            self.give_back(found, plan.name)
             return True
-        say(f"A container {plan.name} of another plan is still there: stopping and removing it.")
+        say(f"A container {found.name} of another plan is still there: stopping and removing it.")
         self.publish("draining", "stopping a container of another plan")
-        say(self.remove_container(plan.name, found.running))
+        say(self.remove_container(found))
         if self.asked_to_stop:
             raise Stopped
         return False
 
-    def remove_container(self, name: str, running: bool) -> str:
+    def own_container(self) -> Container | None:
+        """The container of this instance, whatever it is called by now. Raises EngineGone."""
+        known = self.state.get("container_id") or self.earlier.get("container_id", "")
+        found = self.docker.of_instance(self.instance, f"vllm-{self.instance}", known)
+        return found if found is not None and found.labels.get(LABEL_INSTANCE) == self.instance else None
+
+    def give_back(self, found: Container, name: str) -> None:
+        """Give a container the name that everybody else knows it by."""
+        if found.name == name:
+            return
+        problem = self.docker.rename(found.id, name)
+        if problem:
+            say(f"The container of {self.instance} is called {found.name}, and cannot be called {name}: {problem}", 4)
+        else:
+            say(f"The container of {self.instance} was called {found.name}. It is {name} again.", 4)
+
+    def remove_container(self, found: Container) -> str:
         """Leave no container behind; returns how it went.
 
         Requests in flight finish first, where the last supervisor said that the server serves.
         """
         why = ""
-        if running:
+        if found.running:
             self.extend(self.settings.stop_grace + clock.HURRY)
             endpoint = self.earlier_endpoint()
             why = "" if endpoint is None else f"{self.empty(endpoint)} "
-            self.stop(name)
-        self.docker.remove(name)
-        return f"{why}Removed the container {name}."
+            self.stop(found.id)
+        self.docker.remove(found.id)
+        return f"{why}Removed the container {found.name}."
 
     def earlier_endpoint(self) -> Endpoint | None:
         """Where the last supervisor's server answers; None where it served nobody."""
         if "ready" not in self.earlier or self.earlier["phase"] == "not-answering":
             return None
-        sockets = Listening(self.docker, f"vllm-{self.instance}", "host")
+        sockets = Listening(self.own_container, f"vllm-{self.instance}", "host")
         try:
             return Endpoint(self.earlier.get("endpoint", ""), "", self.earlier_token(), sockets)
         except ValueError:
@@ -433,10 +454,10 @@ class Supervisor:
             time.sleep(min(clock.POLL_STARTING, self.watchdog or clock.POLL_STARTING))
         return why
 
-    def stop(self, name: str) -> None:
+    def stop(self, container: str) -> None:
         """Tell the server to end; it has nothing left to do, or does not hear."""
         grace = min(self.settings.stop_grace, clock.HURRY)
-        with subprocess.Popen(self.docker.stop_command(name, grace), stdout=subprocess.DEVNULL) as stopping:
+        with subprocess.Popen(self.docker.stop_command(container, grace), stdout=subprocess.DEVNULL) as stopping:
             deadline = time.monotonic() + grace + clock.COMMAND_TIMEOUT
             while stopping.poll() is None and time.monotonic() < deadline:
                 self.ping()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 from gaudi.node import listening
 from gaudi.serving.signs import EngineGone
 
 from .clock import HTTP_TIMEOUT
-from .engine import Container, Docker
+from .engine import Container
 
 
 class Stranger(OSError):
@@ -22,8 +23,9 @@ class Stranger(OSError):
 class Listening:
     """One container, and the sockets that its processes hold in the network that its plan names."""
 
-    def __init__(self, docker: Docker, name: str, network: str) -> None:
-        self._docker = docker
+    def __init__(self, look: Callable[[], Container | None], name: str, network: str) -> None:
+        """Take how the container is looked up, and what it is to be called."""
+        self._look_up = look
         self._name = name
         self._network = network
         self._container: Container | None = None
@@ -72,7 +74,7 @@ class Listening:
         if self._container is not None:
             return
         try:
-            found = self._docker.container(self._name)
+            found = self._look_up()
         except EngineGone as gone:
             raise OSError(f"the container engine does not answer, so nobody knows who listens ({gone})") from gone
         if found is not None and found.running:
