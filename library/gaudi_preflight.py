@@ -212,6 +212,7 @@ from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_json
 from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
@@ -343,8 +344,23 @@ def image_present(module: AnsibleModule, engine: Engine, image: str) -> bool:
     return bool(code == 0)
 
 
+def running_plans(
+    module: AnsibleModule, plans: Sequence[Mapping[str, Any]], before: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The plans on the node that name a card or port of another one of these, and whose instances run or start."""
+    up = ("active", "activating", "reloading")
+    return {
+        name: before[name]
+        for name in handover.rivals(plans, before)
+        if systemctl(module, "show", f"vllm-{name}.service", "--property=ActiveState").strip().partition("=")[2] in up
+    }
+
+
 def check_listen(
-    engine: Engine, plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]
+    engine: Engine,
+    plan: Mapping[str, Any],
+    plans: Sequence[Mapping[str, Any]],
+    running: Mapping[str, dict[str, Any]],
 ) -> tuple[list[preflight.Problem], list[handover.Handover]]:
     """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
     listeners = parse_listeners(read_text("/proc/net/tcp"))
@@ -353,6 +369,7 @@ def check_listen(
         user = port_user(engine, plan, listeners)
     except socket.gaierror as error:
         return [preflight.unknown_host(plan, str(error.strerror))], []
+    user = user or handover.about_to_listen(plan, running)
     given = handover.port(plan, user, plans)
     if given is not None:
         return [], [given]
@@ -579,11 +596,13 @@ def main() -> None:
     missing = missing_weights(params)
     coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
     weights_problems, rooms, weights_findings = check_missing(module, missing)
-    handed = handover.cards(plans, topology, params["reserved"])
+    before = weights_folders.plans_on_node(weights_folders.PLANS)
+    running = running_plans(module, plans, before)
+    handed = handover.cards(plans, topology, params["reserved"], running)
     engine = look_at_engine(module)
     for plan in plans:
         problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)
-        taken, given = check_listen(engine, plan, plans) if plan.get("instance") else ([], [])
+        taken, given = check_listen(engine, plan, plans, running) if plan.get("instance") else ([], [])
         problems, handed = problems + taken, handed + given
     problems += weights_problems
     if params["image_built"]:
@@ -600,9 +619,7 @@ def main() -> None:
     findings += [
         preflight.damaged_plan(str(file), file.parent.name, file.parent.name in asked)
         for file in weights_folders.damaged_plans(weights_folders.PLANS)
-    ]
-    findings += handover.sentences(handed)
-    before = weights_folders.plans_on_node(weights_folders.PLANS)
+    ] + handover.sentences(handed)
     for plan in plans:
         findings += handover.move(plan, before.get(plan["instance"]))
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from gaudi.node.programs import library_digest
+from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi_supervisor import command_line
 
 from tests.unit.node.damages import DAMAGES, damage
@@ -308,6 +309,19 @@ def test_a_taken_port_is_named_with_its_holder(node: Node) -> None:
         code, _ = node.run()
     assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
     assert f"(pid {os.getpid()}, uid {os.getuid()})" in node.state["reason"]["message"]
+
+
+def test_a_taken_port_is_named_with_the_instance_that_has_it(node: Node) -> None:
+    other = {"name": "vllm-other", "pid": os.getpid(), "labels": {LABEL_INSTANCE: "other"}}
+    with socket.create_server(("127.0.0.1", node.port)):
+        (node.root / "container.json").write_text(json.dumps(other))
+        try:
+            code, _ = node.run()
+        finally:
+            (node.root / "container.json").unlink()
+    assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
+    assert "is taken by the instance other: " in node.state["reason"]["message"]
+    assert "Stop it (systemctl stop vllm-other), or give one of the two" in node.state["reason"]["message"]
 
 
 def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> None:

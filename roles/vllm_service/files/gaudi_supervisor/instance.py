@@ -487,7 +487,7 @@ class Supervisor:
                 raise configuration("weights-incomplete", said)
         if self.docker.image_environment(plan.image) is None:
             raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
-        if taken := port_problem(plan):
+        if taken := port_problem(plan, self.docker):
             raise transient("port-taken", taken)
 
     def indexes(self, plan: Plan) -> list[int]:
