@@ -214,7 +214,7 @@ from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_json
-from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
+from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import handover, images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
@@ -296,17 +296,19 @@ class Engine:
     """What a question to the engine came to, where it did not answer."""
     recorded: Collection[str]
     """The images that were there when last looked at; asked only where the engine does not answer."""
+    renamed: Mapping[str, str]
+    """What containers of instances are called that somebody renamed, by instance."""
 
 
 def look_at_engine(module: AnsibleModule) -> Engine:
     """Ask the engine which containers run; where it does not answer, read what was written down."""
     complaints: list[str] = []
-    names = read_container_names(module, complaints)
+    names, renamed = read_containers(module, complaints)
     recorded: Collection[str] = ()
     if complaints:
         with contextlib.suppress(Damaged):
             recorded = (read_json(IMAGES, {"images": {str: dict}}) or {"images": {}})["images"]
-    return Engine(names, "; ".join(complaints), recorded)
+    return Engine(names, "; ".join(complaints), recorded, renamed)
 
 
 def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
@@ -390,6 +392,7 @@ def check_plan(
                 problems += preflight.check_weights(one, weights_present(one), mend_advice(module, one) or said)
         problems += check_start(module, plan, coming)
         problems += preflight.check_keys(plan, keys_made(plan["instance"]))
+        problems += preflight.check_container(plan, engine.renamed.get(plan["instance"]))
     return problems
 
 

@@ -15,7 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from library import gaudi_preflight
-from tests.unit.preflight.conftest import Run
+from tests.unit.preflight.conftest import PS, Run
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_modules import HERE, preflight
 from tests.unit.preflight.test_modules import plan as planned
@@ -135,6 +135,19 @@ def test_a_port_that_an_instance_of_another_run_starts_with_is_refused(
     up = {**HERE, "systemctl show vllm-two.service": (0, "ActiveState=activating\n", "")}
     (problem,) = run(gaudi_preflight, preflight(plans=[planned(tmp_path, port)]), up)["problems"]
     assert f"port {port} on 127.0.0.1 is in use by the instance two (vllm-two.service)." in problem["message"]
+
+
+def test_a_container_with_another_name_is_its_instances(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr("ansible.module_utils.gaudi.cards.users.owner_of", lambda *_: (None, "c0" * 6))
+    running = {**HERE, PS: (0, f"{'c0' * 32} oops one\n", "")}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        plans = [planned(tmp_path, int(server.getsockname()[1]))]
+        problems = run(gaudi_preflight, preflight(plans=plans), running)["problems"]
+    assert [problem["id"] for problem in problems] == ["container"], "the port is its own"
+    assert "docker rename oops vllm-one puts that right while it serves" in problems[0]["message"]
 
 
 def test_instances_that_give_something_up_are_stopped_before_any_starts() -> None:
