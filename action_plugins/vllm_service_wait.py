@@ -15,6 +15,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.serving.state import STARTING
 
 from plugin_utils.following import Following
 
@@ -27,7 +28,14 @@ SETTLED = {"active", "inactive", "failed"}
 
 
 def settled(found: dict[str, Any]) -> bool:
-    """Has systemd finished with the unit, one way or the other?"""
+    """Has systemd finished with the unit, one way or the other?
+
+    An active one may start as well: somebody has started its container anew. A supervisor that cannot write its state
+    any more says to systemd that it serves.
+    """
+    again = found["active"] == "active" and found["state"].get("phase") in STARTING
+    if again and not found["said"].startswith("serving "):
+        return False
     return found["active"] in SETTLED and not found["job"]
 
 

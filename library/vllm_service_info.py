@@ -109,8 +109,8 @@ instances:
       sample: ""
     said:
       description: >-
-        What the supervisor of a unit that is not active told systemd last, which it can where it can write no file;
-        empty where it said nothing, or is active.
+        What the supervisor told systemd last, which it can where it can write no file. Empty where it said nothing,
+        and where unit and state agree that the instance serves.
       type: str
       sample: ""
 digest:
@@ -128,6 +128,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.instances import digest, installed, read
+from ansible.module_utils.gaudi.serving.state import STARTING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -140,8 +141,11 @@ INTERVAL = 1.0
 
 
 def said_last(module: AnsibleModule, found: dict[str, Any]) -> str:
-    """What the supervisor of a unit that is not active told systemd last; systemd forgets it with the next start."""
-    if found["active"] == "active":
+    """What the supervisor told systemd last, which forgets it with the next start.
+
+    Not asked where unit and state agree that it serves.
+    """
+    if found["active"] == "active" and found["state"].get("phase") not in STARTING:
         return ""
     shown = systemctl(module, "show", f"vllm-{found['instance']}.service", "--property=StatusText")
     return shown.strip().partition("=")[2]

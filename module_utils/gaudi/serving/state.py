@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Phases of a server that does not answer yet.
+STARTING = ("starting", "loading", "warming-up")
+
 FORM = {
     "phase": str,
     "status?": str,

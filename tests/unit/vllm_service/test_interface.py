@@ -104,6 +104,9 @@ def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
         ({"active": "deactivating"}, False),
         ({"active": "failed"}, True),
         ({"active": "inactive"}, True),
+        ({"state": {"phase": "warming-up"}, "said": "warm-up: prompt 1/3"}, False),
+        ({"state": {"phase": "warming-up"}, "said": "serving tiny on http://127.0.0.1:30001"}, True),
+        ({"state": {"phase": "not-answering"}}, True),
     ],
 )
 def test_what_counts_as_settled(changes: dict[str, Any], expected: bool) -> None:
