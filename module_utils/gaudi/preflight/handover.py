@@ -33,7 +33,8 @@ def rivals(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str,
         name
         for name, old in before.items()
         if any(
-            name != plan["instance"] and (_port_of(old, plan) or _modules_of(old) & _modules_of(plan)) for plan in plans
+            name != plan.get("instance") and (_port_of(old, plan) or _modules_of(old) & _modules_of(plan))
+            for plan in plans
         )
     )
 
@@ -48,7 +49,7 @@ def cards(
 
     running: what is on the node of the plans of instances that run or start, by instance.
     """
-    own = {name: old for name, old in running.items() if any(name == plan["instance"] for plan in plans)}
+    own = {name: old for name, old in running.items() if any(name == plan.get("instance") for plan in plans)}
     users = {card["module_id"]: card.get("users") or [] for card in topology.get("cards", [])}
     found = []
     for plan in plans:
@@ -86,7 +87,7 @@ def _port_of(old: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     """Whether two plans listen at the same port of one address."""
     here, there = old.get("listen") or {}, plan.get("listen") or {}
     hosts = {here.get("host"), there.get("host")}
-    return bool(here and there and here["port"] == there["port"] and (len(hosts) == 1 or hosts & {*ANY}))
+    return bool(here and there and here.get("port") == there.get("port") and (len(hosts) == 1 or hosts & {*ANY}))
 
 
 def _modules_of(plan: Mapping[str, Any]) -> set[int]:

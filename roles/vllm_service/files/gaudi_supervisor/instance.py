@@ -404,7 +404,10 @@ class Supervisor:
         """Give a container the name that everybody else knows it by."""
         if found.name == name:
             return
-        problem = self.docker.rename(found.id, name)
+        try:
+            problem = self.docker.rename(found.id, name)
+        except EngineGone as gone:
+            problem = str(gone)
         if problem:
             say(f"The container of {self.instance} is called {found.name}, and cannot be called {name}: {problem}", 4)
         else:

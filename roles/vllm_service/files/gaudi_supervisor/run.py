@@ -316,7 +316,8 @@ class Run:
         found = boss.own_container()
         if found is not None and found.running and self.made_of.is_on(found.labels.get(LABEL_PLAN)):
             boss.give_back(found, self.plan.name)
-            if found.started != boss.state.get("container_started") and not self.ending:
+            known = boss.state.get("container_started", None if boss.ready_at is None else found.started)
+            if found.started != known and not self.ending:
                 self.start_over(found)
             self.attach_again()
             return True
