@@ -15,6 +15,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.serving.state import STARTING
 
 from plugin_utils.following import Following
 
@@ -27,7 +28,14 @@ SETTLED = {"active", "inactive", "failed"}
 
 
 def settled(found: dict[str, Any]) -> bool:
-    """Has systemd finished with the unit, one way or the other?"""
+    """Has systemd finished with the unit, one way or the other?
+
+    An active one may start as well: somebody has started its container anew. A supervisor that cannot write its state
+    any more says to systemd that it serves.
+    """
+    again = found["active"] == "active" and found["state"].get("phase") in STARTING
+    if again and not found["said"].startswith("serving "):
+        return False
     return found["active"] in SETTLED and not found["job"]
 
 
@@ -35,7 +43,7 @@ def line(host: str, found: dict[str, Any]) -> str:
     """One line of progress, as people read it."""
     state = found["state"]
     if found["sub"] == "auto-restart" and state.get("phase") != "handing-over":
-        text = f"a try failed, systemd starts it again: {state.get('status', 'no reason was left')}"
+        text = f"a try failed, systemd starts it again: {found['said'] or state.get('status', 'no reason was left')}"
     else:
         text = state.get("status", "waiting for systemd to start it")
     return printable(f"[{host}: {found['instance']}] {text}")
@@ -46,6 +54,9 @@ def failure(host: str, found: dict[str, Any]) -> str:
     unit = f"vllm-{found['instance']}.service"
     said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
     text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
+    if found["said"]:
+        # Systemd has its words where the state cannot be written.
+        text = found["said"] if said else f"{text} It said last: {found['said']}."
     return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 
 

@@ -251,8 +251,9 @@ from ansible.module_utils.gaudi.host import cmdline
 from ansible.module_utils.gaudi.host import state as host_state
 from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_json
-from ansible.module_utils.gaudi.node.reader import read_container_names, read_holders, read_topology
+from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import compatibility, handover, images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
@@ -337,16 +338,18 @@ class Engine:
     """What a question to the engine came to, where it did not answer."""
     recorded: Mapping[str, Mapping[str, Any]]
     """What was found in images when last looked at; whether they are there only where the engine does not answer."""
+    renamed: Mapping[str, str]
+    """What containers of instances are called that somebody renamed, by instance."""
 
 
 def look_at_engine(module: AnsibleModule) -> Engine:
     """Ask the engine which containers run, and read what was written down of images."""
     complaints: list[str] = []
-    names = read_container_names(module, complaints)
+    names, renamed = read_containers(module, complaints)
     recorded: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(Damaged):
         recorded = (read_json(IMAGES, {"images": {str: dict}}) or {"images": {}})["images"]
-    return Engine(names, "; ".join(complaints), recorded)
+    return Engine(names, "; ".join(complaints), recorded, renamed)
 
 
 def package_versions(module: AnsibleModule) -> dict[str, str]:
@@ -446,8 +449,23 @@ def image_present(module: AnsibleModule, engine: Engine, image: str) -> bool:
     return bool(code == 0)
 
 
+def running_plans(
+    module: AnsibleModule, plans: Sequence[Mapping[str, Any]], before: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The plans on the node that name a card or port of another one of these, and whose instances run or start."""
+    up = ("active", "activating", "reloading")
+    return {
+        name: before[name]
+        for name in handover.rivals(plans, before)
+        if systemctl(module, "show", f"vllm-{name}.service", "--property=ActiveState").strip().partition("=")[2] in up
+    }
+
+
 def check_listen(
-    engine: Engine, plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]
+    engine: Engine,
+    plan: Mapping[str, Any],
+    plans: Sequence[Mapping[str, Any]],
+    running: Mapping[str, dict[str, Any]],
 ) -> tuple[list[preflight.Problem], list[handover.Handover]]:
     """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
     listeners = parse_listeners(read_text("/proc/net/tcp"))
@@ -456,6 +474,7 @@ def check_listen(
         user = port_user(engine, plan, listeners)
     except socket.gaierror as error:
         return [preflight.unknown_host(plan, str(error.strerror))], []
+    user = user or handover.about_to_listen(plan, running)
     given = handover.port(plan, user, plans)
     if given is not None:
         return [], [given]
@@ -476,6 +495,7 @@ def check_plan(
                 problems += preflight.check_weights(one, weights_present(one), mend_advice(module, one) or said)
         problems += check_start(module, plan, coming)
         problems += preflight.check_keys(plan, keys_made(plan["instance"]))
+        problems += preflight.check_container(plan, engine.renamed.get(plan["instance"]))
     return problems
 
 
@@ -653,15 +673,18 @@ def plan_findings(
     asked: Sequence[Mapping[str, Any]],
     plans: Sequence[Mapping[str, Any]],
     handed: Sequence[handover.Handover],
+    before: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
-    """What a person should know of the plans, and of those that are on the node; ``asked`` has refused ones as well."""
+    """What a person should know of the plans, and of those that are on the node.
+
+    ``asked`` has refused ones as well; ``before`` are the plans on the node, by instance.
+    """
     names = {plan["instance"] for plan in asked}
     findings = [
         preflight.damaged_plan(str(file), file.parent.name, file.parent.name in names)
         for file in weights_folders.damaged_plans(weights_folders.PLANS)
     ]
     findings += handover.sentences(handed)
-    before = weights_folders.plans_on_node(weights_folders.PLANS)
     for plan in plans:
         findings += handover.move(plan, before.get(plan["instance"]))
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
@@ -702,13 +725,15 @@ def main() -> None:
     missing = missing_weights(params)
     coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
     weights_problems, rooms, weights_findings = check_missing(module, missing)
-    handed = handover.cards(plans, topology, params["reserved"])
+    before = weights_folders.plans_on_node(weights_folders.PLANS)
+    running = running_plans(module, plans, before)
+    handed = handover.cards(plans, topology, params["reserved"], running)
     engine = look_at_engine(module)
     mismatches = judged(module, levels, topology, engine, plans)
     refused = compatibility.problems(mismatches)
     for plan in plans:
         problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)
-        taken, given = check_listen(engine, plan, plans) if plan.get("instance") else ([], [])
+        taken, given = check_listen(engine, plan, plans, running) if plan.get("instance") else ([], [])
         problems, handed = problems + taken, handed + given
     problems += weights_problems
     if params["image_built"]:
@@ -721,7 +746,7 @@ def main() -> None:
     findings += compatibility.findings(mismatches, params["release"])
     findings += compatibility.other_warnings(topology.get("findings", []))
     findings += preflight.silent_engine(engine.silent) + weights_findings + ([] if site.require_pins else moving)
-    findings += plan_findings(params["plans"], plans, handed)
+    findings += plan_findings(params["plans"], plans, handed, before)
     node = {
         "system": os_release.get("PRETTY_NAME"),
         "kernel": running_kernel(),

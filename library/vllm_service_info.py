@@ -120,6 +120,12 @@ instances:
       type: list
       elements: str
       sample: ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]
+    said:
+      description: >-
+        What the supervisor told systemd last, which it can where it can write no file. Empty where it said nothing,
+        and where unit and state agree that the instance serves.
+      type: str
+      sample: ""
 strangers:
   description: >-
     Paths of what lies among the directories of the instances and is none of theirs, such as a copy by hand under a name
@@ -129,7 +135,9 @@ strangers:
   elements: str
   sample: []
 digest:
-  description: Stands for all of the above, and for the phase of each state; the same as long as none of that changes.
+  description: >-
+    Stands for all of the above but RV(instances[].said), and for the phase of each state; the same as long as none of
+    that changes.
   returned: always
   type: str
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
@@ -139,7 +147,9 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.instances import digest, installed, read, strangers
+from ansible.module_utils.gaudi.serving.state import STARTING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -149,6 +159,17 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 # Seconds between two looks; a warm-up step takes longer.
 INTERVAL = 1.0
+
+
+def said_last(module: AnsibleModule, found: dict[str, Any]) -> str:
+    """What the supervisor told systemd last, which forgets it with the next start.
+
+    Not asked where unit and state agree that it serves.
+    """
+    if found["active"] == "active" and found["state"].get("phase") not in STARTING:
+        return ""
+    shown = systemctl(module, "show", f"vllm-{found['instance']}.service", "--property=StatusText")
+    return shown.strip().partition("=")[2]
 
 
 def main() -> None:
@@ -162,6 +183,7 @@ def main() -> None:
         instances = read(module, sorted(names))
         current = digest(instances)
         if current != module.params["seen"] or time.monotonic() >= deadline:
+            instances = [{**found, "said": said_last(module, found)} for found in instances]
             module.exit_json(
                 changed=False, instances=instances, strangers=[str(path) for path in strangers()], digest=current
             )

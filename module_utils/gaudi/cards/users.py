@@ -19,6 +19,10 @@ _DEVICE = re.compile(r"/dev/accel/accel(?:_controlD)?([0-9]{1,4})(?: \(deleted\)
 _CONTAINER = re.compile(r"(?:[a-z][a-z-]*-)?([0-9a-f]{64})(?:\.scope)?")
 _UNIT = re.compile(r"[^/]+\.(?:service|scope)")
 _SHORT_ID = 12
+_INSTANCE = re.compile(r"[a-z0-9-]{1,48}")
+
+# What docker ps is asked for: id, name, and the instance that the container is of.
+CONTAINER_LINE = '{{.ID}} {{.Names}} {{.Label "gaudi-serving.instance"}}'
 
 # hl-smi holds a control device for as long as it runs: two readings at once are not two users.
 _READERS = frozenset({"hl-smi"})
@@ -44,9 +48,28 @@ def is_reader(name: str) -> bool:
 
 
 def parse_container_names(text: str) -> dict[str, str]:
-    """Return container names by short id, from ``docker ps --no-trunc --format '{{.ID}} {{.Names}}'``."""
-    pairs = [line.split() for line in text.splitlines()]
-    return {pair[0][:_SHORT_ID]: pair[1] for pair in pairs if len(pair) > 1}
+    """Return container names by short id, from lines of CONTAINER_LINE, or of id and name.
+
+    One of an instance that was renamed goes by the name that it is to have: who it is does not change.
+    """
+    to_be = {name: f"vllm-{instance}" for instance, name in renamed_containers(text).items()}
+    names = {line[0][:_SHORT_ID]: line[1] for line in _container_lines(text)}
+    return {short: to_be.get(name, name) for short, name in names.items()}
+
+
+def renamed_containers(text: str) -> dict[str, str]:
+    """Return what the containers of instances are called, by instance, where that is not vllm-INSTANCE.
+
+    A label alone proves nothing where a container of the right name is there: an image made of it has the label, too.
+    """
+    lines = _container_lines(text)
+    names = {line[1] for line in lines}
+    labelled = {line[2]: line[1] for line in lines if len(line) > 2 and _INSTANCE.fullmatch(line[2])}
+    return {instance: name for instance, name in labelled.items() if f"vllm-{instance}" not in names}
+
+
+def _container_lines(text: str) -> list[list[str]]:
+    return [words for words in map(str.split, text.splitlines()) if len(words) > 1]
 
 
 def owner_of(cgroup: str, init_cgroup: str = "") -> tuple[str | None, str | None]:

@@ -29,7 +29,7 @@ from ..cards.sources import (
     sysfs_cpus,
     sysfs_number,
 )
-from ..cards.users import device_index, is_reader, owner_of, parse_container_names
+from ..cards.users import CONTAINER_LINE, device_index, is_reader, owner_of, parse_container_names, renamed_containers
 from .instances import own_containers
 from .reservations import read_reservations
 
@@ -183,16 +183,20 @@ def _read_listed(seen: Seen | None) -> Iterator[Holder]:
 
 def read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:
     """Return the names of running containers by short id; where the engine does not answer, those of our instances."""
-    answer = _run(module, OTHER_SECONDS, "docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}")
+    return read_containers(module, complaints)[0]
+
+
+def read_containers(module: AnsibleModule, complaints: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return names as read_container_names does, and what renamed containers of instances are called, by instance."""
+    answer = _run(module, OTHER_SECONDS, "docker", "ps", "--no-trunc", "--format", CONTAINER_LINE)
     if answer is None:
-        return {}
+        return {}, {}
     if answer.status != 0:
         complaints.append(
             f"docker ps failed (status {answer.status}): only containers of our instances are known by name"
         )
-        return own_containers()
-    names: dict[str, str] = parse_container_names(answer.stdout)
-    return names
+        return own_containers(), {}
+    return parse_container_names(answer.stdout), renamed_containers(answer.stdout)
 
 
 def _read_addresses(module: AnsibleModule, complaints: list[str]) -> tuple[tuple[str, str], ...]:

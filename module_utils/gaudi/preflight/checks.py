@@ -427,6 +427,21 @@ def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: in
     ]
 
 
+def check_container(plan: Mapping[str, Any], called: str | None) -> list[Problem]:
+    """Refuse an instance whose container somebody renamed; ``called`` is its name now, None where it has its own."""
+    if called is None:
+        return []
+    instance = plan["instance"]
+    return [
+        Problem(
+            "container",
+            f"{instance}: by its label the container {called} is the one of this instance, which is to be called "
+            f"vllm-{instance}. docker rename {called} vllm-{instance} puts that right while it serves; "
+            f"playbooks/stop.yml -e instance={instance} ends it.",
+        )
+    ]
+
+
 def silent_engine(said: str) -> list[str]:
     """Say what was judged without the engine; ``said`` is what a question to it came to, or nothing."""
     if not said:

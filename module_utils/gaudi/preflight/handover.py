@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.listeners import ANY
+from ..cards.users import new_user
 from .checks import instance_of
 
 
@@ -22,15 +24,38 @@ class Handover:
     taker: str
 
 
+def rivals(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The instances, sorted, whose plan on the node names the port or a card of another one of these plans.
+
+    before: the plans on the node, by instance.
+    """
+    return sorted(
+        name
+        for name, old in before.items()
+        if any(
+            name != plan.get("instance") and (_port_of(old, plan) or _modules_of(old) & _modules_of(plan))
+            for plan in plans
+        )
+    )
+
+
 def cards(
-    plans: Sequence[Mapping[str, Any]], topology: Mapping[str, Any], reserved: Mapping[str, str]
+    plans: Sequence[Mapping[str, Any]],
+    topology: Mapping[str, Any],
+    reserved: Mapping[str, str],
+    running: Mapping[str, Mapping[str, Any]],
 ) -> list[Handover]:
-    """The cards of these plans that another instance has reserved (by module id, as text) or uses."""
+    """The cards of these plans that another instance has reserved (by module id, as text), uses, or starts with.
+
+    running: what is on the node of the plans of instances that run or start, by instance.
+    """
+    own = {name: old for name, old in running.items() if any(name == plan.get("instance") for plan in plans)}
     users = {card["module_id"]: card.get("users") or [] for card in topology.get("cards", [])}
     found = []
     for plan in plans:
         for module in (card["module_id"] for card in plan.get("modules", [])):
             having = {reserved.get(str(module)), *(instance_of(user) for user in users.get(module, []))}
+            having |= {name for name, old in own.items() if module in _modules_of(old)}
             found += [
                 Handover(f"module {module}", giver, plan["instance"])
                 for giver in sorted(name for name in having if name)
@@ -48,6 +73,25 @@ def port(
     if giver and any(other["instance"] == giver and other["listen"]["port"] != wanted for other in plans):
         return Handover(f"port {wanted}", giver, plan["instance"])
     return None
+
+
+def about_to_listen(plan: Mapping[str, Any], running: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Who starts with the port of a plan, where nobody listens there yet; as a user, None where nobody does."""
+    for name, old in running.items():
+        if name != plan["instance"] and _port_of(old, plan):
+            return {**new_user(), "unit": f"vllm-{name}.service"}
+    return None
+
+
+def _port_of(old: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
+    """Whether two plans listen at the same port of one address."""
+    here, there = old.get("listen") or {}, plan.get("listen") or {}
+    hosts = {here.get("host"), there.get("host")}
+    return bool(here and there and here.get("port") == there.get("port") and (len(hosts) == 1 or hosts & {*ANY}))
+
+
+def _modules_of(plan: Mapping[str, Any]) -> set[int]:
+    return {card["module_id"] for card in plan.get("modules", [])}
 
 
 def stopped_first(handovers: Iterable[Handover]) -> list[str]:

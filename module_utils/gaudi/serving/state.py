@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+# Phases of a server that does not answer yet.
+STARTING = ("starting", "loading", "warming-up")
+
 FORM = {
     "phase": str,
     "status?": str,
     "since?": str,
     "endpoint?": str,
     "container_id?": str,
+    "container_started?": str,
     "plan?": str,
     "library?": str,
     "program?": str,

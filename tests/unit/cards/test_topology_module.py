@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.cards.query import Answer
 from ansible.module_utils.gaudi.cards.reservations import render_reservations
+from ansible.module_utils.gaudi.cards.users import CONTAINER_LINE
 
 from tests.unit.cards.modules import commands, lay_out, process, run_main
 from tests.unit.cards.nodes import BUS_IDS, DETAILS, IDENTITY, answers, recorded
@@ -83,7 +84,7 @@ def test_who_holds_a_card_is_found_in_proc(tmp_path: Path, monkeypatch: pytest.M
             }
         ]
     }
-    assert [*OTHER, "/usr/bin/docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"] in run
+    assert [*OTHER, "/usr/bin/docker", "ps", "--no-trunc", "--format", CONTAINER_LINE] in run
 
 
 def test_an_engine_that_does_not_answer_leaves_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

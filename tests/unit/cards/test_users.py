@@ -11,6 +11,7 @@ from ansible.module_utils.gaudi.cards.users import (
     new_user,
     owner_of,
     parse_container_names,
+    renamed_containers,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +107,16 @@ def test_only_the_reading_tool_is_a_reader() -> None:
 def test_container_names() -> None:
     text = f"{ID} vllm-qwen3-8b\n{NODE} other,alias\n\nbroken\n"
     assert parse_container_names(text) == {ID[:12]: "vllm-qwen3-8b", NODE[:12]: "other,alias"}
+
+
+def test_a_container_of_an_instance_is_known_by_its_label() -> None:
+    text = f"{ID} oops a\n{NODE} other\n"
+    assert parse_container_names(text) == {ID[:12]: "vllm-a", NODE[:12]: "other"}
+    assert renamed_containers(text) == {"a": "oops"}
+    # Somebody has made an image of the container, and runs that.
+    text = f"{ID} oops a\n{NODE} vllm-a a\n"
+    assert parse_container_names(text) == {ID[:12]: "oops", NODE[:12]: "vllm-a"}
+    assert renamed_containers(text) == {}
 
 
 @pytest.mark.parametrize(

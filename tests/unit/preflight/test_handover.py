@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from library import gaudi_preflight
-from tests.unit.preflight.conftest import Run
+from tests.unit.preflight.conftest import PS, Run
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_modules import HERE, preflight
 from tests.unit.preflight.test_modules import plan as planned
@@ -38,7 +39,7 @@ A, B = plan("a", [1], 30002), plan("b", [0], 30001)
 
 def test_cards_that_are_swapped_are_given_up_by_both() -> None:
     topology = {"cards": [{"module_id": 0, "users": [user("a")]}, {"module_id": 1, "users": []}]}
-    handed = handover.cards([A, B], topology, {"0": "a", "1": "b"})
+    handed = handover.cards([A, B], topology, {"0": "a", "1": "b"}, {})
     assert handover.stopped_first(handed) == ["a", "b"]
     assert handover.sentences(handed) == [
         "b gives module 1 up to a, so it is stopped before a starts.",
@@ -48,7 +49,7 @@ def test_cards_that_are_swapped_are_given_up_by_both() -> None:
 
 def test_an_instance_that_keeps_its_cards_gives_nothing_up() -> None:
     topology = {"cards": [{"module_id": 1, "users": [user("a")]}, {"module_id": 0, "users": [user("b")]}]}
-    assert handover.cards([A, B], topology, {"1": "a", "0": "b"}) == []
+    assert handover.cards([A, B], topology, {"1": "a", "0": "b"}, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,56 @@ def test_a_node_says_what_changes_hands_and_who_moves(
     assert ran["stop_first"] == ["two"]
     assert f"two gives module 3 and port {port} up to one, so it is stopped before one starts." in ran["findings"]
     assert "one moves from module 5 to module 3." in ran["findings"]
+
+
+def test_who_starts_with_a_card_gives_it_up() -> None:
+    running = {"a": plan("a", [0], 30001), "c": plan("c", [1], 30009)}
+    assert handover.cards([A, B], {}, {}, running) == [handover.Handover("module 0", "a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("state", "given"), [("activating", ["one", "two"]), ("active", ["one", "two"]), ("failed", [])]
+)
+def test_ports_are_swapped_by_instances_that_do_not_listen_yet(
+    state: str, given: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(weight_folders, "PLANS", tmp_path / "plans")
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        one, two = (int(each.getsockname()[1]) for each in (first, second))
+    for name, port in (("one", two), ("two", one)):
+        (tmp_path / "plans" / name).mkdir(parents=True)
+        (tmp_path / "plans" / name / "plan.json").write_text(json.dumps(plan(name, [], port)))
+    wished = [planned(tmp_path, one), {**planned(tmp_path, two), "instance": "two"}]
+    ran = run(gaudi_preflight, preflight(plans=wished), {**HERE, "systemctl show": (0, f"ActiveState={state}\n", "")})
+    assert (ran["problems"], ran["stop_first"]) == ([], given)
+
+
+def test_a_port_that_an_instance_of_another_run_starts_with_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(weight_folders, "PLANS", tmp_path / "plans")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    (tmp_path / "plans/two").mkdir(parents=True)
+    (tmp_path / "plans/two/plan.json").write_text(json.dumps(plan("two", [], port)))
+    up = {**HERE, "systemctl show vllm-two.service": (0, "ActiveState=activating\n", "")}
+    (problem,) = run(gaudi_preflight, preflight(plans=[planned(tmp_path, port)]), up)["problems"]
+    assert f"port {port} on 127.0.0.1 is in use by the instance two (vllm-two.service)." in problem["message"]
+
+
+def test_a_container_with_another_name_is_its_instances(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr("ansible.module_utils.gaudi.cards.users.owner_of", lambda *_: (None, "c0" * 6))
+    running = {**HERE, PS: (0, f"{'c0' * 32} oops one\n", "")}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        plans = [planned(tmp_path, int(server.getsockname()[1]))]
+        problems = run(gaudi_preflight, preflight(plans=plans), running)["problems"]
+    assert [problem["id"] for problem in problems] == ["container"], "the port is its own"
+    assert "docker rename oops vllm-one puts that right while it serves" in problems[0]["message"]
 
 
 def test_instances_that_give_something_up_are_stopped_before_any_starts() -> None:

@@ -224,6 +224,32 @@ class Node:
         """The process that plays the container."""
         return int(json.loads((self.root / "container.json").read_text())["pid"])
 
+    def rename(self, name: str) -> None:
+        """Give the container another name, as docker rename does."""
+        self._write_container(name=name)
+
+    def restart(self) -> None:
+        """Start the container anew, as docker restart does."""
+        os.kill(self.container_pid(), signal.SIGKILL)
+        with (self.root / "container.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(HERE / "fake_server.py")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "FAKE_NODE": str(self.root)},
+            )
+        self.wait_for((self.root / "container.armed").exists, "the container")
+        (self.root / "container.armed").unlink()
+        self._write_container(pid=process.pid, started="2026-02-02T00:00:00Z")
+
+    def _write_container(self, **changes: Any) -> None:
+        path = self.root / "container.json"
+        fresh = self.root / "container.new"
+        fresh.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        fresh.replace(path)
+
     def say(self, text: str) -> None:
         """Have the serving container say something."""
         fresh = self.root / "say.new"

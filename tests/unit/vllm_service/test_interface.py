@@ -40,7 +40,8 @@ def found(**changes: Any) -> dict[str, Any]:
         "result": "success",
         "enabled": True,
     }
-    return {**base, "state": SERVING, "damaged": "", "current": True, "unwritten": "", "let_through": [], **changes}
+    base |= {"state": SERVING, "damaged": "", "current": True, "unwritten": "", "said": "", "let_through": []}
+    return {**base, **changes}
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -82,7 +83,7 @@ def test_units_are_described() -> None:
     properties = instances.parse_properties(
         "LoadState=loaded\nActiveState=activating\nSubState=start\nJob=4711\nResult=success\nUnitFileState=enabled\n"
     )
-    described = instances.describe("tiny", properties, {"phase": "loading"})
+    described = {**instances.describe("tiny", properties, {"phase": "loading"}), "said": ""}
     assert described == found(active="activating", sub="start", job=True, state={"phase": "loading"})
     assert instances.describe("tiny", {}, {})["job"] is False
     assert instances.digest([described]) != instances.digest([found()])
@@ -105,6 +106,9 @@ def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
         ({"active": "deactivating"}, False),
         ({"active": "failed"}, True),
         ({"active": "inactive"}, True),
+        ({"state": {"phase": "warming-up"}, "said": "warm-up: prompt 1/3"}, False),
+        ({"state": {"phase": "warming-up"}, "said": "serving tiny on http://127.0.0.1:30001"}, True),
+        ({"state": {"phase": "not-answering"}}, True),
     ],
 )
 def test_what_counts_as_settled(changes: dict[str, Any], expected: bool) -> None:
@@ -127,6 +131,25 @@ def test_a_failure_is_the_supervisors_sentence() -> None:
     # What the last supervisor wrote is no reason for a unit that failed without one.
     said = vllm_service_wait.failure("n1", found(active="failed", result="exit-code"))
     assert "vllm-tiny.service ended (exit-code) before its supervisor could say why" in said
+
+
+def test_a_failure_that_could_not_be_written_down_is_what_systemd_was_told() -> None:
+    lock = "/var/lib/gaudi-serving/instances/tiny: Read-only file system, so nobody can tell whether this runs twice"
+    said = vllm_service_wait.failure("n1", found(active="failed", result="exit-code", said=lock))
+    assert f"before its supervisor could say why. It said last: {lock}. More:" in said
+    old = {"phase": "failed", "status": "An old failure."}
+    assert "n1: Out of memory. More:" in vllm_service_wait.failure(
+        "n1", found(active="failed", state=old, said="Out of memory.")
+    )
+    again = vllm_service_wait.line("n1", found(active="activating", sub="auto-restart", said="Out of memory."))
+    assert again == "[n1: tiny] a try failed, systemd starts it again: Out of memory."
+
+
+def test_what_systemd_was_told_last_is_asked_of_units_that_are_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_service_info, "systemctl", lambda *_: "StatusText=Out of memory.\n")
+    module: Any = None
+    assert vllm_service_info.said_last(module, found(active="failed")) == "Out of memory."
+    assert vllm_service_info.said_last(module, found()) == ""
 
 
 def test_the_table() -> None:

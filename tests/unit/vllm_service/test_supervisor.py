@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from gaudi.node.programs import library_digest
+from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi_supervisor import command_line
 
 from tests.unit.node.damages import DAMAGES, damage
@@ -260,7 +262,7 @@ def no_image(node: Node) -> None:
 
 
 def foreign_container(node: Node) -> None:
-    (node.root / "container.json").write_text(json.dumps({"pid": os.getpid(), "labels": {}}))
+    (node.root / "container.json").write_text(json.dumps({"name": "vllm-tiny", "pid": os.getpid(), "labels": {}}))
 
 
 def other_environment(node: Node) -> None:
@@ -309,6 +311,19 @@ def test_a_taken_port_is_named_with_its_holder(node: Node) -> None:
         code, _ = node.run()
     assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
     assert f"(pid {os.getpid()}, uid {os.getuid()})" in node.state["reason"]["message"]
+
+
+def test_a_taken_port_is_named_with_the_instance_that_has_it(node: Node) -> None:
+    other = {"name": "vllm-other", "pid": os.getpid(), "labels": {LABEL_INSTANCE: "other"}}
+    with socket.create_server(("127.0.0.1", node.port)):
+        (node.root / "container.json").write_text(json.dumps(other))
+        try:
+            code, _ = node.run()
+        finally:
+            (node.root / "container.json").unlink()
+    assert (code, node.state["reason"]["kind"]) == (75, "port-taken")
+    assert "is taken by the instance other: " in node.state["reason"]["message"]
+    assert "Stop it (systemctl stop vllm-other), or give one of the two" in node.state["reason"]["message"]
 
 
 def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> None:
@@ -1065,6 +1080,24 @@ def test_a_crash_after_long_service_is_a_first_failure(node: Node) -> None:
     assert node.state["failures"] == 1
 
 
+def test_what_ended_an_earlier_start_is_no_reason_after_a_success(node: Node) -> None:
+    node.scenario(lines=["ValueError: boom"], exit=1)
+    node.run()
+    node.scenario()
+    process = node.start()
+    node.wait_ready()
+    assert "boom" in node.state["last_reason"]["message"], "why it was started again"
+    process.kill()
+    process.communicate()
+    os.kill(node.container_pid(), signal.SIGKILL)
+    (node.root / "container.status").write_text("137")
+    node.messages.clear()
+    node.start()
+    node.wait_ready()
+    assert any(text.endswith("; last: killed") for text in node.statuses)
+    assert not any("boom" in text for text in node.statuses)
+
+
 def test_a_new_boot_forgets_failures(node: Node) -> None:
     node.scenario(lines=["ValueError: boom"], exit=1)
     node.run()
@@ -1104,12 +1137,68 @@ def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
     assert node.container_runs()
 
 
-def test_a_directory_in_the_place_of_the_lock_is_said(node: Node) -> None:
-    lock = node.state_file.with_name("lock")
-    lock.mkdir(parents=True)
+def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: Node) -> None:
+    node.start()
+    node.wait_ready()
+    node.state_file.with_name("lock").unlink()
     code, output = node.run()
-    assert code == 78
-    assert f"{lock} is damaged: it is a directory. Move it away, then start tiny again." in output
+    assert (code, "Another supervisor runs tiny already" in output) == (78, True)
+    assert node.container_runs()
+
+
+LOCKS: dict[str, Callable[[Path], object]] = {
+    "a directory": Path.mkdir,
+    "a socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "a link that leads nowhere": lambda path: path.symlink_to("/proc/nowhere/lock"),
+}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_whatever_lies_in_the_place_of_the_lock_ends_nothing(kind: str, node: Node) -> None:
+    lock = node.state_file.with_name("lock")
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    lock.unlink()
+    LOCKS[kind](lock)
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    assert node.run()[0] == 78, "nobody serves twice"
+    second.kill()
+    output, _ = second.communicate()
+    assert "Attached to the running container" in output
+    assert f"{lock} was a directory" in output if kind == "a directory" else f"{lock} cannot be locked" in output
+    assert lock.with_name("lock.was-a-directory").is_dir() == (kind == "a directory")
+    code, output = node.run(action="clean")
+    assert (code, node.container_exists()) == (0, False), output
+
+
+def test_a_state_without_a_place_is_said_and_waited_for_and_clean_ends_the_container(node: Node) -> None:
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    folder = node.state_file.parent
+    aside = folder.rename(folder.with_name("aside"))
+    # Even root cannot make a directory where a file is.
+    folder.touch()
+    code, output = node.run("--engine-wait", "0.5")
+    said = f"{folder}: File exists, so nobody can tell whether this runs twice"
+    assert (code, said in output, node.statuses[-1]) == (75, True, said)
+    second = node.start()
+    node.wait_for(lambda: node.statuses[-1] == said, "the cause")
+    folder.unlink()
+    aside.rename(folder)
+    node.messages.clear()
+    node.wait_ready()
+    second.kill()
+    second.communicate()
+    folder.rename(aside)
+    folder.touch()
+    code, output = node.run(action="clean")
+    assert (code, node.container_exists()) == (0, False), output
     assert "Traceback" not in output
 
 
@@ -1132,6 +1221,68 @@ def test_clean_removes_a_stray_container(node: Node) -> None:
     assert node.state["phase"] == "serving", "what the supervisor said last is its own"
     assert not node.container_exists()
     assert node.run(action="clean") == (0, "There is no container of tiny.\n")
+
+
+def test_a_container_with_another_name_is_stopped_as_asked(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    node.rename("oops")
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    assert not node.container_exists()
+
+
+def test_a_container_with_another_name_is_taken_over_and_gets_its_name_back(node: Node) -> None:
+    first = node.start()
+    node.wait_ready()
+    pid = node.container_pid()
+    first.kill()
+    first.communicate()
+    node.rename("oops")
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    assert node.container_pid() == pid
+    assert json.loads((node.root / "container.json").read_text())["name"] == "vllm-tiny"
+    second.kill()
+    output, _ = second.communicate()
+    assert "The container of tiny was called oops. It is vllm-tiny again." in output
+    node.rename("oops")
+    code, output = node.run(action="clean")
+    assert (code, "Removed the container oops." in output, node.container_exists()) == (0, True, False)
+
+
+def test_a_container_that_somebody_started_anew_has_the_patience_of_a_start(node: Node) -> None:
+    node.scenario(lines=WARM_UP)
+    process = node.start("--unhealthy", "1")
+    node.wait_ready()
+    node.wait_for(lambda: node.state["warm_up_seconds"] == 49, "the end of the warm-up in the state")
+    node.scenario(lines=WARM_UP, delay=4 / len(WARM_UP))
+    node.messages.clear()
+    node.restart()
+    node.wait_ready()
+    assert any(text.startswith("warm-up: ") for text in node.statuses)
+    assert not any(text.startswith("not answering") for text in node.statuses[-1:])
+    assert (node.state["phase"], node.state["container_started"]) == ("serving", "2026-02-02T00:00:00Z")
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "Somebody has started the container anew: waiting for the server as after any start." in output
+    assert (process.returncode, node.container_exists()) == (0, False)
+
+
+def test_a_successor_knows_that_somebody_started_the_container_anew(node: Node) -> None:
+    node.scenario(lines=WARM_UP)
+    first = node.start()
+    node.wait_ready()
+    node.wait_for(lambda: node.state["warm_up_seconds"] == 49, "the end of the warm-up in the state")
+    first.kill()
+    first.communicate()
+    node.scenario()
+    node.restart()
+    node.messages.clear()
+    node.start()
+    node.wait_ready()
+    assert node.state["warm_up_seconds"] is None
 
 
 def test_the_watchdog_is_fed(node: Node) -> None:

@@ -24,3 +24,14 @@ def failures_so_far(earlier: dict[str, Any], digest: str, boot: str) -> int:
     if earlier.get("phase") != "failed":
         return failures + 1  # killed before it could say why
     return failures if (earlier.get("reason") or {}).get("retry") and not earlier.get("gave_up") else 0
+
+
+def last_reason(earlier: dict[str, Any]) -> dict[str, Any] | None:
+    """Why the last start ended; None where it served or was stopped as asked, and nobody said why it is gone.
+
+    A server that served has done away with what ended an earlier start.
+    """
+    own: dict[str, Any] | None = earlier.get("reason")
+    if own or "ready" in earlier or earlier.get("phase") == "stopped":
+        return own
+    return earlier.get("last_reason")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 
-from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import EngineGone, Failure
 
 from .instance import Supervisor
 from .settings import Paths, Settings
 from .stopping import EXIT_STOPPED
+from .systemd import say
 
 INSTANCE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 
@@ -20,16 +19,19 @@ INSTANCE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 def clean(instance: str, settings: Settings, paths: Paths) -> int:
     """Stop and remove the container of an instance whose unit is down."""
     supervisor = Supervisor(instance, settings, paths)
-    supervisor.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = supervisor.take_lock()
     try:
-        name = f"vllm-{instance}"
-        found = supervisor.docker.container(name)
-        if found is None or found.labels.get(LABEL_INSTANCE) != instance:
+        locks = supervisor.take_locks()
+    except OSError as failed:
+        # Its unit is down, and a full or read-only file system is no reason to let the container run.
+        say(f"{supervisor.directory} cannot be locked ({failed.strerror}).", 4)
+        locks = None
+    try:
+        supervisor.earlier = supervisor.read_state()
+        found = supervisor.own_container()
+        if found is None:
             print(f"There is no container of {instance}.")
             return EXIT_STOPPED
-        supervisor.earlier = supervisor.read_state()
-        print(supervisor.remove_container(name, found.running))
+        print(supervisor.remove_container(found))
         return EXIT_STOPPED
     except EngineGone as gone:
         print(
@@ -42,7 +44,8 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
         print(failed, file=sys.stderr)
         return 1
     finally:
-        os.close(lock)
+        if locks is not None:
+            locks.close()
 
 
 def instance_name(text: str) -> str:

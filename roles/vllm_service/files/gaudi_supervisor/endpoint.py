@@ -12,7 +12,8 @@ from gaudi.node import listening
 from gaudi.serving.plan import Plan
 
 from .clock import HTTP_TIMEOUT
-from .listening import Listening, Stranger
+from .engine import Docker
+from .listening import Listening, Stranger, instance_at
 
 # A line of the server's metrics: requests that have a slot, that wait for one, or (older releases) that lost it.
 REQUESTS = re.compile(rb"^vllm:num_requests_(?:running|waiting|swapped)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
@@ -89,8 +90,8 @@ class Endpoint:
             return None
 
 
-def port_problem(plan: Plan) -> str | None:
-    """Try to take the port for a moment; say who has it if it is taken."""
+def port_problem(plan: Plan, docker: Docker) -> str | None:
+    """Try to take the port for a moment; say who has it if it is taken, and which instance where it is one's."""
     family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As the server does: a connection of the last run in TIME_WAIT is no obstacle.
@@ -110,4 +111,9 @@ def port_problem(plan: Plan) -> str | None:
     address = plan.endpoint[len("http://") :].rpartition(":")[0].strip("[]")
     found = listening.listeners_at(socket.gethostbyname(address) if ":" not in address else address, plan.port)
     who = ", ".join(map(listening.describe, found)) or "another process"
-    return f"Port {plan.port} on {plan.host} is taken by {who}. Stop it, or give the instance another port."
+    taken = f"Port {plan.port} on {plan.host} is taken by"
+    other = next(filter(None, (instance_at(listener, docker) for listener in found)), None)
+    if other:
+        way_out = f"Stop it (systemctl stop vllm-{other}), or give one of the two another port."
+        return f"{taken} the instance {other}: {who}. {way_out}"
+    return f"{taken} {who}. Stop it, or give the instance another port."

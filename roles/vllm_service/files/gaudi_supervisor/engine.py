@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import EngineGone, configuration
 
 from .clock import COMMAND_TIMEOUT
@@ -16,10 +17,15 @@ from .clock import COMMAND_TIMEOUT
 
 @dataclass(frozen=True)
 class Container:
-    """What the engine says of a container; pid is that of its first process, as the node counts."""
+    """What the engine says of a container; pid is that of its first process, as the node counts.
+
+    started: when it was started last, in the engine's own words.
+    """
 
     id: str
+    name: str
     pid: int
+    started: str
     running: bool
     labels: dict[str, str]
     ran: bool
@@ -79,7 +85,9 @@ class Docker:
         state = facts["State"]
         return Container(
             id=str(facts["Id"]),
+            name=str(facts["Name"]).lstrip("/"),
             pid=int(state["Pid"]),
+            started=str(state["StartedAt"]),
             running=bool(state["Running"]),
             labels=dict(facts["Config"].get("Labels") or {}),
             # The zero time stands for never.
@@ -87,6 +95,26 @@ class Docker:
             exit_code=int(state["ExitCode"]),
             oom_killed=bool(state["OOMKilled"]),
         )
+
+    def of_instance(self, instance: str, name: str, known: str) -> Container | None:
+        """The container of an instance: by its name, or by its label where somebody gave it another name.
+
+        known: the id that it had when last looked at. Where there is none, somebody else's container of that name.
+        """
+        named = self.container(name)
+        if named is not None and named.labels.get(LABEL_INSTANCE) == instance:
+            return named
+        label = f"label={LABEL_INSTANCE}={instance}"
+        done = self._run("container", "ls", "--all", "--no-trunc", "--filter", label, "--format", "{{.ID}}")
+        if done.returncode != 0:
+            raise EngineGone(done.stderr.strip())
+        labelled = [found for found in map(self.container, done.stdout.split()) if found is not None]
+        return min(labelled, key=lambda found: (found.id != known, not found.running), default=named)
+
+    def rename(self, container: str, name: str) -> str:
+        """Give a container a name; returns why it could not have it, or nothing."""
+        done = self._run("container", "rename", container, name)
+        return "" if done.returncode == 0 else done.stderr.strip()
 
     def image_environment(self, image: str) -> dict[str, str] | None:
         """The variables an image sets; None if the image is not there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import selectors
@@ -37,13 +36,14 @@ from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configura
 from gaudi.serving.state import FORM
 
 from . import clock, loaded
-from .attempts import failures_so_far, pause_before
+from .attempts import failures_so_far, last_reason, pause_before
 from .clock import now_text
 from .door import Door
 from .emptying import Emptying
 from .endpoint import Endpoint, port_problem
-from .engine import Docker, run_command
+from .engine import Container, Docker, run_command
 from .listening import Listening
+from .locks import Locks
 from .run import Run
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
@@ -168,14 +168,15 @@ class Supervisor:
 
     def run(self) -> int:
         """Run the instance until it ends; returns the exit status."""
+        self.listen_for_signals()
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = self.take_lock()
-        except OSError as failed:
-            say(f"{failed.filename} cannot be made ({failed.strerror}), so nobody can tell whether this runs twice.", 3)
+            locks = self.await_locks()
+        except Stopped:
+            say(f"Asked to stop without the lock: the container of {self.instance} may still be running.", 4)
+            return EXIT_RETRY
+        if locks is None:
             return EXIT_RETRY
         try:
-            self.listen_for_signals()
             self.earlier = self.read_state()
             return self.supervise()
         except Stopped:
@@ -185,27 +186,41 @@ class Supervisor:
         except EngineGone as gone:
             return self.failed(Reason("engine-gone", f"The container engine does not answer: {gone}", retry=True))
         finally:
-            os.close(lock)
+            locks.close()
 
-    def take_lock(self) -> int:
-        """Make a second supervisor of this instance impossible; the kernel lets go when we end, however we end."""
-        path = self.directory / "lock"
+    def await_locks(self) -> Locks | None:
+        """The locks of the instance; None where they cannot be taken for as long as an engine is waited for.
+
+        So long a wait keeps clear of systemd's start limit, and what serves goes on. Raises Stopped.
+        """
+        deadline = time.monotonic() + self.settings.engine_wait
+        said = ""
+        while True:
+            try:
+                return self.take_locks()
+            except OSError as failed:
+                what = f"{failed.filename or self.directory}: {failed.strerror}"
+            text = f"{what}, so nobody can tell whether this runs twice"
+            if text != said:
+                say(f"{text}.", 3)
+                self.notifier.send(STATUS=text)
+                said = text
+            if time.monotonic() > deadline:
+                return None
+            self.extend(self.settings.engine_wait)
+            self.ping()
+            self.wait(min(2.0, self.watchdog or 2.0))
+
+    def take_locks(self) -> Locks:
+        """Make a second supervisor of this instance impossible. Raises OSError, and SystemExit where there is one."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except IsADirectoryError:
-            message = f"{Damaged(str(path), 'it is a directory')}. Move it away, then start {self.instance} again."
-            self.notifier.send(STATUS=message)
-            say(message, 3)
-            raise SystemExit(EXIT_CONFIGURATION) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return Locks(self.directory)
         except BlockingIOError:
-            os.close(lock)
             message = f"Another supervisor runs {self.instance} already (systemctl status vllm-{self.instance})."
             self.notifier.send(STATUS=message)
             say(message, 3)
             raise SystemExit(EXIT_CONFIGURATION) from None
-        return lock
 
     def listen_for_signals(self) -> None:
         """SIGTERM and SIGINT stop, SIGHUP hands over to the program on disk."""
@@ -260,12 +275,17 @@ class Supervisor:
         if self.own_container_runs(plan, made_of):
             self.remember()
             return Run(self, plan, made_of, attach=True).follow()
+        self.state["last_reason"] = last_reason(self.earlier)
         self.pause()
         self.check_node(plan)
         return Run(self, plan, made_of, attach=False).follow()
 
     def remember(self) -> None:
         """Take over what the last supervisor knew of a container that never stopped."""
+        started = self.state["container_started"]
+        if self.earlier.get("container_started", started) != started:
+            say("Somebody has started the container anew meanwhile, so its start is waited for.", 4)
+            return
         kept = ("started", "ready", "failures")
         self.state.update({name: self.earlier[name] for name in kept if name in self.earlier})
         self.state["cards"] = self.earlier.get("cards", self.state["cards"])
@@ -356,7 +376,7 @@ class Supervisor:
 
     def own_container_runs(self, plan: Plan, made_of: MadeOf) -> bool:
         """Is a container of just this plan running? Any other one of ours is stopped and removed."""
-        found = self.docker.container(plan.name)
+        found = self.docker.of_instance(self.instance, plan.name, self.earlier.get("container_id", ""))
         if found is None:
             return False
         if found.labels.get(LABEL_INSTANCE) != self.instance:
@@ -364,34 +384,54 @@ class Supervisor:
                 "container-name-taken", f"A container named {plan.name} is there that is not ours. Remove or rename it."
             )
         if found.running and made_of.is_on(found.labels.get(LABEL_PLAN)):
-            self.state["container_id"] = found.id
+            self.state.update(container_id=found.id, container_started=found.started)
+            self.give_back(found, plan.name)
             return True
-        say(f"A container {plan.name} of another plan is still there: stopping and removing it.")
+        say(f"A container {found.name} of another plan is still there: stopping and removing it.")
         self.publish("draining", "stopping a container of another plan")
-        say(self.remove_container(plan.name, found.running))
+        say(self.remove_container(found))
         if self.asked_to_stop:
             raise Stopped
         return False
 
-    def remove_container(self, name: str, running: bool) -> str:
+    def own_container(self) -> Container | None:
+        """The container of this instance, whatever it is called by now. Raises EngineGone."""
+        known = self.state.get("container_id") or self.earlier.get("container_id", "")
+        found = self.docker.of_instance(self.instance, f"vllm-{self.instance}", known)
+        return found if found is not None and found.labels.get(LABEL_INSTANCE) == self.instance else None
+
+    def give_back(self, found: Container, name: str) -> None:
+        """Give a container the name that everybody else knows it by."""
+        if found.name == name:
+            return
+        try:
+            problem = self.docker.rename(found.id, name)
+        except EngineGone as gone:
+            problem = str(gone)
+        if problem:
+            say(f"The container of {self.instance} is called {found.name}, and cannot be called {name}: {problem}", 4)
+        else:
+            say(f"The container of {self.instance} was called {found.name}. It is {name} again.", 4)
+
+    def remove_container(self, found: Container) -> str:
         """Leave no container behind; returns how it went.
 
         Requests in flight finish first, where the last supervisor said that the server serves.
         """
         why = ""
-        if running:
+        if found.running:
             self.extend(self.settings.stop_grace + clock.HURRY)
             endpoint = self.earlier_endpoint()
             why = "" if endpoint is None else f"{self.empty(endpoint)} "
-            self.stop(name)
-        self.docker.remove(name)
-        return f"{why}Removed the container {name}."
+            self.stop(found.id)
+        self.docker.remove(found.id)
+        return f"{why}Removed the container {found.name}."
 
     def earlier_endpoint(self) -> Endpoint | None:
         """Where the last supervisor's server answers; None where it served nobody."""
         if "ready" not in self.earlier or self.earlier["phase"] == "not-answering":
             return None
-        sockets = Listening(self.docker, f"vllm-{self.instance}", "host")
+        sockets = Listening(self.own_container, f"vllm-{self.instance}", "host")
         try:
             return Endpoint(self.earlier.get("endpoint", ""), "", self.earlier_token(), sockets)
         except ValueError:
@@ -417,10 +457,10 @@ class Supervisor:
             time.sleep(min(clock.POLL_STARTING, self.watchdog or clock.POLL_STARTING))
         return why
 
-    def stop(self, name: str) -> None:
+    def stop(self, container: str) -> None:
         """Tell the server to end; it has nothing left to do, or does not hear."""
         grace = min(self.settings.stop_grace, clock.HURRY)
-        with subprocess.Popen(self.docker.stop_command(name, grace), stdout=subprocess.DEVNULL) as stopping:
+        with subprocess.Popen(self.docker.stop_command(container, grace), stdout=subprocess.DEVNULL) as stopping:
             deadline = time.monotonic() + grace + clock.COMMAND_TIMEOUT
             while stopping.poll() is None and time.monotonic() < deadline:
                 self.ping()
@@ -450,7 +490,7 @@ class Supervisor:
                 raise configuration("weights-incomplete", said)
         if self.docker.image_environment(plan.image) is None:
             raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
-        if taken := port_problem(plan):
+        if taken := port_problem(plan, self.docker):
             raise transient("port-taken", taken)
 
     def indexes(self, plan: Plan) -> list[int]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Callable
 
+from gaudi.base.listeners import Listener
+from gaudi.cards.users import owner_of
 from gaudi.node import listening
+from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import EngineGone
 
 from .clock import HTTP_TIMEOUT
 from .engine import Container, Docker
+
+UNIT = re.compile(r"vllm-([a-z0-9-]+)\.service")
 
 
 class Stranger(OSError):
@@ -22,8 +29,9 @@ class Stranger(OSError):
 class Listening:
     """One container, and the sockets that its processes hold in the network that its plan names."""
 
-    def __init__(self, docker: Docker, name: str, network: str) -> None:
-        self._docker = docker
+    def __init__(self, look: Callable[[], Container | None], name: str, network: str) -> None:
+        """Take how the container is looked up, and what it is to be called."""
+        self._look_up = look
         self._name = name
         self._network = network
         self._container: Container | None = None
@@ -72,11 +80,27 @@ class Listening:
         if self._container is not None:
             return
         try:
-            found = self._docker.container(self._name)
+            found = self._look_up()
         except EngineGone as gone:
             raise OSError(f"the container engine does not answer, so nobody knows who listens ({gone})") from gone
         if found is not None and found.running:
             self._container, self._cgroup = found, listening.cgroup_of(found.pid)
+
+
+def instance_at(listener: Listener, docker: Docker) -> str | None:
+    """The instance whose container, or supervisor, has a socket; None where it is nobody's that is known."""
+    pid = next(listening.holders_of(listener.inode), None)
+    if pid is None:
+        return None
+    unit, container = owner_of(listening.cgroup_of(pid), listening.cgroup_of(1))
+    if container is None:
+        found = UNIT.fullmatch(unit or "")
+        return found[1] if found else None
+    try:
+        owner = docker.container(container)
+    except EngineGone:
+        return None
+    return None if owner is None else owner.labels.get(LABEL_INSTANCE)
 
 
 def _takes(address: str, port: int) -> bool:

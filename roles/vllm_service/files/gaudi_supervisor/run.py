@@ -17,12 +17,13 @@ from gaudi.base.printable import journal_line, printable
 from gaudi.node.documents import read_text
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
+from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Progress, Reason, diagnose, quote, transient
 
 from . import clock
 from .clock import now_text
 from .emptying import Emptying
 from .endpoint import Endpoint
+from .engine import Container
 from .listening import Listening
 from .stopping import EXIT_RETRY, SIGNALS, Stopped
 from .systemd import say
@@ -41,13 +42,8 @@ class Run:
         self.boss = supervisor
         self.plan = plan
         self.made_of = made_of
-        network = str(plan.container["network"])
-        self.endpoint = Endpoint(
-            plan.endpoint,
-            plan.served_model_name,
-            self.token(attach),
-            Listening(supervisor.docker, plan.name, network),
-        )
+        self.bearer = self.token(attach)
+        self.endpoint = self.listen()
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
@@ -62,6 +58,11 @@ class Run:
         self.oom_killed = False
         self.attached_at = 0.0
         self.child = self.attach() if attach else self.start()
+
+    def listen(self) -> Endpoint:
+        """Where this start of the server is to answer."""
+        sockets = Listening(self.boss.own_container, self.plan.name, str(self.plan.container["network"]))
+        return Endpoint(self.plan.endpoint, self.plan.served_model_name, self.bearer, sockets)
 
     def token(self, attach: bool) -> str | None:
         """What the guard lets this supervisor in with, another one for each start of a server; None without a guard."""
@@ -120,7 +121,8 @@ class Run:
             boss.publish("starting", "attached to the running container", attached=True)
         say(f"Attached to the running container {self.plan.name} of the same plan.")
         self.attached_at = time.monotonic()
-        return self.spawn(["docker", "attach", "--no-stdin", "--sig-proxy=false", self.plan.name])
+        container = boss.state.get("container_id") or self.plan.name
+        return self.spawn(["docker", "attach", "--no-stdin", "--sig-proxy=false", container])
 
     # -- following
 
@@ -216,7 +218,7 @@ class Run:
         boss = self.boss
         if self.endpoint.problem(models=True) is None:
             boss.ready_at = now
-            boss.publish("serving", self.plan.serving, ready=now_text(), container_id=self.container_id())
+            boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now())
             boss.notifier.send(READY=1)
             say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
         elif self.endpoint.stranger is not None:
@@ -226,13 +228,13 @@ class Run:
             text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
             self.drain(text, Reason("stalled", text + " The journal has the last lines.", retry=True))
 
-    def container_id(self) -> str:
+    def container_now(self) -> dict[str, str]:
         """What the engine calls the container, for those who find its processes while the engine is away."""
         try:
-            found = self.boss.docker.container(self.plan.name)
+            found = self.boss.own_container()
         except EngineGone:
             found = None
-        return found.id if found is not None else ""
+        return {"container_id": ""} if found is None else {"container_id": found.id, "container_started": found.started}
 
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
@@ -297,7 +299,11 @@ class Run:
         grace = min(self.boss.settings.stop_grace, clock.HURRY)
         if self.emptying is not None:
             grace += self.emptying.told
-        return self.spawn(self.boss.docker.stop_command(self.plan.name, grace))
+        try:
+            found = self.boss.own_container()
+        except EngineGone:
+            found = None
+        return self.spawn(self.boss.docker.stop_command(found.id if found is not None else self.plan.name, grace))
 
     def survived(self) -> bool:
         """Take up a container that goes on although the client has ended; False if it has ended, too."""
@@ -307,8 +313,12 @@ class Run:
         if engine_lost and not self.ending:
             say("The container engine is gone; waiting for it to return.", 4)
             self.await_engine_while_serving()
-        found = boss.docker.container(self.plan.name)
+        found = boss.own_container()
         if found is not None and found.running and self.made_of.is_on(found.labels.get(LABEL_PLAN)):
+            boss.give_back(found, self.plan.name)
+            known = boss.state.get("container_started", None if boss.ready_at is None else found.started)
+            if found.started != known and not self.ending:
+                self.start_over(found)
             self.attach_again()
             return True
         # The client's status counts only where there was no container to have one.
@@ -322,6 +332,21 @@ class Run:
                 retry=True,
             )
         return False
+
+    def start_over(self, found: Container) -> None:
+        """Follow a start that somebody else made (docker restart), with all the patience that a start has."""
+        boss = self.boss
+        boss.ready_at, self.unwell_since = None, None
+        boss.progress = Progress()
+        boss.tail.clear()
+        self.last_progress, self.next_poll = time.monotonic(), 0.0
+        self.kernel_oom = self.oom_kills()
+        self.endpoint = self.listen()
+        boss.state.pop("ready", None)
+        text = "somebody has started the container anew"
+        say(f"{text[0].upper()}{text[1:]}: waiting for the server as after any start.", 4)
+        began = {"container_id": found.id, "container_started": found.started, "started": now_text()}
+        boss.publish("starting", text, **began)
 
     def attach_again(self) -> None:
         """Attach, but not in a fast circle while an engine is on its way out."""
@@ -363,7 +388,9 @@ class Run:
             output, _ = self.draining.communicate(timeout=boss.settings.stop_grace + clock.COMMAND_TIMEOUT)
             if self.draining.returncode != 0:
                 say(f"docker stop said: {quote(output.decode('utf-8', 'replace'))}", 4)
-        boss.docker.remove(self.plan.name)
+        left = boss.own_container()
+        if left is not None:
+            boss.docker.remove(left.id)
         if self.end is not None:
             return boss.failed(self.end)
         if self.ending:
@@ -403,7 +430,7 @@ class Run:
         """Whether a successor would keep the container: not where it would be made of something else by now."""
         try:
             _plan, made_of = self.boss.read_plan()
-            found = self.boss.docker.container(self.plan.name)
+            found = self.boss.own_container()
         except (Failure, EngineGone) as problem:
             say(f"Not handing over: {problem}", 4)
             return False
