@@ -46,8 +46,9 @@ def inspect_model():
     """Let the real vLLM look into the tiny model's class, as it would at its first start."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     environment |= {"PYTHONPATH": str(CPU), "VLLM_CACHE_ROOT": str(HERE / "cache"), "VLLM_NO_USAGE_STATS": "1"}
-    # -P: beside the program lies the stand-in, which has the same name.
-    subprocess.run([sys.executable, "-P", str(HERE / "inspect_model.py")], check=True, env=environment)
+    # Beside the program, and where pip builds, lies the stand-in, which has the same name.
+    environment |= {"PYTHONSAFEPATH": "1"}
+    subprocess.run([sys.executable, str(HERE / "inspect_model.py")], check=True, env=environment)
     # vLLM writes its cache for itself only; a container may run as another user.
     subprocess.run(["chmod", "-R", "a+rX", str(HERE / "cache")], check=True)
 
