@@ -27,7 +27,7 @@ GIT_PORT = 8092
 INDEX = "simulated-build-index"
 INDEX_PORT = 8094
 # What the vault calls the base image, and the build of it.
-BASE_PATH = "gaudi-docker/simulated/base"
+BASE_PATH = "gaudi-docker/simulated/pytorch-installer"
 BASE_TAG = "1.22.2-32"
 
 FOLDER = SIMULATOR / "repositories"
