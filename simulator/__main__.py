@@ -137,7 +137,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="copies of this machine's kernel settings, so that other nodes may be tuned meanwhile; not to be tuned",
     )
-    up.add_argument("--buildable", action="store_true", help="with what images are built from: git host, index, base")
+    up.add_argument(
+        "--buildable",
+        action="store_true",
+        help="nodes build their images: git host, index and base image instead of a ready one",
+    )
     up.add_argument("--no-vault", action="store_true", help="nodes only")
     return parser
 

@@ -77,7 +77,7 @@ def _prepare(scope: Scope, report: Report) -> None:
         client = engine.ensure(say)
     name, described = nodes.DEFAULT_NAME, description.DEFAULT
     with report.phase(f"Simulated node {name} ({described}), and vault") as say:
-        world.up(client, scope, [name], described, say, [world.wanted_release()])
+        world.up(client, scope, [name], described, say, [world.wanted_release()], buildable=True)
 
 
 class _Follower:

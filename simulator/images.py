@@ -20,6 +20,8 @@ REPOSITORY = "gaudi-serving-simulator"
 LABELS = {LABEL: IMAGES, "org.opencontainers.image.description": "Simulated: not an Intel Gaudi product"}
 
 _SOURCES = SIMULATOR / "images"
+# The stand-in for numactl, as the serving image has it.
+_NUMACTL = ("bin/numactl", "gaudi_simulated/numactl.py")
 _CHUNK = 1 << 20  # bytes
 
 Say = Callable[[str], None]
@@ -93,8 +95,15 @@ def vllm(client: DockerClient, say: Say) -> str:
 
 def vendor(client: DockerClient, tag: str, say: Say) -> str:
     """Give the stand-in for the vendor's image that others are built on: no PyTorch, no vLLM, its own packages."""
-    packages = {f"wheels/{name}": File(content) for name, content in wheels.vendor(tag.replace("-", ".")).items()}
-    return build(client, "vendor", {**context.tree(_SOURCES / "vendor"), **packages}, {"BASE": base(client, say)}, say)
+    source = _SOURCES / "vendor"
+    packages = {name: File(content) for name, content in wheels.vendor(tag.replace("-", ".")).items()}
+    real = wheelhouse.directory(source / "requirements.txt")
+    files = {
+        **context.tree(source),
+        **{f"wheels/{name}": file for name, file in {**context.tree(real), **packages}.items()},
+        **{f"numactl/{name}": File((_SOURCES / "serving" / name).read_bytes(), 0o755) for name in _NUMACTL},
+    }
+    return build(client, "vendor", files, {"BASE": base(client, say)}, say)
 
 
 def serving(client: DockerClient, release: str, tag: str, say: Say) -> str:

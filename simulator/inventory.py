@@ -72,11 +72,14 @@ def host_variables(node: Node, directory: Path) -> dict[str, object]:
     }
 
 
-def document(nodes: Iterable[Node], directory: Path) -> str:
-    """Give the inventory in the form a dynamic inventory script prints."""
+def document(nodes: Iterable[Node], directory: Path, site: Mapping[str, object]) -> str:
+    """Give the inventory in the form a dynamic inventory script prints.
+
+    site: what these nodes are asked for otherwise than inventories/simulated says.
+    """
     nodes = list(nodes)
     content = {
         GROUP: {"hosts": [node.name for node in nodes]},
-        "_meta": {"hostvars": {node.name: host_variables(node, directory) for node in nodes}},
+        "_meta": {"hostvars": {node.name: {**host_variables(node, directory), **site} for node in nodes}},
     }
     return json.dumps(content, indent=2) + "\n"

@@ -1,9 +1,8 @@
-"""The layers of the serving image, pulled once for the engines of all nodes.
+"""The layers of the serving image, built once for the engines of all nodes.
 
 Most of what a node's engine does to pull the image is unpacking 2.5 GB. A node that is started after ``simulator
 images`` finds the layers below /var/lib/docker, without an image that would name them. Its engine still asks the vault
-for the image, takes manifest and configuration from there, and finds that each layer "already exists". Without the
-volume, as in a demo on a new machine, it fetches them all.
+for the image, takes manifest and configuration from there, and finds that each layer "already exists".
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _SERVED = f"{LABEL}.layers"
 _DIRECTORY = "layers"
 # No engine writes into a layer's files once they are there, so links will do.
 _COPY = "cp --archive --link"
-# Debian's engine, as the role container_runtime installs it; then its names for the image go, and the engine's own.
-_PULL = """
+# The image gets the name it is asked for by; then all names for it go, and the engine's own and its build cache.
+_HAND_OVER = """
 set -eu
-apt-get update
-DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends docker.io
-docker pull "$0"
+docker tag "$(docker image ls --quiet "$0" | sort --unique)" "$1"
+docker push --quiet "$1"
+docker builder prune --all --force
 systemctl stop docker.socket docker.service containerd.service
 cd /var/lib/docker
 test -d image/overlay2/layerdb
@@ -40,25 +39,32 @@ find . -mindepth 1 -maxdepth 1 ! -name image ! -name overlay2 -exec rm -rf {} +
 """
 
 
-def held(client: DockerClient, image: str) -> bool:
+def held(client: DockerClient, key: str) -> bool:
     """Tell whether the layers of an image are kept."""
     volume = _volume(client)
-    return volume is not None and volume.attrs["Labels"].get(_SERVED) == image
+    return volume is not None and volume.attrs["Labels"].get(_SERVED) == key
 
 
-def keep(client: DockerClient, image: str, name: str, node: Container, engine: str) -> None:
-    """Have a node that nobody needs any more pull an image by its name in the vault, and keep its layers.
-
-    engine: the volume that the node's engine writes to.
-    """
-    result = node.exec_run(["sh", "-c", _PULL, name])
-    if result.exit_code:
-        said = host.last_lines(cast("bytes", result.output).decode(errors="replace"))
-        raise SimulatorError(f"A simulated node could not pull {name} (status {result.exit_code}):\n{said}")
+def forget(client: DockerClient) -> None:
+    """Keep no layers any more."""
     with host.lock("layers"):
         if volume := _volume(client):
             volume.remove()
-        client.volumes.create(VOLUME, labels={LABEL: IMAGES, _SERVED: image})
+
+
+def keep(client: DockerClient, key: str, repository: str, name: str, node: Container, engine: str) -> None:
+    """Have a node that nobody needs any more push the one image it has of a repository by a name, and keep its layers.
+
+    key: what the image is known by here. engine: the volume that the node's engine writes to.
+    """
+    result = node.exec_run(["sh", "-c", _HAND_OVER, repository, name])
+    if result.exit_code:
+        said = host.last_lines(cast("bytes", result.output).decode(errors="replace"))
+        raise SimulatorError(f"A simulated node could not push {name} (status {result.exit_code}):\n{said}")
+    with host.lock("layers"):
+        if volume := _volume(client):
+            volume.remove()
+        client.volumes.create(VOLUME, labels={LABEL: IMAGES, _SERVED: key})
         kept = f"/mnt/{VOLUME}/_data"
         _run(client, f"{_COPY} /mnt/{engine}/_data {kept}/new && mv {kept}/new {kept}/{_DIRECTORY}")
 

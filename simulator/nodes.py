@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -132,8 +133,20 @@ def write_inventory(client: DockerClient, scope: Scope) -> dict[str, Node]:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "known_hosts").write_text(inventory.known_hosts(nodes.values()))
     (directory / "ssh_config").write_text(inventory.ssh_config(nodes.values(), directory))
-    (directory / "inventory.json").write_text(inventory.document(nodes.values(), directory))
+    (directory / "inventory.json").write_text(inventory.document(nodes.values(), directory, site(scope)))
     return nodes
+
+
+def site(scope: Scope) -> dict[str, object]:
+    """Give what the scope's nodes are asked for otherwise than inventories/simulated says."""
+    written = scope.directory / "site.json"
+    return dict(json.loads(written.read_text())) if written.exists() else {}
+
+
+def set_site(scope: Scope, values: Mapping[str, object]) -> None:
+    """Say what the scope's nodes are asked for otherwise; the next inventory has it."""
+    scope.directory.mkdir(parents=True, exist_ok=True)
+    (scope.directory / "site.json").write_text(json.dumps(values, indent=2) + "\n")
 
 
 def _describe(container: Container) -> Node:

@@ -1,12 +1,14 @@
 """What simulated nodes build images from: a base image without vLLM, a git host, a Python index.
 
 The repositories are stand-ins (``simulator/repositories``) behind git's own server program. A commit id cannot be
-forged, so whoever builds from them names theirs (:func:`commits`).
+forged, so whoever builds from them names theirs (:func:`commits`). One of them, :data:`SERVING`, becomes an image that
+serves; the fork beside it is small, for tests of the build itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +27,16 @@ GIT_PORT = 8092
 INDEX = "simulated-build-index"
 INDEX_PORT = 8094
 # What the vault calls the base image, and the build of it.
-BASE_PATH = "gaudi-docker/simulated/base"
+BASE_PATH = "gaudi-docker/simulated/pytorch-installer"
 BASE_TAG = "1.22.2-32"
 
 FOLDER = SIMULATOR / "repositories"
+# The fork with the real vLLM for CPUs behind the front, and the release whose command line it has.
+SERVING = "simulated/vllm"
+SERVING_RELEASE = "1.22"
 # Each as its origin names it, with the pin of a release that it stands for.
 REPOSITORIES = {
+    SERVING: "vllm_fork",
     "HabanaAI/vllm-fork": "vllm_fork",
     "HabanaAI/vllm-hpu-extension": "vllm_hpu_extension",
     "intel/neural-compressor": "neural_compressor",
@@ -40,22 +46,48 @@ REPOSITORIES = {
 }
 
 _REQUIREMENTS = SIMULATOR / "images" / "index" / "requirements.txt"
+VLLM_REQUIREMENTS = SIMULATOR / "images" / "vllm" / "requirements.txt"
 
 Say = Callable[[str], None]
 
 
-def commits() -> dict[str, str]:
-    """The commit that each repository has, by the name of its pin."""
-    with tempfile.TemporaryDirectory(prefix="gaudi-sources-") as bare, running() as hub:
-        # What Python left beside the files is in no container either.
-        for path, file in context.tree(FOLDER).items():
-            place = Path(bare, "files", path)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(file.content)
-        return {
-            pin: git.publish(hub, name, Path(bare, "files", name.partition("/")[2]), Path(bare)).main
-            for name, pin in REPOSITORIES.items()
+def files(repository: str) -> dict[str, File]:
+    """What is in a repository."""
+    found = context.tree(FOLDER / repository.partition("/")[2])
+    if repository == SERVING:
+        serving, vllm = (SIMULATOR / "images" / name for name in ("serving", "vllm"))
+        found |= {
+            **context.tree(serving / "gaudi_simulated", prefix="gaudi_simulated/"),
+            **_surface(serving / "surface"),
+            "release": context.text(f"{SERVING_RELEASE}\n"),
+            "inspect_model.py": File((serving / "inspect_model.py").read_bytes()),
+            "scripts/run_example_tp.py": File((serving / "tools" / "run_example_tp.py").read_bytes()),
+            "requirements/cpu.txt": File((vllm / "requirements.txt").read_bytes()),
+            "trim.sh": File((vllm / "trim.sh").read_bytes()),
         }
+    return found
+
+
+def _surface(folder: Path) -> dict[str, File]:
+    """What the fork's release knows, and what its file takes from others; a new release is no new commit."""
+    found: dict[str, File] = {}
+    name: str | None = SERVING_RELEASE
+    while name is not None:
+        content = (folder / f"{name}.json").read_bytes()
+        found[f"surface/{name}.json"] = File(content)
+        name = json.loads(content).get("extends")
+    return found
+
+
+def commits() -> dict[str, str]:
+    """The commit that each repository has, by its name."""
+    with tempfile.TemporaryDirectory(prefix="gaudi-sources-") as bare, running() as hub:
+        for name in REPOSITORIES:
+            for path, file in files(name).items():
+                place = Path(bare, "files", name, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(file.content)
+        return {name: git.publish(hub, name, Path(bare, "files", name), Path(bare)).main for name in REPOSITORIES}
 
 
 def start(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -> None:
@@ -64,34 +96,39 @@ def start(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -
         base = images.base(client, say)
         server = images.build(client, "git", context.tree(SIMULATOR / "images" / "git"), {"BASE": base}, say)
         vendor = images.vendor(client, BASE_TAG, say)
-        packages = {wheel.name: wheel.read_bytes() for wheel in wheelhouse.directory(_REQUIREMENTS).glob("*.whl")}
-    packages |= dict(
-        [
-            wheels.wheel("simulated-common", "1.0", {"simulated_common.py": ""}),
-            wheels.wheel("simulated-sound", "1.0", {"simulated_sound.py": ""}),
-        ]
-    )
+        index = _index(say)
     vault.hold(client, registry, vendor, BASE_PATH, BASE_TAG, say)
     hub = {
         **context.tree(SIMULATOR / "hub", prefix="srv/hub/simulator/hub/"),
         "srv/hub/simulator/__init__.py": context.text(""),
-        **context.tree(FOLDER, prefix="srv/repositories/"),
     }
+    for name in REPOSITORIES:
+        hub |= {f"srv/repositories/{name}/{path}": file for path, file in files(name).items()}
     command = [
         *("python3", "-m", "simulator.hub", "--kind", "git", "--address", "0.0.0.0"),  # noqa: S104 - the scope's network
         *("--name", GIT, "--port", str(GIT_PORT)),
-        *(f"{name}=/srv/repositories/{name.partition('/')[2]}" for name in REPOSITORIES),
+        *(f"{name}=/srv/repositories/{name}" for name in REPOSITORIES),
     ]
-    index = {
-        f"srv/index/simple/{supply.project(name)}/{name}": File(content) for name, content in sorted(packages.items())
-    }
     with host.lock(f"scope-{scope.name}"):
+        serve = supply.static("/srv/index", INDEX_PORT)
         started = [
             (supply.container(client, scope, server, GIT, hub, command), GIT_PORT),
-            (supply.container(client, scope, base, INDEX, index, supply.static("/srv/index", INDEX_PORT)), INDEX_PORT),
+            (supply.container(client, scope, base, INDEX, {}, serve, {index: "/srv/index"}), INDEX_PORT),
         ]
         for container, port in started:
             supply.wait(container, port)
+
+
+def _index(say: Say) -> Path:
+    """The directory that the index serves: what builds need, the real vLLM for CPUs among it."""
+    if not wheelhouse.held(VLLM_REQUIREMENTS):
+        say("Download vLLM for CPUs")
+    wheelhouses = [wheelhouse.directory(requirements) for requirements in (_REQUIREMENTS, VLLM_REQUIREMENTS)]
+    stand_ins = [
+        wheels.wheel("simulated-common", "1.0", {"simulated_common.py": ""}),
+        wheels.wheel("simulated-sound", "1.0", {"simulated_sound.py": ""}),
+    ]
+    return wheelhouse.index(wheelhouses, dict(stand_ins))
 
 
 def remove(client: DockerClient, scope: Scope) -> None:

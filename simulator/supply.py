@@ -7,16 +7,16 @@ Python index. What they serve is built or downloaded on this machine first.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import docker
 from docker import DockerClient
 from docker.models.containers import Container
 
 from simulator import containers, context, host, images, network, wheelhouse
-from simulator.context import File, Files
+from simulator.context import Files
 from simulator.hub import models
 from simulator.settings import ROOT, SIMULATOR, Scope, SimulatorError
 
@@ -39,9 +39,7 @@ def start(client: DockerClient, scope: Scope, say: Say) -> None:
     """Start the scope's hub and index, or find them running."""
     with host.lock("images"):
         image = images.base(client, say)
-        wheels = sorted(wheelhouse.directory(_REQUIREMENTS).glob("*.whl"))
-    # A directory listing is what the simple interface asks for (PEP 503).
-    index = {f"srv/index/simple/{project(wheel.name)}/{wheel.name}": File(wheel.read_bytes()) for wheel in wheels}
+        index = wheelhouse.index([wheelhouse.directory(_REQUIREMENTS)], {})
     repositories = models.folders()
     hub = {
         **context.tree(SIMULATOR / "hub", prefix="srv/hub/simulator/hub/"),
@@ -57,7 +55,7 @@ def start(client: DockerClient, scope: Scope, say: Say) -> None:
     with host.lock(f"scope-{scope.name}"):
         network.ensure(client, scope)
         started = [
-            container(client, scope, image, INDEX, index, static("/srv/index", INDEX_PORT)),
+            container(client, scope, image, INDEX, {}, static("/srv/index", INDEX_PORT), {index: "/srv/index"}),
             container(client, scope, image, HUB, hub, hub_command),
         ]
         for each, port in zip(started, (INDEX_PORT, HUB_PORT), strict=True):
@@ -71,21 +69,26 @@ def remove(client: DockerClient, scope: Scope) -> None:
             client.containers.get(f"{scope.prefix}-{name}").remove(force=True, v=True)
 
 
-def project(wheel: str) -> str:
-    """Give the name an index knows a wheel's project by."""
-    return re.sub(r"[-_.]+", "-", wheel.split("-")[0]).lower()
-
-
 def static(folder: str, port: int) -> list[str]:
     """Give the command that serves a folder's files."""
     return ["python3", "-m", "http.server", "--directory", folder, str(port)]
 
 
 def container(
-    client: DockerClient, scope: Scope, image: str, name: str, files: Files, command: Sequence[str]
+    client: DockerClient,
+    scope: Scope,
+    image: str,
+    name: str,
+    files: Files,
+    command: Sequence[str],
+    shown: Mapping[Path, str] | None = None,
 ) -> Container:
-    """Give a running container of the scope's network that has these files and runs this command."""
-    inputs = context.digest(files, image, *command)
+    """Give a running container of the scope's network that has these files and runs this command.
+
+    shown: directories of this machine, each with where the container sees it.
+    """
+    shown = shown or {}
+    inputs = context.digest(files, image, *command, *map(str, shown))
     full_name = f"{scope.prefix}-{name}"
     if existing := containers.running(client, full_name, inputs, containers.remove):
         return existing
@@ -96,6 +99,7 @@ def container(
         hostname=name,
         working_dir="/srv/hub",
         labels={**scope.labels, containers.INPUTS: inputs},
+        volumes={str(directory): {"bind": where, "mode": "ro"} for directory, where in shown.items()},
         network=scope.prefix,
         networking_config={scope.prefix: client.api.create_endpoint_config(aliases=[name])},
         detach=True,

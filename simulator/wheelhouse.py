@@ -1,11 +1,13 @@
-"""Python packages for the serving image, downloaded once with this machine's own pip configuration."""
+"""Python packages that simulated machines install, downloaded once with this machine's own pip configuration."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simulator import context, host
@@ -30,7 +32,7 @@ def platforms() -> list[str]:
 
 def directory(requirements: Path) -> Path:
     """Give the directory with every wheel of a requirements file, after downloading what is missing."""
-    wheels = CACHE / "wheelhouse" / context.digest({"requirements.txt": context.text(requirements.read_text())})
+    wheels = _named(requirements)
     if not wheels.exists():
         wheels.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=wheels.parent, prefix="incomplete-"))
@@ -40,6 +42,44 @@ def directory(requirements: Path) -> Path:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return wheels
+
+
+def held(requirements: Path) -> bool:
+    """Tell whether nothing of a requirements file has to be downloaded any more."""
+    return _named(requirements).exists()
+
+
+def index(directories: Sequence[Path], more: Mapping[str, bytes]) -> Path:
+    """Give the directory that a Python index serves: the wheels of directories, as links, and more of them by name.
+
+    A directory listing is what the simple interface asks for (PEP 503).
+    """
+    names = {wheel.name: wheel for directory in directories for wheel in sorted(directory.glob("*.whl"))}
+    made = {name: context.File(content) for name, content in more.items()}
+    place = CACHE / "wheelhouse" / f"index-{context.digest(made, *sorted(names))}"
+    if not place.exists():
+        scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix="incomplete-"))
+        try:
+            for name in (*names, *more):
+                target = scratch / "simple" / project(name) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if name in more:
+                    target.write_bytes(more[name])
+                else:
+                    target.hardlink_to(names[name])
+            scratch.rename(place)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return place
+
+
+def project(wheel: str) -> str:
+    """Give the name an index knows a wheel's project by."""
+    return re.sub(r"[-_.]+", "-", wheel.split("-")[0]).lower()
+
+
+def _named(requirements: Path) -> Path:
+    return CACHE / "wheelhouse" / context.digest({"requirements.txt": context.text(requirements.read_text())})
 
 
 def _download(requirements: Path, target: Path) -> None:

@@ -41,6 +41,5 @@ def _hash(content: str) -> str:
 
 
 def vendor(version: str) -> dict[str, bytes]:
-    """What the vendor's image of a version has: its own packages, by the names of their wheels."""
-    names = ("habana-torch-plugin", "habana-torch-dataloader", "habana-media-loader", "habana-pyhlml")
-    return dict(wheel(name, version) for name in names)
+    """What the vendor's image of a version has and no index: stand-ins for its PyTorch packages, by their files."""
+    return dict(wheel(name, version) for name in ("habana-torch-plugin", "habana-torch-dataloader"))

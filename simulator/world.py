@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 from docker import DockerClient
 
 from plugin_utils import releases as catalogue
-from simulator import host, images, kernel, layers, network, nodes, sources, supply, vault
+from simulator import context, host, images, kernel, layers, network, nodes, playbook, sources, supply, vault
+from simulator.context import Files
 from simulator.inventory import Node
 from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
+
+# Where the vault holds the image that was built for the inventory's release.
+READY = "gaudi-serving/vllm"
 
 _WISHES = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
 
@@ -33,40 +38,108 @@ def up(
 ) -> list[Node]:
     """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index.
 
-    buildable: there is also what images are built from.
+    The vault holds the releases' images ready, and the scope's inventory asks for these. buildable: there is what
+    images are built from, and the nodes build theirs, as inventories/simulated says.
     """
     wanted = {release: image_name(release) for release in releases}
     kernel.record()
-    started = nodes.up(client, scope, names, describe, say, share, own_settings=own_settings)
+    site: dict[str, object] = {}
+    if not buildable:
+        site = {"serving_image_build": False, **_ready(client, list(wanted), say)}
+    started = _up(client, scope, names, describe, say, site, share, own_settings=own_settings)
     if wanted:
         registry = vault.start(client, scope, say)
         supply.start(client, scope, say)
         if buildable:
             sources.start(client, scope, registry, say)
+            return started
     for release, (path, tag) in wanted.items():
-        with host.lock("images"):
-            image = images.serving(client, release, tag, say)
-        vault.hold(client, registry, image, path, tag, say)
+        if release != wanted_release():
+            with host.lock("images"):
+                image = images.serving(client, release, tag, say)
+            vault.hold(client, registry, image, path, tag, say)
     return started
 
 
-def build(client: DockerClient, say: Say) -> None:
-    """Build all that a world with the inventory's release needs, and leave nothing running.
+def build(client: DockerClient, say: Say) -> str:
+    """Build all that a world with the inventory's release needs, and leave nothing running; give the image's name.
 
+    A node builds the image as any node does, with the playbook, and pushes it into the vault; its layers are kept.
     One at a time: a scope is made for it, and ends with it.
     """
-    scope, release = Scope("images"), wanted_release()
-    path, tag = image_name(release)
+    scope = Scope("images")
     with host.lock("build"):
-        up(client, scope, [], description.DEFAULT, say, [release])
         with host.lock("images"):
-            image = images.serving(client, release, tag, say)
-        if not layers.held(client, image):
-            say("Pull the serving image once for all nodes")
-            up(client, scope, ["layers"], description.DEFAULT, say, [release])
-            (node,) = nodes.containers(client, scope)
-            layers.keep(client, image, f"{vault.NAME}/{path}:{tag}", node, nodes.engine_volume(str(node.name)))
-        down(client, scope)
+            vendor = images.vendor(client, sources.BASE_TAG, say)
+            images.node(client, say)
+            images.vault(client, say)
+        key = context.digest(_made_from(), vendor)
+        name = f"{vault.NAME}/{READY}:simulated-{key}"
+        if not layers.held(client, key):
+            layers.forget(client)
+            registry = vault.start(client, scope, say)
+            supply.start(client, scope, say)
+            sources.start(client, scope, registry, say)
+            site: dict[str, object] = {"serving_image_name": f"{vault.NAME}/{READY}", "serving_image_push": True}
+            _up(client, scope, ["builder"], description.DEFAULT, say, site)
+            say("Build the serving image on a simulated node")
+            _build_on(scope)
+            (container,) = nodes.containers(client, scope)
+            layers.keep(client, key, f"{vault.NAME}/{READY}", name, container, nodes.engine_volume(str(container.name)))
+            down(client, scope)
+    return name
+
+
+def _up(
+    client: DockerClient,
+    scope: Scope,
+    names: Sequence[str],
+    describe: str | Path,
+    say: Say,
+    site: Mapping[str, object],
+    share: str | None = None,
+    *,
+    own_settings: bool = False,
+) -> list[Node]:
+    """Start nodes of whom this is asked for."""
+    nodes.set_site(scope, site)
+    return nodes.up(client, scope, names, describe, say, share, own_settings=own_settings)
+
+
+def _ready(client: DockerClient, releases: Sequence[str], say: Say) -> dict[str, object]:
+    """What an inventory says that asks for ready images: the one that was built by its name, others by their paths."""
+    if wanted_release() not in releases:
+        return {}
+    if len(releases) > 1:
+        raise SimulatorError(
+            f"A scope has the image of release {wanted_release()}, which is built, or those of others: ask for "
+            f"{', '.join(releases)} in scopes of their own."
+        )
+    return {"serving_image_ref": build(client, say)}
+
+
+def _made_from() -> Files:
+    """All that the built image is made from, beside its base: what is asked for, what builds, what it builds from."""
+    files = {_WISHES.name: context.File(_WISHES.read_bytes())}
+    for name in (f"catalog/releases/{wanted_release()}.yml", "simulator/images/vllm/requirements.txt"):
+        files[name] = context.File((ROOT / name).read_bytes())
+    for name in ("roles/serving_image/files", "module_utils/gaudi/image"):
+        files |= context.tree(ROOT / name, prefix=f"{name}/")
+    return files
+
+
+def _build_on(scope: Scope) -> None:
+    """Have the scope's node build and push, as a site does."""
+    outcome = playbook.run(
+        "playbooks/build_image.yml",
+        scope.directory / "runner",
+        lambda *_: None,
+        time.monotonic,
+        GAUDI_SIMULATOR_SCOPE=scope.name,
+    )
+    if outcome.status:
+        why = "\n".join(outcome.progress.failures.values()) or host.last_lines(outcome.output.read_text())
+        raise SimulatorError(f"The serving image could not be built on a simulated node:\n{why}")
 
 
 def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None) -> list[str]:

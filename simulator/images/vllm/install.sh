@@ -10,7 +10,4 @@ rm -rf /var/lib/apt/lists/*
 
 python3 -m venv /opt/venv
 /opt/venv/bin/pip install --quiet --no-index --no-deps --no-cache-dir --find-links /mnt --requirement "$here/requirements.txt"
-# Tests and torch's tools: 200 MB that every pull would carry. Without its shared memory manager torch does not start.
-packages=/opt/venv/lib/python3.11/site-packages
-find "$packages" -type d \( -name tests -o -path "$packages/torch/test" \) -prune -exec rm -r {} +
-find "$packages/torch/bin" -type f ! -name torch_shm_manager -delete
+sh "$here/trim.sh" /opt/venv/lib/python3.11/site-packages

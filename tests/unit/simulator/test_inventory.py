@@ -26,10 +26,11 @@ def test_every_node_is_known_by_its_port_and_key() -> None:
 
 
 def test_ansible_gets_what_it_needs_and_checks_host_keys() -> None:
-    document = json.loads(inventory.document(NODES, Path("/some where/demo")))
+    document = json.loads(inventory.document(NODES, Path("/some where/demo"), {"serving_image_build": False}))
     assert document["gaudi_nodes"]["hosts"] == ["one", "two"]
     one = document["_meta"]["hostvars"]["one"]
     assert (one["ansible_host"], one["ansible_port"], one["ansible_user"]) == ("127.0.0.1", 40001, "gaudi")
+    assert one["serving_image_build"] is False
     assert one["simulator_ports"] == {"30001": 40002}
     options = shlex.split(one["ansible_ssh_common_args"])
     assert "StrictHostKeyChecking=yes" in options
@@ -73,7 +74,7 @@ def test_the_scope_of_the_environment_is_printed(
 ) -> None:
     directory = checkout / ".cache" / "simulator" / "scopes" / "other"
     directory.mkdir(parents=True)
-    (directory / "inventory.json").write_text(inventory.document(NODES, directory))
+    (directory / "inventory.json").write_text(inventory.document(NODES, directory, {}))
     monkeypatch.setenv("GAUDI_SIMULATOR_SCOPE", "other")
     assert printed(checkout, capsys)["gaudi_nodes"]["hosts"] == ["one", "two"]
 

@@ -51,7 +51,7 @@ class Engine:
 
 
 class Node:
-    """A node whose engine pulls an image of one file."""
+    """A node whose engine has built an image of one file."""
 
     def __init__(self, engine: Engine, status: int = 0) -> None:
         self.data, self.status = engine.create("node-docker", {}), status
@@ -69,11 +69,11 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return Engine(tmp_path / "docker")
 
 
-def test_a_new_engine_gets_links_to_what_was_pulled(engine: Any) -> None:
+def test_a_new_engine_gets_links_to_what_was_built(engine: Any) -> None:
     node = Node(engine)
-    layers.keep(engine, "serving:1", "vault/serving:1", node, "node-docker")  # type: ignore[arg-type]
-    assert layers.held(engine, "serving:1")
-    assert not layers.held(engine, "serving:2")
+    layers.keep(engine, "1", "vault/serving", "vault/serving:1", node, "node-docker")  # type: ignore[arg-type]
+    assert layers.held(engine, "1")
+    assert not layers.held(engine, "2")
     new = engine.create("new-docker", {})
     layers.give(engine, "new-docker")
     assert (new / "overlay2" / "a" / "file").read_text() == "vault/serving:1"
@@ -81,20 +81,30 @@ def test_a_new_engine_gets_links_to_what_was_pulled(engine: Any) -> None:
 
 
 def test_layers_of_another_image_give_way(engine: Any) -> None:
-    layers.keep(engine, "serving:1", "vault/serving:1", Node(engine), "node-docker")  # type: ignore[arg-type]
+    layers.keep(engine, "1", "vault/serving", "vault/serving:1", Node(engine), "node-docker")  # type: ignore[arg-type]
     engine.get("node-docker").remove()
-    layers.keep(engine, "serving:2", "vault/serving:2", Node(engine), "node-docker")  # type: ignore[arg-type]
-    assert layers.held(engine, "serving:2")
+    layers.keep(engine, "2", "vault/serving", "vault/serving:2", Node(engine), "node-docker")  # type: ignore[arg-type]
+    assert layers.held(engine, "2")
     new = engine.create("new-docker", {})
     layers.give(engine, "new-docker")
     assert (new / "overlay2" / "a" / "file").read_text() == "vault/serving:2"
 
 
-def test_a_pull_that_fails_keeps_nothing_and_is_a_sentence(engine: Any) -> None:
+def test_a_push_that_fails_keeps_nothing_and_is_a_sentence(engine: Any) -> None:
     node = Node(engine, status=1)
-    with pytest.raises(SimulatorError, match=r"could not pull vault/serving:1 \(status 1\):\nno space left on device"):
-        layers.keep(engine, "serving:1", "vault/serving:1", node, "node-docker")  # type: ignore[arg-type]
-    assert not layers.held(engine, "serving:1")
+    with pytest.raises(SimulatorError, match=r"could not push vault/serving:1 \(status 1\):\nno space left on device"):
+        layers.keep(engine, "1", "vault/serving", "vault/serving:1", node, "node-docker")  # type: ignore[arg-type]
+    assert not layers.held(engine, "1")
+
+
+def test_layers_that_are_forgotten_are_given_to_nobody(engine: Any) -> None:
+    layers.keep(engine, "1", "vault/serving", "vault/serving:1", Node(engine), "node-docker")  # type: ignore[arg-type]
+    layers.forget(engine)
+    layers.forget(engine)
+    assert not layers.held(engine, "1")
+    new = engine.create("new-docker", {})
+    layers.give(engine, "new-docker")
+    assert list(new.iterdir()) == []
 
 
 def test_without_layers_a_new_engine_is_empty(engine: Any) -> None:

@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from simulator import __main__ as command_line
-from simulator import cleaning, demo, engine, host, images, kernel, layers, world
+from simulator import cleaning, demo, engine, host, images, kernel, layers, nodes, sources, supply, vault, world
 from simulator.settings import ROOT, Scope
 from tests import parts
 from tests.parts import Part
@@ -54,19 +54,25 @@ def test_two_runs_build_one_after_the_other(locks: Path, monkeypatch: pytest.Mon
 
     def up(*_arguments: Any) -> None:
         done.append("up")
-        if len(done) == 1:
-            other.start()
-            while len(done) == 1 and not any(map(waiting_for, locks.glob("*-build.lock"))):
-                pass
+        other.start()
+        while len(done) == 1 and not any(map(waiting_for, locks.glob("*-build.lock"))):
+            pass
 
-    monkeypatch.setattr(world, "up", up)
+    for module in (vault, supply, sources):
+        monkeypatch.setattr(module, "start", lambda *_arguments: None)
+    for name in ("vendor", "node", "vault"):
+        monkeypatch.setattr(images, name, lambda *_arguments: "image")
+    monkeypatch.setattr(world, "_up", up)
+    monkeypatch.setattr(world, "_build_on", lambda _scope: done.append("build"))
     monkeypatch.setattr(world, "down", lambda *_arguments: done.append("down"))
-    monkeypatch.setattr(images, "serving", lambda *_arguments: "image")
-    monkeypatch.setattr(layers, "held", lambda *_arguments: True)
+    monkeypatch.setattr(nodes, "containers", lambda *_arguments: [MagicMock()])
+    monkeypatch.setattr(layers, "forget", lambda *_arguments: None)
+    monkeypatch.setattr(layers, "keep", lambda *_arguments: done.append("keep"))
+    monkeypatch.setattr(layers, "held", lambda *_arguments: "keep" in done)
     other = threading.Thread(target=world.build, args=(MagicMock(), print))
     world.build(MagicMock(), print)
     other.join()
-    assert done == ["up", "down", "up", "down"]
+    assert done == ["up", "build", "keep", "down"]
 
 
 @pytest.fixture

@@ -3,30 +3,72 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
+from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
+from ansible.module_utils.gaudi.image.inside import VENDOR
 
-from simulator import sources, wheels
+from simulator import images, sources, wheels
 from simulator.settings import ROOT
 
+SCENARIO = ROOT / "molecule" / "images" / "vars" / "site.yml"
+INVENTORY = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
+SITES = {"scenario": SCENARIO, "inventory": INVENTORY}
 
-def test_the_scenario_names_the_commits_of_the_repositories() -> None:
-    site = yaml.safe_load((ROOT / "molecule" / "images" / "vars" / "site.yml").read_text())
-    assert {name: pin["commit"] for name, pin in site["serving_image_pins"].items()} == sources.commits()
+
+def commits(site: dict[str, Any]) -> dict[str, str]:
+    """The commits of the repositories that a site builds from, by the names of their pins."""
+    made = sources.commits()
+    fork = str(site["serving_image_pins"]["vllm_fork"].get("repository", ""))
+    other = "HabanaAI/vllm-fork" if fork.endswith(f"/{sources.SERVING}") else sources.SERVING
+    return {pin: made[name] for name, pin in sources.REPOSITORIES.items() if name != other}
 
 
-def test_the_scenario_asks_mirrors_alone() -> None:
-    site = yaml.safe_load((ROOT / "molecule" / "images" / "vars" / "site.yml").read_text())
+@pytest.mark.parametrize("path", SITES.values(), ids=SITES)
+def test_who_builds_names_the_commits_of_the_repositories(path: Path) -> None:
+    site = yaml.safe_load(path.read_text())
+    named = {name: pin["commit"] for name, pin in site["serving_image_pins"].items()}
+    made = commits(site)
+    assert named == {pin: made[pin] for pin in named}
+
+
+@pytest.mark.parametrize("path", SITES.values(), ids=SITES)
+def test_who_builds_asks_mirrors_alone(path: Path) -> None:
+    site = yaml.safe_load(path.read_text())
     assert list(site["serving_image_git_mirrors"].values()) == [f"http://{sources.GIT}:{sources.GIT_PORT}/"]
-    assert all(f"@{sources.INDEX}:{sources.INDEX_PORT}/" in index for index in site["serving_image_python_indexes"])
+    index = f"{sources.INDEX}:{sources.INDEX_PORT}/simple"
+    assert all(re.search(rf"[/@]{re.escape(index)}$", said) for said in site["serving_image_python_indexes"])
     assert site["serving_image_base"].endswith(f"/{sources.BASE_PATH}:{sources.BASE_TAG}")
+
+
+def test_the_inventory_builds_from_the_fork_that_serves_its_release() -> None:
+    site = yaml.safe_load(INVENTORY.read_text())
+    assert site["serving_image_pins"]["vllm_fork"]["repository"].endswith(f"{sources.GIT_PORT}/{sources.SERVING}")
+    assert (
+        site["gaudi_release"]
+        == sources.SERVING_RELEASE
+        == sources.files(sources.SERVING)["release"].content.decode().strip()
+    )
 
 
 def test_every_repository_is_one_that_an_image_is_built_from() -> None:
     assert sorted(path.name for path in sources.FOLDER.iterdir() if path.is_dir()) == sorted(
         name.partition("/")[2] for name in sources.REPOSITORIES
     )
+
+
+def test_the_base_image_has_the_vendor_s_packages_real_where_the_public_index_has_them() -> None:
+    version = sources.BASE_TAG.replace("-", ".")
+    lines = (images._SOURCES / "vendor" / "requirements.txt").read_text().splitlines()
+    real = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert real.pop("neural-compressor-pt")
+    assert set(real.values()) == {version}
+    stand_ins = {name.split("-")[0].replace("_", "-") for name in wheels.vendor(version)}
+    assert sorted([*real, *stand_ins]) == sorted(VENDOR)
 
 
 def test_a_stand_in_wheel_says_so_and_is_the_same_every_time() -> None:

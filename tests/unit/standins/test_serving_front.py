@@ -101,6 +101,14 @@ def test_a_start_shows_its_warm_up_and_becomes_the_server(run: Run) -> None:
     assert record["arguments"][-2:] == ["--api-key", "(hidden)"]
 
 
+def test_a_real_server_that_lies_apart_is_found_before_the_stand_in(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "opt" / "cpu").mkdir()
+    done = run("api_server", *ARGUMENTS)
+    assert done.returncode == 0, done.stderr
+    path = json.loads(done.stdout.splitlines()[-1])["environment"]["PYTHONPATH"]
+    assert path == f"{tmp_path}/opt/cpu:{tmp_path}/opt"
+
+
 def test_it_writes_where_its_environment_says(run: Run, tmp_path: Path) -> None:
     done = run("api_server", *ARGUMENTS, "--trust-remote-code", HF_HOME=str(tmp_path / "hub"))
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,8 @@ RELEASE_FILE = HERE.parent / "release"
 SURFACES = HERE.parent / "surface"
 # What vLLM found out about the tiny model's class when the image was built (inspect_model.py).
 CACHE = HERE.parent / "cache"
+# The real vLLM for CPUs, where it lies apart: in an image that was built from the stand-in fork, whose package is vllm.
+CPU = HERE.parent / "cpu"
 PYTHON = "/opt/venv/bin/python3"
 
 # Options that mean the same to the real vLLM for CPUs; everything else is about the accelerator.
@@ -135,6 +137,8 @@ def real_environment(environment: Mapping[str, str]) -> dict[str, str]:
     Where it may write is said by whoever starts the container: nothing of that is made up here.
     """
     kept = {name: value for name, value in environment.items() if not name.startswith(surface.FAMILIES) or name in KEPT}
+    if CPU.is_dir():
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU), kept.get("PYTHONPATH")]))
     return kept | {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         # numactl has bound the process; vLLM must not look for cores of its own.
@@ -196,10 +200,15 @@ def read_command(names: surface.Surface, release: str, called: str, given: list[
     return command
 
 
+def known() -> surface.Surface:
+    """What the release of this image knows."""
+    return surface.load(SURFACES, RELEASE_FILE.read_text(encoding="ascii").strip())
+
+
 def main(arguments: list[str]) -> NoReturn:
     """Check, show, acquire, and become the server."""
-    release = RELEASE_FILE.read_text(encoding="ascii").strip()
-    names = surface.load(SURFACES, release)
+    names = known()
+    release = names.release
     called, given = arguments[0], arguments[1:]
     if called == "serve" and given and not given[0].startswith("-"):
         given = ["--model", *given]

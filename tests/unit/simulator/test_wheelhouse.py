@@ -1,0 +1,23 @@
+"""The directory that a simulated Python index serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator import wheelhouse
+
+
+def test_an_index_has_every_wheel_below_its_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheelhouse, "CACHE", tmp_path)
+    held = tmp_path / "wheelhouse" / "abc"
+    held.mkdir(parents=True)
+    wheel = held / "Some_thing.else-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    index = wheelhouse.index([held], {"simulated_common-1.0-py3-none-any.whl": b"stand-in"})
+    assert (index / "simple" / "some-thing-else" / wheel.name).samefile(wheel)
+    assert (index / "simple" / "simulated-common" / "simulated_common-1.0-py3-none-any.whl").read_bytes() == b"stand-in"
+    assert wheelhouse.index([held], {"simulated_common-1.0-py3-none-any.whl": b"stand-in"}) == index
+    assert wheelhouse.index([held], {}) != index
+    assert not list(index.parent.glob("incomplete-*"))

@@ -1,0 +1,66 @@
+"""What a scope's nodes are asked for: an image that is ready, or one that they build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from simulator import images, kernel, nodes, sources, supply, vault, world
+from simulator.settings import Scope, SimulatorError
+
+READY = "vault.habana.ai/gaudi-serving/vllm:simulated-1"
+Site = Callable[..., dict[str, object]]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of images that a vault was told to hold."""
+    paths: list[str] = []
+    for module, name in ((kernel, "record"), (nodes, "up"), (supply, "start"), (vault, "start")):
+        monkeypatch.setattr(module, name, MagicMock())
+    monkeypatch.setattr(sources, "start", lambda *_: paths.append(sources.BASE_PATH))
+    monkeypatch.setattr(images, "serving", lambda *_: "image:1")
+    monkeypatch.setattr(vault, "hold", lambda _client, _vault, _image, path, *_: paths.append(path))
+    monkeypatch.setattr(world, "build", lambda *_: READY)
+    return paths
+
+
+@pytest.fixture
+def site(held: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(Scope, "directory", tmp_path)
+
+    def up(*releases: str, **how: Any) -> dict[str, object]:
+        world.up(MagicMock(), Scope("x"), [], "gaudi2-oam8", print, releases, **how)
+        return nodes.site(Scope("x"))
+
+    return up
+
+
+def test_nodes_take_the_built_image_from_the_vault(site: Site, held: list[str]) -> None:
+    assert site("1.22") == {"serving_image_build": False, "serving_image_ref": READY}
+    assert held == []
+
+
+def test_buildable_nodes_are_asked_for_what_the_inventory_says(site: Site, held: list[str]) -> None:
+    assert site("1.22", buildable=True) == {}
+    assert held == [sources.BASE_PATH]
+
+
+def test_another_release_lies_ready_where_the_release_says(site: Site, held: list[str]) -> None:
+    assert site("deepseek-r1") == {"serving_image_build": False}
+    assert held == [world.image_name("deepseek-r1")[0]]
+
+
+def test_one_reference_does_not_serve_two_releases(site: Site) -> None:
+    with pytest.raises(SimulatorError, match=r"ask for 1\.22, deepseek-r1 in scopes of their own"):
+        site("1.22", "deepseek-r1")
+
+
+def test_what_builds_is_part_of_what_the_image_is_known_by() -> None:
+    made_from = world._made_from()
+    assert {"gaudi_nodes.yml", "catalog/releases/1.22.yml", "module_utils/gaudi/image/dockerfile.py"} <= set(made_from)
+    assert "roles/serving_image/files/gaudi_image/context/steps.sh" in made_from
