@@ -84,8 +84,9 @@ def test_what_runs_without_a_unit_is_stopped_all_the_same() -> None:
 
 def test_a_container_that_stays_keeps_no_other_from_going_and_is_named_at_the_end() -> None:
     for status, fails in ((0, False), (1, False), (2, True)):
-        given = {"__vllm_service_clean": {"rc": status}}
-        assert holds("clean.yml", "the containers are gone", "failed_when", **given) is fails
+        assert (
+            holds("clean.yml", "the containers are gone", "failed_when", __vllm_service_clean={"rc": status}) is fails
+        )
     results = [
         {"item": "one", "rc": 1, "stderr": "The engine does not answer."},
         {"item": "two", "rc": 0, "stderr": ""},
