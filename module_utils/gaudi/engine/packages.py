@@ -35,14 +35,19 @@ def engine_packages(family: str, apparmor: bool) -> list[str]:
 _FIRST_WITH_PLUGIN = 23
 
 
+def needs_builder(client: str) -> bool:
+    """Whether a client builds with a plugin of its own; client: a text whose first number is its major version."""
+    version = re.search(r"\d+", client)
+    return version is not None and int(version[0]) >= _FIRST_WITH_PLUGIN
+
+
 def builder_package(packages: Sequence[str], client: str, plugin: bool) -> str:
     """The package without which the client cannot build with secrets; empty where there is none to install.
 
     packages: those of the engine, which tell Docker CE from a distribution's own. client: what ``docker --version``
     prints, empty without a client. plugin: whether the client has its builder.
     """
-    version = re.search(r"\d+", client)
-    if plugin or version is None or int(version[0]) < _FIRST_WITH_PLUGIN:
+    if plugin or not needs_builder(client):
         return ""
     return "docker-buildx-plugin" if any(name.startswith("docker-ce") for name in packages) else "docker-buildx"
 

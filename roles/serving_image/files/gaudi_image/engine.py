@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
+from gaudi.engine.packages import needs_builder
 
-# Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine.
-_FIRST_WITH_PLUGIN = 23
 _BLOCK = 1 << 20
 # A password in an address, and what git sends.
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Authorization: )\S+ \S+")
@@ -72,8 +71,7 @@ class Engine:
     def check_buildkit(self) -> None:
         """Raise Refusal where nothing can build with secrets."""
         _, out, _ = self.ask("version", "--format", "{{.Client.Version}}")
-        major = re.match(r"\d+", out.strip())
-        if major and int(major[0]) >= _FIRST_WITH_PLUGIN and self.ask("buildx", "version")[0]:
+        if needs_builder(out) and self.ask("buildx", "version")[0]:
             raise Refusal(
                 "no_buildkit",
                 f"The Docker client {out.strip()} has no BuildKit. Install its plugin: docker-buildx on Debian and "
