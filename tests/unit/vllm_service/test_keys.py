@@ -219,7 +219,6 @@ def test_rights_that_somebody_else_got_are_taken_back_and_shown(instances: Path,
     assert run(inventory=told(CLEAR))["changed"] is False
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file to somebody else")
 def test_an_owner_that_is_not_root_is_taken_back(instances: Path) -> None:
     run(inventory=told(CLEAR))
     for path in (instances / "chat/guard", instances / "chat/guard/keys.json"):
