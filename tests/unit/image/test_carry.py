@@ -242,6 +242,29 @@ def test_a_stop_counts_while_the_work_is_started(node: Node) -> None:
     assert (work.returncode, node.files) == (130, []), printed
 
 
+# The signal does not end a read that waits: another thread gets it.
+WHILE_IT_READS = """
+import signal, threading, time
+from gaudi_image.engine import Engine
+began = Engine._began
+def signalled():
+    time.sleep(1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+def _began(self, work):
+    began(self, work)
+    threading.Thread(target=signalled).start()
+Engine._began = _began
+"""
+
+
+def test_a_stop_counts_while_the_engine_says_nothing(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    (node.folder / "slow").write_text("")
+    work = node.start("save", REFERENCE, str(node.file), before=WHILE_IT_READS)
+    printed, _ = work.communicate(timeout=30)
+    assert (work.returncode, node.files) == (130, []), printed
+
+
 def test_a_whole_file_is_loaded_once(carried: Node) -> None:
     status, printed = carried.load()
     assert status == 0, printed

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,25 @@ def work(arguments: list[str], engine: Engine, tell: Callable[[dict[str, Any]], 
     return build(request, engine, tell)
 
 
+def on_signal(stop: Callable[[], None]) -> None:
+    """Call ``stop`` at each signal that asks for the end.
+
+    A thread calls it: a handler of Python's would wait for a read in progress, and the engine may have nothing to say.
+    """
+    hearing, telling = socket.socketpair()
+    telling.setblocking(False)
+    signal.set_wakeup_fd(telling.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: None)
+
+    def hear() -> None:
+        with hearing, telling:  # open as long as the program runs
+            while hearing.recv(1):
+                stop()
+
+    threading.Thread(target=hear, name="signals", daemon=True).start()
+
+
 def main(arguments: list[str]) -> int:
     """Entry point."""
     if not arguments or _WORDS.get(arguments[0]) != len(arguments):
@@ -48,8 +69,7 @@ def main(arguments: list[str]) -> int:
         return 2
     place = long_work.progress_file()
     engine = Engine()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: engine.stop())
+    on_signal(engine.stop)
     try:
         result = work(arguments, engine, lambda progress: long_work.tell_progress(place, progress))
     except Refusal as refusal:
