@@ -1,0 +1,33 @@
+"""What is wrong, by the words of apt, DKMS or modprobe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.printable import printable_lines
+from ansible.module_utils.gaudi.driver.troubles import recognised
+
+# The end of long output, in characters: where the reason stands.
+LAST = 1500
+
+
+def driver_trouble(said: str) -> str:
+    """Return what is wrong and what to do, with the end of what was said; only that where nobody knows it."""
+    trouble = recognised(said)
+    words = printable_lines(said.strip()[-LAST:])
+    return f"{trouble}\nIt said: {words}" if trouble else words
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[[str], str]]:
+        """Name the filters."""
+        return {"driver_trouble": driver_trouble}

@@ -1,0 +1,51 @@
+"""The files that keep apt at the release's driver: its source, what is preferred, what is not upgraded unattended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from .facts import Wanted
+
+# Above 500, which any repository has, so that nothing newer is taken; below 1000, so that apt never moves a package
+# back by itself (apt_preferences(5)).
+PRIORITY = 990
+# At 1000 and above apt takes an older version as well.
+PRIORITY_OF_REPLACING = 1001
+_KERNEL_PACKAGES = re.compile(r"linux-(image|headers|modules|modules-extra|generic|virtual|lowlatency)\b")
+KERNEL_PATTERNS = ("linux-image*", "linux-headers*", "linux-modules*", "linux-generic*")
+"""What dpkg-query is asked for; kernel_packages() keeps those that bring a kernel."""
+
+
+def kernel_packages(installed: Mapping[str, str]) -> dict[str, str]:
+    """Those of some packages that bring a kernel or its headers, with their versions."""
+    return {name: version for name, version in sorted(installed.items()) if _KERNEL_PACKAGES.match(name)}
+
+
+def preferences(wanted: Wanted, kernels: Mapping[str, str], *, replace: bool) -> str:
+    """The text of a file for /etc/apt/preferences.d.
+
+    kernels: packages that are kept at their version, by name. replace: whether a newer driver makes way for this one.
+    """
+    stanzas = [_stanza(" ".join(wanted.packages), wanted.version, PRIORITY_OF_REPLACING if replace else PRIORITY)]
+    stanzas += [_stanza(name, version, PRIORITY) for name, version in kernels.items()]
+    return "\n".join(["# Written by the role gaudi_driver: the driver of the release, and nothing newer.", *stanzas])
+
+
+def _stanza(names: str, version: str, priority: int) -> str:
+    return f"Package: {names}\nPin: version {version}\nPin-Priority: {priority}\n"
+
+
+def unattended(wanted: Wanted, kernels: Iterable[str]) -> str:
+    """The text of a file for /etc/apt/apt.conf.d. The names are regular expressions there."""
+    names = [*wanted.packages, *kernels]
+    lines = [f'  "^{name}$";' for name in names]
+    return "\n".join(
+        [
+            "// Written by the role gaudi_driver: what is not upgraded while nobody looks.",
+            "Unattended-Upgrade::Package-Blacklist {",
+            *lines,
+            "};",
+            "",
+        ]
+    )

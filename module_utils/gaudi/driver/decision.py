@@ -1,0 +1,261 @@
+"""Everything about the driver of a node in one judgement: what it has, what keeps a release from it, what is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base.refusal import Refusal
+from ..preflight import versions
+from . import dkms, kernels, troubles
+from .dkms import Built
+from .facts import DRIVERS, Facts, Wanted
+from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, Package, Present, judge, order
+
+# Where a driver that is there came from.
+NOBODY, PACKAGES, INSTALLER, KERNEL, BY_HAND = "", "packages", "installer", "kernel", "by_hand"
+
+# What is to do, in this order.
+INSTALL, UNLOAD, LOAD, BUILD = "install", "unload", "load", "build"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read of a node. Empty: it says nothing.
+
+    `packages`: the vendor's, by name. `traces`: paths that only the vendor's installer makes. `modules`: names of all
+    that are loaded. `version`: what the loaded driver says of itself. `file`: where the driver's module lies for the
+    running kernel. `status`: what DKMS says. `kernel`, `next_kernel`: the one that runs, and the one that boots next.
+    `users`: who uses a card, for people.
+    """
+
+    kernel: str
+    next_kernel: str
+    packages: Mapping[str, Package] = field(default_factory=dict)
+    traces: tuple[str, ...] = ()
+    modules: frozenset[str] = frozenset()
+    version: str = ""
+    file: str = ""
+    status: tuple[Built, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a site allows: another version in the place of the one that is there, and the installer's as ours."""
+
+    replace: bool = False
+    take_over: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do: its id, and what it is done to, in order."""
+
+    id: str
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a node has, why the release cannot be put on it, the steps that do it, and what waits for a reboot."""
+
+    present: Present
+    origin: str
+    refusals: tuple[Refusal, ...]
+    steps: tuple[Step, ...]
+    reboot: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as a mapping that survives JSON."""
+        return {
+            "state": self.present.state,
+            "origin": self.origin,
+            "refusals": [{"id": refusal.id, "message": str(refusal)} for refusal in self.refusals],
+            "steps": {step.id: list(step.items) for step in self.steps},
+            "reboot": list(self.reboot),
+        }
+
+
+def origin(found: Found, wanted: Wanted) -> str:
+    """Where the driver that is there came from.
+
+    The vendor's installer puts packages on a node as well; what it leaves beside them tells it. A module that no
+    package brought is the kernel's own where it lies in its tree, else somebody's.
+    """
+    driver = found.packages.get(DRIVERS[wanted.format])
+    if driver is not None:
+        return INSTALLER if found.traces else PACKAGES
+    if not found.file and not found.version:
+        return NOBODY
+    return KERNEL if "/kernel/" in found.file else BY_HAND
+
+
+def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgement:
+    """Judge a node before its driver is touched."""
+    present, source = judge(found.packages, wanted), origin(found, wanted)
+    steps = _steps(found, wanted, facts, present)
+    refusals = [*_in_the_way(found, wanted, present, source, wishes)]
+    changes = {step.id for step in steps} & {INSTALL, UNLOAD}
+    if changes and _runs_other(found, wanted) and found.users:
+        refusals.append(
+            Refusal(
+                "cards_in_use",
+                f"The driver {found.version} cannot be replaced while cards are in use: {'; '.join(found.users)}. "
+                "Stop what uses them.",
+            )
+        )
+    return Judgement(present, source, tuple(refusals), tuple(steps), tuple(reboot(found, wanted)))
+
+
+def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wishes: Wishes) -> list[Refusal]:
+    """Why nothing may be installed: what is there is broken, or nobody has said that it may go."""
+    if present.state not in (RIGHT, INCOMPLETE) and dkms.left_over(found.status, wanted.version):
+        return [troubles.left_over(f"{dkms.MODULE}/{wanted.version}")]
+    if present.state == BROKEN:
+        return [
+            Refusal(
+                "driver_half_installed",
+                f"{', '.join(present.unfinished)} is installed by half. Run dpkg --configure -a on the node and look "
+                "at what it says, then run again.",
+            )
+        ]
+    refusals = []
+    if source == BY_HAND:
+        refusals.append(
+            Refusal(
+                "driver_of_nobody",
+                f"A driver is on the node ({found.version or 'not loaded'}, {found.file or 'its file was not found'}) "
+                "that no package brought. Remove it as it was installed, then run again.",
+            )
+        )
+    if source == INSTALLER and present.state != RIGHT and not wishes.take_over:
+        refusals.append(
+            Refusal(
+                "driver_of_installer",
+                f"The vendor's installer put the driver on this node ({', '.join(found.traces)}). Set "
+                "gaudi_driver_take_over: true to have its packages brought to the release, or keep on using the "
+                "installer.",
+            )
+        )
+    if present.state in (OLDER, NEWER, MIXED) and not wishes.replace:
+        kind = {OLDER: "an older driver", NEWER: "a newer driver", MIXED: "packages of several releases"}[present.state]
+        refusals.append(
+            Refusal(
+                "driver_of_other_release",
+                f"The node has {kind}: {present.seen}, where the release wants {wanted.version}. Set "
+                "gaudi_driver_replace: true to have it replaced once the cards are free, or set gaudi_release to the "
+                "release that is there.",
+            )
+        )
+    held = [name for name in present.held if name in present.differing]
+    if held and not wishes.take_over:
+        refusals.append(
+            Refusal(
+                "driver_packages_held",
+                f"{', '.join(held)} is on hold in another version than {wanted.version}. Run apt-mark unhold "
+                f"{' '.join(held)} on the node, or set gaudi_driver_take_over: true.",
+            )
+        )
+    return refusals
+
+
+def _runs_other(found: Found, wanted: Wanted) -> bool:
+    """Whether another driver than the release's is loaded, as far as it says: of its build it names only a hash.
+
+    The kernel's own says nothing of itself.
+    """
+    if not found.version:
+        return "habanalabs" in found.modules and origin(found, wanted) == KERNEL
+    one, other = versions.vendors(found.version), versions.vendors(wanted.version)
+    return one is None or other is None or versions.difference(one, other) is not None
+
+
+def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> list[Step]:
+    steps = []
+    if present.state != RIGHT:
+        steps.append(Step(INSTALL, tuple(wanted.exact)))
+    else:
+        both = dict.fromkeys((found.kernel, found.next_kernel))
+        lacking = [kernel for kernel in both if not has_driver(found, wanted, kernel)]
+        if lacking:
+            steps.append(Step(BUILD, tuple(lacking)))
+    modules = facts.order(wanted.version).load
+    if _runs_other(found, wanted):
+        steps.append(Step(UNLOAD, tuple(kernels.to_unload(facts.order(found.version).unload, found.modules))))
+        steps.append(Step(LOAD, modules))
+    elif missing := kernels.to_load(modules, found.modules):
+        steps.append(Step(LOAD, tuple(missing)))
+    return steps
+
+
+def has_driver(found: Found, wanted: Wanted, kernel: str) -> bool:
+    """Whether the release's modules are installed for a kernel."""
+    return any(order(version, wanted.version) == 0 for version in dkms.installed(found.status, kernel))
+
+
+def reboot(found: Found, wanted: Wanted) -> list[str]:
+    """What only a reboot brings into effect, in sentences; of a node that has the packages."""
+    waits = []
+    if not has_driver(found, wanted, found.kernel) and has_driver(found, wanted, found.next_kernel):
+        waits.append(
+            f"kernel {found.next_kernel}, which boots next, has the driver; kernel {found.kernel}, which runs, has not"
+        )
+    if judge(found.packages, wanted).state == RIGHT and _runs_other(found, wanted):
+        waits.append(f"{wanted.version} is installed, {found.version or 'the driver of the kernel'} is loaded")
+    return waits
+
+
+def verify(found: Found, wanted: Wanted, facts: Facts, cards: int, devices: int, shown: int | None) -> list[Refusal]:
+    """What is not as the manuals ask once the release is on the node; nothing where all of it is.
+
+    cards: Gaudi cards on the PCI bus. devices: those in /dev/accel. shown: those that hl-smi lists, None where there
+    is no hl-smi.
+    """
+    present, wrong = judge(found.packages, wanted), []
+    if present.state != RIGHT:
+        other = present.seen or ", ".join((*present.missing, *present.unfinished))
+        wrong.append(
+            Refusal(
+                "driver_not_as_wanted",
+                f"The packages of the driver are not those of {wanted.version}: {other}. Run the role gaudi_driver.",
+            )
+        )
+    for kernel in dict.fromkeys((found.kernel, found.next_kernel)):
+        if not has_driver(found, wanted, kernel):
+            when = "runs" if kernel == found.kernel else "boots next"
+            wrong.append(
+                Refusal(
+                    "kernel_has_no_driver",
+                    f"Kernel {kernel}, which {when}, has no habanalabs module of {wanted.version}. Install its "
+                    f"headers, then run dkms install habanalabs/{wanted.version} -k {kernel}.",
+                )
+            )
+    if missing := kernels.to_load(facts.order(wanted.version).load, found.modules):
+        wrong.append(
+            Refusal(
+                "driver_not_loaded",
+                f"{', '.join(missing)} is not loaded. Run modprobe, or look at dmesg for the reason.",
+            )
+        )
+    if _runs_other(found, wanted):
+        wrong.append(
+            Refusal(
+                "other_driver_loaded",
+                f"The driver {found.version} is loaded, not {wanted.version}. Reboot the node, or unload its modules.",
+            )
+        )
+    if shown is None:
+        wrong.append(
+            Refusal("no_hl_smi", "hl-smi is not on the node. Install habanalabs-firmware-tools of the release.")
+        )
+    if devices != cards or (shown is not None and shown != cards):
+        wrong.append(
+            Refusal(
+                "cards_missing",
+                f"{cards} Gaudi cards are on the PCI bus, {devices} in /dev/accel and {shown or 0} in hl-smi. Look at "
+                "dmesg for those that are missing.",
+            )
+        )
+    return wrong

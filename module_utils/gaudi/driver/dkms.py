@@ -1,0 +1,51 @@
+"""What DKMS says of the driver: for which kernels its modules are built and installed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# The name under which habanalabs-dkms registers its modules.
+MODULE = "habanalabs"
+# What it says of modules that lie in a kernel's tree, where modprobe finds them.
+INSTALLED = "installed"
+
+# dkms 3: habanalabs/1.24.0-1007, 6.8.0-110-generic, x86_64: installed. dkms 2 has ", " in the place of the slash.
+_LINE = re.compile(
+    r"(?P<module>[A-Za-z0-9_-]+)(?:/|, )(?P<version>[^,:\s]+)"
+    r"(?:, (?P<kernel>[^,:\s]+), (?P<architecture>[A-Za-z0-9_]+))?: (?P<state>[a-z]+)\b"
+)
+
+
+@dataclass(frozen=True)
+class Built:
+    """One line of ``dkms status``; `kernel` is empty for a module that was added and built for none."""
+
+    version: str
+    kernel: str
+    state: str
+
+
+def parse(status: str) -> tuple[Built, ...]:
+    """The driver's lines of ``dkms status``, of dkms 2 and 3; other modules and other lines are passed over."""
+    found = []
+    for line in status.splitlines():
+        match = _LINE.match(line.strip())
+        if match and match["module"] == MODULE:
+            found.append(Built(match["version"], match["kernel"] or "", match["state"]))
+    return tuple(found)
+
+
+def installed(status: Iterable[Built], kernel: str) -> list[str]:
+    """The versions whose modules lie where a kernel finds them; one at most, unless somebody forced another."""
+    return [built.version for built in status if (built.kernel, built.state) == (kernel, INSTALLED)]
+
+
+def left_over(status: Iterable[Built], version: str) -> bool:
+    """Whether a version is registered without being installed for any kernel: what an interrupted install leaves.
+
+    DKMS then refuses to add it once more ("DKMS tree already contains").
+    """
+    states = [built.state for built in status if built.version == version]
+    return bool(states) and INSTALLED not in states

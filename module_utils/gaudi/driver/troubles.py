@@ -1,0 +1,170 @@
+"""What apt, DKMS and modprobe say when they fail, as a sentence with an id.
+
+The words are those of the tools under LC_ALL=C. What is not recognised here is shown as it was said.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..base.refusal import Refusal
+
+_BAD_BUILD = re.compile(r"Bad return status for module build on kernel: (?P<kernel>\S+)")
+_NO_HEADERS = re.compile(r"Your kernel headers for kernel (?P<kernel>\S+) cannot be found")
+_LEFT_OVER = re.compile(r"DKMS tree already contains: (?P<module>\S+?)-(?P<version>[0-9]\S*)")
+_BUILD_LOG = re.compile(r"Consult (?P<log>/\S+)")
+_REJECTED = re.compile(
+    r"Key was rejected by service|Required key not available|unsigned module loading is restricted|"
+    r"Loading of (unsigned module|module with unavailable key) is rejected",
+    re.IGNORECASE,
+)
+_SYMBOL = re.compile(r"Unknown symbol( (?P<symbol>uverbs_\w+|ib_\w+))?")
+_NOT_FOUND = re.compile(r"Module (?P<module>habanalabs\w*) not found in directory /lib/modules/(?P<kernel>\S+)")
+_IN_USE = re.compile(r"Module (?P<module>habanalabs\w*) is in use")
+
+_LOCKED = re.compile(
+    r"Could not get lock (?P<file>/\S+?)\.?(?: It is held by process (?P<who>\d+ \([^)]*\)))?(?=[.\s]|$)"
+)
+_INTERRUPTED = re.compile(r"dpkg was interrupted")
+_HELD = re.compile(
+    r"held packages were changed|Unable to correct problems, you have held broken packages", re.IGNORECASE
+)
+_NO_SPACE = re.compile(r"No space left on device|You don't have enough free space in (?P<where>/\S+?)\.?(\s|$)")
+_NOT_TRUSTED = re.compile(
+    r"NO_PUBKEY|signatures? couldn't be verified|is not signed|EXPKEYSIG|BADSIG|invalid signature"
+)
+_KEY = re.compile(r"NO_PUBKEY (?P<key>[0-9A-F]+)")
+_UNREACHABLE = re.compile(
+    r"(?:Failed to fetch|Could not (?:connect to|resolve)|Connection (?:refused|timed out)|Unable to connect to) *"
+    r"(?P<where>[^\s']*)"
+    # All that Ansible's module says where python-apt names no reason: seen with an address where nobody listens.
+    r"|Failed to update apt cache(?: after \d+ retries)?:\s*(?:unknown reason)?\s*\Z"
+)
+_NO_SUITE = re.compile(r"The repository '(?P<what>[^']+)' does(?:n't| not) have a Release file")
+_NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?")
+# Ansible's module, where a preference ranks another version above the one that is asked for.
+_NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
+
+
+def recognised(said: str) -> Refusal | None:
+    """What is wrong, by what a tool said; None where nobody knows these words. The cause comes before its effects."""
+    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said)
+
+
+def left_over(name: str) -> Refusal:
+    """Why DKMS does not add a module and version (MODULE/VERSION) once more."""
+    return Refusal(
+        "dkms_left_over",
+        f"DKMS has {name} from an install that was interrupted, and does not add it once more. Run dkms remove {name} "
+        "--all and dpkg --configure -a on the node, then run again.",
+    )
+
+
+def _of_dkms(said: str) -> Refusal | None:
+    if match := _LEFT_OVER.search(said):
+        return left_over(f"{match['module']}/{match['version']}")
+    if match := _NO_HEADERS.search(said):
+        return Refusal(
+            "no_kernel_headers",
+            f"The headers of kernel {match['kernel']} are not on the node, so DKMS cannot build the driver for it. "
+            f"Install linux-headers-{match['kernel']} (RHEL: kernel-devel-{match['kernel']}), or boot a kernel that "
+            "has its headers.",
+        )
+    if match := _BAD_BUILD.search(said):
+        log = _BUILD_LOG.search(said)
+        return Refusal(
+            "driver_does_not_build",
+            f"The driver does not build on kernel {match['kernel']}: it is newer or older than those that the release "
+            "was made for (docs/compatibility.md). Boot a kernel of the release's list"
+            + (f"; the compiler's words are in {log['log']}." if log else "."),
+        )
+    return None
+
+
+def _of_modprobe(said: str) -> Refusal | None:
+    if _REJECTED.search(said):
+        return Refusal(
+            "module_not_signed",
+            "Secure Boot keeps the kernel from loading the driver: its modules were built on this node, and their "
+            "key is not enrolled. Enrol DKMS's key (mokutil --import /var/lib/dkms/mok.pub, then confirm it at the "
+            "console of the next boot), or switch Secure Boot off in the firmware's setup.",
+        )
+    if match := _NOT_FOUND.search(said):
+        return Refusal(
+            "kernel_without_driver",
+            f"Kernel {match['kernel']} has no {match['module']} module. Build it with dkms autoinstall -k "
+            f"{match['kernel']}, or boot a kernel that has one.",
+        )
+    if match := _IN_USE.search(said):
+        return Refusal(
+            "module_in_use",
+            f"The kernel does not unload {match['module']}: something uses a card. Stop it (fuser /dev/accel/*), or "
+            "reboot.",
+        )
+    if match := _SYMBOL.search(said):
+        return Refusal(
+            "kernel_lacks_symbols",
+            f"The kernel has no {match['symbol'] or 'symbol'} that the driver's modules need: ib_uverbs is missing. "
+            "On Ubuntu install linux-modules-extra of the running kernel, then load ib_uverbs.",
+        )
+    return None
+
+
+def _of_apt(said: str) -> Refusal | None:
+    if match := _LOCKED.search(said):
+        who = f" ({match['who']})" if match["who"] else ""
+        return Refusal(
+            "packages_locked",
+            f"Another program installs packages{who} and holds {match['file']}. Run again when it is done.",
+        )
+    if _INTERRUPTED.search(said):
+        return Refusal(
+            "packages_interrupted",
+            "dpkg was interrupted on this node. Run dpkg --configure -a there, look at what it says, then run again.",
+        )
+    if match := _NO_SPACE.search(said):
+        return Refusal(
+            "no_room_for_packages",
+            f"The packages do not fit: {match['where'] or 'a file system'} is full. Free some space (apt-get clean), "
+            "then run again.",
+        )
+    if _HELD.search(said):
+        return Refusal(
+            "held_package_in_the_way",
+            "A package that is on hold keeps the release from being installed. apt-mark showhold lists them; "
+            "apt-mark unhold the one in the way.",
+        )
+    if _NOT_TRUSTED.search(said):
+        signer = _KEY.search(said)
+        key = f" (key {signer['key']})" if signer else ""
+        return Refusal(
+            "repository_not_trusted",
+            f"A package repository is not signed by the key that this site names for it{key}. Nothing was installed "
+            "from it. Compare gaudi_driver_key and gaudi_driver_key_fingerprint with what the vendor publishes.",
+        )
+    if match := _NO_VERSION.search(said):
+        return Refusal(
+            "package_version_nowhere",
+            f"No package repository of this node has {match['name'] or 'a package'} in version {match['what']}. Use a "
+            "mirror that keeps it.",
+        )
+    if match := _NO_CANDIDATE.search(said):
+        return Refusal(
+            "package_version_not_preferred",
+            f"apt does not take version {match['what']} of {match['name']}: a preference ranks another one above it, "
+            f"or no repository has it. apt-cache policy {match['name']} shows both. An older version than "
+            "the installed one needs gaudi_driver_replace: true.",
+        )
+    if match := _NO_SUITE.search(said):
+        return Refusal(
+            "no_such_suite",
+            f"There is no package repository at {match['what']}. Look at gaudi_driver_repository and "
+            "gaudi_driver_suite.",
+        )
+    if match := _UNREACHABLE.search(said):
+        return Refusal(
+            "repository_down",
+            f"A package repository does not answer ({match['where'] or 'no address was said'}). Look at "
+            "gaudi_driver_repository, at the node's proxy, and whether the server is up.",
+        )
+    return None

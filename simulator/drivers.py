@@ -1,0 +1,109 @@
+"""A package repository with stand-ins for the vendor's packages, of every release in the catalogue.
+
+Names and versions are the catalogue's (catalog/driver.yml, catalog/releases). What is in the real ones, and what they
+depend on, was not seen: here each carries what the node has of it in the simulator, or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import docker
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from docker import DockerClient
+
+from plugin_utils import releases
+from simulator import apt, context, host, images, keys, network, packages, supply
+from simulator.context import File
+from simulator.packages import Package, Signer
+from simulator.settings import CACHE, ROOT, Scope, SimulatorError
+
+HOST = "simulated-driver-packages"
+PORT = 8095
+# The kernel of descriptions that name one: Ubuntu 24.04's, of which the nodes have no package either.
+KERNEL, KERNEL_PACKAGE = "6.8.0-45-generic", "6.8.0-45.45"
+# A release of the vendor's that the catalogue has not: what apt would take if nothing kept it at another version.
+NEWER = "1.23.0-695"
+ABOUT = "Simulated: not an Intel Gaudi product"
+
+_STANDINS = "/usr/local/lib/gaudi-simulator/standins"
+_RUNNING = "$(cat /proc/sys/kernel/osrelease)"
+
+Say = Callable[[str], None]
+
+
+def offered() -> list[Package]:
+    """All packages of the repository."""
+    names = [entry["deb"] for entry in yaml.safe_load((ROOT / "catalog/driver.yml").read_text())["packages"]]
+    versions = sorted({NEWER, *(str(releases.read(release)["software"]["driver"]) for release in releases.names())})
+    vendors = [_vendors(name, version) for version in versions for name in names]
+    return [
+        *vendors,
+        *(Package(f"linux-{kind}-{KERNEL}", KERNEL_PACKAGE, ABOUT) for kind in ("headers", "modules-extra")),
+    ]
+
+
+def _vendors(name: str, version: str) -> Package:
+    """A package of the vendor's with what a simulated node has of it."""
+    programs = {
+        "habanalabs-firmware-tools": ("hl-smi", "hl_smi.py"),
+        "habanalabs-container-runtime": ("habana-container-runtime", "habana_container_runtime.py"),
+    }
+    files: dict[str, File] = {}
+    scripts: dict[str, str] = {}
+    if name in programs:
+        program, standin = programs[name]
+        files[f"usr/bin/{program}"] = context.text(f'#!/bin/sh\nexec {_STANDINS}/{standin} "$@"\n', 0o755)
+    if name == "habanalabs-dkms":
+        module = f"habanalabs/{version}"
+        scripts["postinst"] = f"#!/bin/sh\nset -e\ndkms add {module}\ndkms install {module} -k {_RUNNING}\n"
+        scripts["prerm"] = f"#!/bin/sh\nset -e\ndkms remove {module} --all\n"
+    return Package(name, version, ABOUT, files=files, scripts=scripts)
+
+
+def signer() -> Signer:
+    """The repository's key, made at first use. Callers hold the lock "images"."""
+    path = CACHE / "driver-packages.key"
+    if not path.exists():
+        made = rsa.generate_private_key(65537, 3072)
+        pem = made.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        keys.write_private(path, pem.decode())
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise SimulatorError(f"{path} is not a key the simulator made. Remove it, and it makes another.")
+    return Signer(key, "simulated packages <nobody@localhost>")
+
+
+def site() -> dict[str, object]:
+    """What an inventory says of the repository."""
+    with host.lock("images"):
+        fingerprint = signer().fingerprint
+    address = f"http://{HOST}:{PORT}"
+    return {
+        "gaudi_driver_repository": address,
+        "gaudi_driver_key": f"{address}/key.asc",
+        "gaudi_driver_key_fingerprint": fingerprint,
+    }
+
+
+def start(client: DockerClient, scope: Scope, say: Say) -> None:
+    """Start the scope's repository, or find it running."""
+    with host.lock("images"):
+        image = images.base(client, say)
+        made = packages.repository(offered(), apt.SUITE, signer())
+    files = {f"srv/packages/{path}": file for path, file in made.items()}
+    with host.lock(f"scope-{scope.name}"):
+        network.ensure(client, scope)
+        command = supply.static("/srv/packages", PORT)
+        supply.wait(supply.container(client, scope, image, HOST, files, command), PORT)
+
+
+def remove(client: DockerClient, scope: Scope) -> None:
+    """Remove the scope's repository."""
+    with contextlib.suppress(docker.errors.NotFound):
+        client.containers.get(f"{scope.prefix}-{HOST}").remove(force=True, v=True)

@@ -1,0 +1,182 @@
+"""The judgement of a node's driver, by causing what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.driver import decision, dkms, packages
+
+from tests.unit.driver.made import DEBS, FACTS, KERNEL, bare, decide, ids, listed, node, status, steps, wanted
+
+NEW_ORDER = ["habanalabs_compat", "habanalabs", "habanalabs_cn", "habanalabs_en", "habanalabs_ib"]
+IN_TREE = f"/lib/modules/{KERNEL}/kernel/drivers/accel/habanalabs/habanalabs.ko"
+TRACE = ("/root/habanalabs-installer-log",)
+
+
+def test_a_bare_node_gets_everything() -> None:
+    judged = decide(bare())
+    assert (judged.present.state, judged.origin, ids(judged)) == ("absent", "", [])
+    assert steps(judged) == {"install": [f"{name}=1.22.2-32" for name in DEBS], "load": NEW_ORDER}
+
+
+def test_what_is_right_is_left_alone() -> None:
+    judged = decide(node())
+    assert (judged.present.state, judged.origin, ids(judged), steps(judged)) == ("right", "packages", [], {})
+    assert judged.reboot == ()
+
+
+def test_a_release_that_is_held_or_of_the_installer_and_right_is_left_alone() -> None:
+    held = packages.parse(listed("1.22.2-32", status="hold installed ok"))
+    judged = decide(node(packages=held, traces=TRACE))
+    assert (judged.origin, ids(judged), steps(judged)) == ("installer", [], {})
+
+
+@pytest.mark.parametrize(("version", "kind"), [("1.21.3-57", "an older driver"), ("1.24.0-1007", "a newer driver")])
+def test_another_release_needs_a_wish(version: str, kind: str) -> None:
+    judged = decide(node(version))
+    assert ids(judged) == ["driver_of_other_release"]
+    assert f"The node has {kind}: {version}, where the release wants 1.22.2-32." in str(judged.refusals[0])
+    assert ids(decide(node(version), replace=True)) == []
+
+
+def test_several_releases_at_once_need_a_wish() -> None:
+    mixed = packages.parse(listed("1.22.2-32", *DEBS[:1]) + listed("1.21.3-57", *DEBS[1:]))
+    assert ids(decide(node(packages=mixed))) == ["driver_of_other_release"]
+
+
+def test_modules_are_unloaded_as_they_were_and_loaded_as_they_will_be() -> None:
+    """From 1.18, whose order is another one, to 1.22."""
+    found = node("1.18.0-524")
+    assert steps(decide(found, replace=True))["unload"] == [
+        "habanalabs",
+        "habanalabs_cn",
+        "habanalabs_ib",
+        "habanalabs_en",
+    ]
+    assert steps(decide(found, replace=True))["load"] == NEW_ORDER
+    back = steps(decide(node(), "1.18", replace=True))
+    assert back["unload"] == ["habanalabs_ib", "habanalabs_en", "habanalabs_cn", "habanalabs", "habanalabs_compat"]
+    assert back["load"] == ["habanalabs_en", "habanalabs_ib", "habanalabs_cn", "habanalabs"]
+
+
+def test_cards_in_use_keep_their_driver() -> None:
+    users = ("module 0: vllm-chat (pid 4242)",)
+    assert ids(decide(node("1.21.3-57", users=users), replace=True)) == ["cards_in_use"]
+    assert "vllm-chat (pid 4242)" in str(decide(node("1.21.3-57", users=users), replace=True).refusals[0])
+    # A missing tool disturbs nobody.
+    some = packages.parse(listed("1.22.2-32", *DEBS[:5]))
+    assert ids(decide(node(packages=some, users=users))) == []
+
+
+def test_packages_that_were_installed_and_not_loaded_wait_for_a_reboot() -> None:
+    judged = decide(node(version="1.21.3-97ec1a4"))
+    assert judged.reboot == ("1.22.2-32 is installed, 1.21.3-97ec1a4 is loaded",)
+    assert list(steps(judged)) == ["unload", "load"]
+
+
+def test_a_half_configured_package_is_refused_alone() -> None:
+    half = packages.parse(listed("1.22.2-32", *DEBS[1:]) + "habanalabs-dkms install half-configured ok 1.22.2-32\n")
+    judged = decide(node(packages=half, traces=TRACE))
+    assert ids(judged) == ["driver_half_installed"]
+    assert str(judged.refusals[0]).startswith("habanalabs-dkms is installed by half.")
+
+
+def test_what_an_interrupted_install_left_with_dkms_is_refused_before_it_fails_again() -> None:
+    """As it was seen on a host with 1.24.0: half-configured, and added to DKMS without being installed."""
+    half = packages.parse("habanalabs-dkms install half-configured ok 1.22.2-32\n")
+    added = dkms.parse("habanalabs/1.22.2-32: added\n")
+    assert ids(decide(bare(packages=half, status=added))) == ["dkms_left_over"]
+    assert ids(decide(bare(status=added))) == ["dkms_left_over"]
+    # Whole packages whose modules were never built are built.
+    assert steps(decide(node(status=added))) == {"build": [KERNEL]}
+
+
+def test_a_held_package_is_named() -> None:
+    held = packages.parse(listed("1.21.3-57", "habanalabs-graph", status="hold installed ok"))
+    judged = decide(bare(packages=held), replace=True)
+    assert ids(judged) == ["driver_packages_held"]
+    assert "apt-mark unhold habanalabs-graph" in str(judged.refusals[0])
+    assert ids(decide(bare(packages=held), replace=True, take_over=True)) == []
+
+
+def test_the_installers_driver_is_taken_over_by_wish() -> None:
+    found = node("1.21.3-57", traces=TRACE)
+    assert ids(decide(found, replace=True)) == ["driver_of_installer"]
+    assert TRACE[0] in str(decide(found, replace=True).refusals[0])
+    assert ids(decide(found, replace=True, take_over=True)) == []
+
+
+def test_the_kernels_own_driver_gives_way() -> None:
+    found = bare(file=IN_TREE, modules=frozenset({"habanalabs"}))
+    judged = decide(found)
+    assert (judged.origin, ids(judged)) == ("kernel", [])
+    assert steps(judged)["unload"] == ["habanalabs"]
+
+
+def test_a_driver_of_nobody_is_refused() -> None:
+    found = bare(file=f"/lib/modules/{KERNEL}/extra/habanalabs.ko", version="1.20.0-1234567")
+    assert ids(decide(found)) == ["driver_of_nobody"]
+    assert "extra/habanalabs.ko" in str(decide(found).refusals[0])
+
+
+def test_a_kernel_that_boots_next_gets_its_modules() -> None:
+    judged = decide(node(next_kernel="6.17.0-22-generic"))
+    assert steps(judged) == {"build": ["6.17.0-22-generic"]}
+    assert judged.reboot == ()
+
+
+def test_a_kernel_that_runs_without_modules_waits_for_the_next() -> None:
+    found = node(next_kernel="6.8.0-110-generic", status=dkms.parse(status("1.22.2-32", "6.8.0-110-generic")))
+    judged = decide(dataclasses.replace(found, modules=frozenset(), version=""))
+    assert judged.reboot == (
+        f"kernel 6.8.0-110-generic, which boots next, has the driver; kernel {KERNEL}, which runs, has not",
+    )
+
+
+def test_the_judgement_survives_json() -> None:
+    told = decide(node("1.21.3-57")).as_dict()
+    assert json.loads(json.dumps(told)) == told
+    assert told["refusals"][0]["id"] == "driver_of_other_release"
+
+
+def verified(found: decision.Found, cards: int = 8, devices: int = 8, shown: int | None = 8) -> list[str]:
+    return [wrong.id for wrong in decision.verify(found, wanted(), FACTS, cards, devices, shown)]
+
+
+def test_a_whole_node_is_verified() -> None:
+    assert verified(node()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "id_"),
+    [
+        ({"packages": packages.parse(listed("1.22.2-32", *DEBS[1:]))}, "driver_not_as_wanted"),
+        (
+            {"packages": packages.parse(listed("1.22.2-32", *DEBS[1:]) + listed("1.22.1-6", DEBS[0]))},
+            "driver_not_as_wanted",
+        ),
+        ({"status": ()}, "kernel_has_no_driver"),
+        ({"status": dkms.parse(status("1.21.3-57", KERNEL))}, "kernel_has_no_driver"),
+        ({"next_kernel": "6.17.0-22-generic"}, "kernel_has_no_driver"),
+        ({"modules": frozenset({"habanalabs"})}, "driver_not_loaded"),
+        ({"version": "1.21.3-97ec1a4"}, "other_driver_loaded"),
+    ],
+)
+def test_what_is_missing_is_found(changes: dict[str, Any], id_: str) -> None:
+    assert verified(node(**changes)) == [id_]
+
+
+def test_the_kernel_that_lacks_the_driver_is_named() -> None:
+    (wrong,) = decision.verify(node(next_kernel="6.17.0-22-generic"), wanted(), FACTS, 8, 8, 8)
+    assert str(wrong).startswith("Kernel 6.17.0-22-generic, which boots next, has no habanalabs module of 1.22.2-32.")
+
+
+@pytest.mark.parametrize(
+    ("devices", "shown", "expected"),
+    [(7, 8, ["cards_missing"]), (8, 7, ["cards_missing"]), (8, None, ["no_hl_smi"]), (0, 0, ["cards_missing"])],
+)
+def test_cards_that_are_missing_are_counted(devices: int, shown: int | None, expected: list[str]) -> None:
+    assert verified(node(), 8, devices, shown) == expected

@@ -1,0 +1,222 @@
+"""The module, its action, and the filter: what they read, and what they answer."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
+from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
+from ansible.module_utils.gaudi.driver import packages
+
+from filter_plugins.driver_trouble import driver_trouble
+from library import gaudi_driver_info
+from plugin_utils import releases
+from tests.unit.driver.made import DEBS, DOCUMENT, FACTS, KERNEL, listed, status
+from tests.unit.preflight.conftest import Answer, Run
+
+action = importlib.import_module("action_plugins.gaudi_driver_info")
+UBUNTU = 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n'
+RHEL = 'ID="rhel"\nID_LIKE="fedora"\nVERSION_ID="9.4"\n'
+PCI = tuple(PciCard(f"0000:{bus:02x}:00.0", 0, "0-39") for bus in range(8))
+GIVEN: dict[str, Any] = {"software": releases.read("1.22")["software"], "facts": DOCUMENT}
+HEADERS = f"linux-headers-{KERNEL}"
+ASKED_FOR_HEADERS = f"dpkg-query --show --showformat={packages._DPKG} {HEADERS}"
+MODULES = "".join(f"{name} 16384 0\n" for name in FACTS.order("1.22").load)
+
+
+class System:
+    """A node's files, and what its programs answer."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.root, self.patch = root, patch
+        self.answers: dict[str, Answer] = {
+            "lsmod": (0, "Module Size Used by\n", ""),
+            "dpkg-query --show": (1, "", "no packages found matching habanalabs*"),
+            ASKED_FOR_HEADERS: (1, "", ""),
+            "modinfo": (1, "", "modinfo: ERROR: Module habanalabs not found."),
+        }
+        for name, path in (("OS_RELEASE", "os"), ("RUNNING", "osrelease"), ("BOOT", "boot"), ("DEVICES", "accel")):
+            patch.setattr(gaudi_driver_info, name, root / path)
+        patch.setattr(gaudi_driver_info, "MODULES", root / "modules")
+        patch.setattr(gaudi_driver_info, "ROOT", root)
+        (root / "os").write_text(UBUNTU)
+        (root / "osrelease").write_text(f"{KERNEL}\n")
+        self.cards(0)
+
+    def cards(self, shown: int, *users: Holder, version: str = "1.22.2-97ec1a4") -> None:
+        """Eight cards on the bus, so many with a driver of a version; users hold some open."""
+        seen = Seen(cards=tuple(SeenCard(index=n, module_id=n, driver_version=version) for n in range(shown)))
+        found = Sources(uid=0, seen=seen if shown else None, pci=PCI, holders=users)
+        self.patch.setattr(gaudi_driver_info, "read_sources", lambda _module, links: found)
+        (self.root / "accel").mkdir(exist_ok=True)
+        for index in range(shown):
+            (self.root / "accel" / f"accel{index}").touch()
+            (self.root / "accel" / f"accel_controlD{index}").touch()
+
+    def installed(self, version: str = "1.22.2-32") -> None:
+        """A driver that is whole."""
+        self.answers["dpkg-query --show"] = (0, listed(version), "")
+        self.answers[ASKED_FOR_HEADERS] = (1, listed("6.8.0-45.45", HEADERS), "")
+        self.answers["lsmod"] = (0, MODULES, "")
+        self.answers["dkms"] = (0, status(version, KERNEL), "")
+        self.cards(8)
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
+    return System(tmp_path, monkeypatch)
+
+
+def test_a_bare_node_is_told_what_to_do(run: Run, system: System) -> None:
+    ran = run(gaudi_driver_info, GIVEN, system.answers)
+    assert (ran["state"], ran["origin"], ran["refusals"], ran["changed"]) == ("absent", "", [], False)
+    assert ran["steps"]["install"][0] == "habanalabs-dkms=1.22.2-32"
+    assert ran["kernel_packages"] == [HEADERS]
+    assert {wrong["id"] for wrong in ran["unverified"]} >= {"driver_not_as_wanted", "no_hl_smi", "cards_missing"}
+    assert "Pin: version 1.22.2-32\nPin-Priority: 990\n" in ran["preferences"]
+    ran = run(gaudi_driver_info, {**GIVEN, "replace": True}, system.answers)
+    assert "Pin: version 1.22.2-32\nPin-Priority: 1001\n" in ran["preferences"]
+
+
+def test_a_whole_node_has_nothing_to_do(run: Run, system: System) -> None:
+    system.installed()
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "after"}, system.answers)
+    assert "msg" not in ran.result
+    assert (ran["state"], ran["steps"], ran["unverified"], ran["reboot"]) == ("right", {}, [], [])
+    assert ran["cards"] == 8
+
+
+def test_headers_that_somebody_built_do(run: Run, system: System) -> None:
+    (system.root / "modules" / KERNEL / "build").mkdir(parents=True)
+    assert run(gaudi_driver_info, GIVEN, system.answers)["kernel_packages"] == []
+
+
+def test_a_kernel_that_boots_next_is_seen(run: Run, system: System) -> None:
+    system.installed()
+    (system.root / "boot").mkdir()
+    (system.root / "boot" / "vmlinuz-6.17.0-22-generic").touch()
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "after"}, system.answers)
+    assert ran["next_kernel"] == "6.17.0-22-generic"
+    assert ran["refused_id"] == "kernel_has_no_driver"
+    assert "linux-headers-6.17.0-22-generic" in ran["kernel_packages"]
+
+
+def test_what_the_repositories_do_not_have_is_refused(run: Run, system: System) -> None:
+    offers = "".join(f"{name} | 1.23.0-695 | https://x noble/main amd64 Packages\n" for name in DEBS)
+    system.answers["apt-cache madison"] = (0, offers, "")
+    ran = run(gaudi_driver_info, {**GIVEN, "offered": True, "refuse": "before"}, system.answers)
+    assert [refusal["id"] for refusal in ran["refusals"]] == [
+        "driver_version_not_offered",
+        "kernel_headers_not_offered",
+    ]
+    assert ran["failed"]
+    assert f"no package repository has {HEADERS}" in ran["msg"]
+
+
+def test_further_packages_of_a_kernel_are_taken_where_they_are(run: Run, system: System) -> None:
+    names = [*DEBS, HEADERS, f"linux-modules-extra-{KERNEL}"]
+    offers = "".join(f"{name} | 1.22.2-32 | https://x noble/main amd64 Packages\n" for name in names)
+    system.answers["apt-cache madison"] = (0, offers, "")
+    ran = run(gaudi_driver_info, {**GIVEN, "offered": True, "refuse": "before"}, system.answers)
+    assert ran["kernel_packages"] == [HEADERS, f"linux-modules-extra-{KERNEL}"]
+    assert ran["refusals"] == []
+
+
+def test_a_driver_that_nobody_could_bring_back_stays(run: Run, system: System) -> None:
+    system.installed("1.21.3-57")
+    offers = "".join(f"{name} | 1.22.2-32 | https://x noble/main amd64 Packages\n" for name in DEBS)
+    given = {**GIVEN, "replace": True, "offered": True}
+    system.answers["apt-cache madison"] = (0, offers, "")
+    (refusal,) = run(gaudi_driver_info, given, system.answers)["refusals"]
+    assert refusal["id"] == "no_way_back"
+    assert "has habanalabs-dkms 1.21.3-57, " in refusal["message"]
+    assert run(gaudi_driver_info, {**given, "no_way_back": True}, system.answers)["refusals"] == []
+    system.answers["apt-cache madison"] = (0, offers + offers.replace("1.22.2-32", "1.21.3-57"), "")
+    assert run(gaudi_driver_info, given, system.answers)["refusals"] == []
+
+
+def test_who_uses_a_card_keeps_the_driver(run: Run, system: System) -> None:
+    system.installed("1.21.3-57")
+    system.cards(8, Holder(3, 4242, "python3", ""), version="1.21.3-97ec1a4")
+    ran = run(gaudi_driver_info, {**GIVEN, "replace": True, "refuse": "before"}, system.answers)
+    assert ran["refused_id"] == "cards_in_use"
+    assert "cards are in use: module 3: pid 4242" in ran["msg"]
+
+
+def test_the_kernel_is_kept_by_wish(run: Run, system: System) -> None:
+    system.installed()
+    kernels = listed("6.8.0-45.45", "linux-image-generic", "linux-libc-dev")
+    query = f"dpkg-query --show --showformat={packages._DPKG} linux-image*"
+    system.answers[query] = (0, kernels, "")
+    ran = run(gaudi_driver_info, {**GIVEN, "hold_kernel": True}, system.answers)
+    assert "Package: linux-image-generic\nPin: version 6.8.0-45.45\n" in ran["preferences"]
+    assert '"^linux-image-generic$"' in ran["unattended"]
+    assert "linux-libc-dev" not in ran["preferences"]
+
+
+def test_what_the_installer_left_is_seen(run: Run, system: System) -> None:
+    system.installed("1.21.3-57")
+    (system.root / "home/ubuntu/habanalabs-installer-log").mkdir(parents=True)
+    ran = run(gaudi_driver_info, GIVEN, system.answers)
+    assert ran["origin"] == "installer"
+    assert "driver_of_installer" in {refusal["id"] for refusal in ran["refusals"]}
+
+
+def test_rhel_is_read_with_rpm(run: Run, system: System) -> None:
+    """Constructed: no RHEL was looked at."""
+    (system.root / "os").write_text(RHEL)
+    system.answers["rpm --query --all"] = (0, "habanalabs install installed ok 1.22.1-6.el9\n", "")
+    # grubby knows better than the newest in /boot.
+    (system.root / "boot").mkdir()
+    (system.root / "boot" / "vmlinuz-6.17.0-22.el9").touch()
+    system.answers["grubby"] = (0, f"/boot/vmlinuz-{KERNEL}\n", "")
+    ran = run(gaudi_driver_info, GIVEN, system.answers)
+    assert (ran["family"], ran["state"], ran["version"]) == ("RedHat", "older", "1.22.2-32.el9")
+    assert ran["steps"]["install"][0] == "habanalabs-1.22.2-32.el9"
+    assert ran["kernel_packages"] == [f"kernel-devel-{KERNEL}", f"kernel-headers-{KERNEL}"]
+    assert (ran["preferences"], ran["unattended"]) == ("", "")
+
+
+def test_a_system_without_packages_is_refused(run: Run, system: System) -> None:
+    (system.root / "os").write_text("ID=sles\nID_LIKE=suse\n")
+    ran = run(gaudi_driver_info, GIVEN, system.answers)
+    assert ran["refused_id"] == "no_packages_for_system"
+
+
+def acting(**arguments: object) -> Any:
+    """The action for a task with these arguments; what it gives to the module is in `given`."""
+    task = MagicMock(async_val=0, args=arguments)
+    made = action.ActionModule(task, MagicMock(), MagicMock(), MagicMock(), MagicMock(), MagicMock())
+    made.validate_argument_spec = lambda argument_spec: (None, {"refuse": "never", **arguments})
+    made._execute_module = lambda module_name, module_args, task_vars: {"name": module_name, "given": module_args}
+    return made
+
+
+def test_the_action_gives_a_release_with_what_it_extends() -> None:
+    ran = acting(release="1.22-2025.11").run(task_vars={})
+    assert ran["given"]["software"]["driver"] == "1.22.2-32"
+    assert ran["given"]["facts"] == DOCUMENT
+    assert "release" not in ran["given"]
+
+
+def test_a_release_without_a_file_is_refused() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"no release '9.99'. Set gaudi_release to one of .*1\.22"):
+        acting(release="9.99").run(task_vars={})
+
+
+def test_options_of_module_and_action_are_the_same() -> None:
+    own = {name: about for name, about in action.ARGUMENT_SPEC.items() if name != "release"}
+    assert own == {name: gaudi_driver_info.ARGUMENT_SPEC[name] for name in own}
+    assert set(gaudi_driver_info.ARGUMENT_SPEC) == {*own, "software", "facts"}
+
+
+def test_words_of_a_tool_come_with_what_they_mean() -> None:
+    said = driver_trouble("E: dpkg was interrupted, you must manually run 'dpkg --configure -a'\x1b[2J")
+    assert said.startswith("dpkg was interrupted on this node.")
+    assert said.endswith("It said: E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
+    assert driver_trouble("nobody knows\n") == "nobody knows"

@@ -1,0 +1,37 @@
+"""What the role's own expressions make of what Ansible gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.preflight.test_templates import evaluate
+
+LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend."
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"msg": LOCKED},
+        {"msg": "'/usr/bin/apt-get install' failed: ", "stderr": LOCKED, "stdout": "Reading package lists..."},
+        {
+            "msg": "One or more items failed",
+            "results": [{"failed": False, "stderr": ""}, {"failed": True, "stderr": LOCKED}, {"skipped": True}],
+        },
+    ],
+)
+def test_what_a_task_said_is_found_wherever_ansible_left_it(failed: dict[str, Any]) -> None:
+    said = evaluate("gaudi_driver", "{{ __gaudi_driver_said }}", ansible_failed_result=failed)
+    assert said.endswith(LOCKED)
+    assert "\\n" not in said, "a line break in a string of a template stays what it is"
+
+
+@pytest.mark.parametrize(
+    ("check", "repository", "foreseen"),
+    [(False, "https://x.example/debian", True), (True, "https://x.example/debian", False), (True, "", True)],
+)
+def test_what_a_repository_has_is_seen_when_it_is_known(check: bool, repository: str, foreseen: bool) -> None:
+    given = {"ansible_check_mode": check, "gaudi_driver_repository": repository}
+    assert evaluate("gaudi_driver", "{{ __gaudi_driver_foreseen }}", **given) is foreseen

@@ -1,0 +1,134 @@
+"""What tools say when they fail, as sentences with an id."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.gaudi.driver.troubles import recognised
+from hypothesis import given
+from hypothesis import strategies as st
+
+LEFT = """\
+Adding Module to DKMS build system habanalabs 1.24.0-1007
+Error! DKMS tree already contains: habanalabs-1.24.0-1007
+"""
+BUILD = """\
+Error! Bad return status for module build on kernel: 6.17.0-22-generic (x86_64)
+Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information.
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "id_", "words"),
+    [
+        (LEFT, "dkms_left_over", "dkms remove habanalabs/1.24.0-1007 --all"),
+        (BUILD, "driver_does_not_build", "6.17.0-22-generic"),
+        (BUILD, "driver_does_not_build", "in /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log."),
+        (
+            "Error! Your kernel headers for kernel 6.8.0-45-generic cannot be found at /lib/modules/",
+            "no_kernel_headers",
+            "linux-headers-6.8.0-45",
+        ),
+        ("habanalabs_ib: Unknown symbol uverbs_idr_class (err -2)", "kernel_lacks_symbols", "no uverbs_idr_class"),
+        (
+            "modprobe: ERROR: could not insert 'habanalabs': Unknown symbol in module, or unknown parameter",
+            "kernel_lacks_symbols",
+            "ib_uverbs",
+        ),
+        ("modprobe: ERROR: could not insert 'habanalabs': Key was rejected by service", "module_not_signed", "mokutil"),
+        (
+            "modprobe: ERROR: could not insert 'habanalabs': Required key not available",
+            "module_not_signed",
+            "Secure Boot",
+        ),
+        (
+            "modprobe: FATAL: Module habanalabs not found in directory /lib/modules/6.17.0-22-generic",
+            "kernel_without_driver",
+            "6.17.0-22-generic has no",
+        ),
+        ("modprobe: FATAL: Module habanalabs is in use.", "module_in_use", "unload habanalabs:"),
+        (
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 712 (unattended-upgr)",
+            "packages_locked",
+            "(712 (unattended-upgr)) and holds /var/lib/dpkg/lock-frontend.",
+        ),
+        (
+            "E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem.",
+            "packages_interrupted",
+            "dpkg --configure -a",
+        ),
+        (
+            "E: Held packages were changed and -y was used without --allow-change-held-packages.",
+            "held_package_in_the_way",
+            "apt-mark",
+        ),
+        ("E: Unable to correct problems, you have held broken packages.", "held_package_in_the_way", "apt-mark"),
+        (
+            "E: You don't have enough free space in /var/cache/apt/archives/.",
+            "no_room_for_packages",
+            "/var/cache/apt/archives",
+        ),
+        (
+            "dpkg: error: failed to write status: No space left on device",
+            "no_room_for_packages",
+            "a file system is full",
+        ),
+        (
+            "W: GPG error: https://x noble InRelease: The following signatures couldn't be verified because the "
+            "public key is not available: NO_PUBKEY 0E44AF0EAD0EF0E5",
+            "repository_not_trusted",
+            "(key 0E44AF0EAD0EF0E5)",
+        ),
+        ("E: The repository 'https://x noble InRelease' is not signed.", "repository_not_trusted", "gaudi_driver_key"),
+        (
+            "E: Version '1.22.2-32' for 'habanalabs-dkms' was not found",
+            "package_version_nowhere",
+            "habanalabs-dkms in version 1.22.2-32",
+        ),
+        (
+            "no available installation candidate for habanalabs-dkms=1.18.0-524",
+            "package_version_not_preferred",
+            "version 1.18.0-524 of habanalabs-dkms",
+        ),
+        (
+            "E: Failed to fetch http://10.0.0.1/debian/dists/noble/InRelease  Connection refused",
+            "repository_down",
+            "http://10.0.0.1/debian/dists/noble/InRelease",
+        ),
+        (
+            "E:The repository 'file:/srv/habana noble Release' does not have a Release file.",
+            "no_such_suite",
+            "at file:/srv/habana noble Release. Look at",
+        ),
+        ("Failed to update apt cache: unknown reason", "repository_down", "(no address was said)"),
+        ("Failed to update apt cache after 2 retries: ", "repository_down", "(no address was said)"),
+        (
+            "W: Could not connect to vault:80 (10.0.0.1). - connect (111: Connection refused)",
+            "repository_down",
+            "vault:80",
+        ),
+    ],
+)
+def test_what_is_said_has_a_cause(said: str, id_: str, words: str) -> None:
+    found = recognised(said)
+    assert found is not None
+    assert found.id == id_
+    assert words in str(found)
+
+
+def test_the_cause_comes_before_its_effects() -> None:
+    """apt prints the words of a maintainer script, and then its own."""
+    found = recognised(
+        f"{BUILD}dpkg: error processing package habanalabs-dkms (--configure)\nE: Failed to fetch nothing"
+    )
+    assert found is not None
+    assert found.id == "driver_does_not_build"
+
+
+def test_what_nobody_knows_stays_unknown() -> None:
+    assert recognised("E: Sub-process /usr/bin/dpkg returned an error code (1)") is None
+
+
+@given(st.text(max_size=300))
+def test_any_words_are_read(said: str) -> None:
+    found = recognised(said)
+    assert found is None or str(found).endswith(".")

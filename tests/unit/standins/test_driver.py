@@ -1,0 +1,101 @@
+"""The driver's stand-ins: dkms, modprobe, and what a bare node has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from simulator.standins import description
+from simulator.standins.node import devices, dkms, kmod
+from tests.unit.driver.made import FACTS
+
+KERNEL = "6.8.0-45-generic"
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node with nothing of the vendor's, and the headers of its kernel."""
+    for module, name, path in (
+        *((dkms, "STATE", "dkms.json"), (dkms, "PACKAGES", "info"), (devices, "PACKAGES", "info")),
+        *((kmod, "DKMS", "dkms.json"), (kmod, "KERNEL", "osrelease"), (kmod, "NODE_DOCUMENT", "node.json")),
+    ):
+        monkeypatch.setattr(module, name, tmp_path / path)
+    monkeypatch.setattr(subprocess, "run", MagicMock())
+    (tmp_path / "info").mkdir()
+    (tmp_path / "info" / f"linux-headers-{KERNEL}.list").touch()
+    (tmp_path / "osrelease").write_text(f"{KERNEL}\n")
+    (tmp_path / "node.json").write_text(description.render(description.load("gaudi2-oam8-bare")))
+    return tmp_path
+
+
+def run_dkms(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["dkms", *arguments])
+    return dkms.main()
+
+
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(kmod.NODE_DOCUMENT.read_text())
+    return found
+
+
+def modprobe(*arguments: str) -> int:
+    return kmod.modprobe(document(), list(arguments))
+
+
+def test_a_module_is_added_once(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_dkms(monkeypatch, "add", "habanalabs/1.22.2-32") == 0
+    assert run_dkms(monkeypatch, "add", "habanalabs/1.22.2-32") == 3
+    assert capsys.readouterr().err == "Error! DKMS tree already contains: habanalabs-1.22.2-32\n"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("6.8.0-99-generic", "Your kernel headers for kernel 6.8.0-99-generic"),
+        ("6.17.0-22-generic", "Bad return status"),
+    ],
+)
+def test_a_kernel_that_nothing_is_built_for(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kernel: str, words: str
+) -> None:
+    (bare / "info" / "linux-headers-6.17.0-22-generic.list").touch()
+    run_dkms(monkeypatch, "add", "habanalabs/1.22.2-32")
+    assert run_dkms(monkeypatch, "install", "habanalabs/1.22.2-32", "-k", kernel) != 0
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["1.18.0-524", "1.22.2-32"])
+def test_modules_go_in_and_out_in_their_order_only(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    """The orders of the catalogue are those that the stand-in lets through."""
+    order = FACTS.order(version)
+    assert modprobe(order.load[0]) == 1, "nothing is built yet"
+    run_dkms(monkeypatch, "add", f"habanalabs/{version}")
+    run_dkms(monkeypatch, "install", f"habanalabs/{version}", "-k", KERNEL)
+    assert modprobe(order.load[1]) == 1, "its first is missing"
+    assert [modprobe(name) for name in order.load] == [0] * len(order.load)
+    assert document()["driver"]["loaded"]
+    assert document()["driver"]["version"].startswith(f"{version.partition('-')[0]}-")
+    assert modprobe("--remove", order.unload[1]) == 1
+    assert "is in use" in capsys.readouterr().err
+    assert [modprobe("--remove", name) for name in order.unload] == [0] * len(order.unload)
+    assert not document()["driver"]["loaded"]
+
+
+def test_what_a_package_brought_stays(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = {bare / "hl-smi": "habanalabs-firmware-tools", bare / "runtime": "habanalabs-container-runtime"}
+    monkeypatch.setattr(devices, "PROGRAMS", programs)
+    for program in programs:
+        program.touch()
+    (bare / "info" / "habanalabs-firmware-tools.list").touch()
+    devices.remove_programs()
+    assert [program.exists() for program in programs] == [True, False]
