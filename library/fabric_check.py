@@ -1,0 +1,542 @@
+#!/usr/bin/python
+"""Ansible module: prove the cards and links of a node, and keep the verdict."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_check
+short_description: Prove the cards and links of a node, and say what may start
+version_added: "0.3.0"
+author: The gaudi-serving authors
+description:
+  - Looks at cards and ports, and where all is sound there measures the bandwidth between the cards with hccl_demo, in a
+    container of the serving image that is gone afterwards. Below the floor it runs fewer and fewer cards until the slow
+    card or link is named.
+  - A verdict that holds is not measured again. It is stale after another card, driver, firmware, base image, libfabric,
+    wrapper or hccl_demo.
+  - Cards that somebody uses are not measured, and two runs at a time are refused.
+  - Check mode says what would be measured and how long that takes.
+options:
+  node:
+    description: What the node is called.
+    type: str
+    required: true
+  image:
+    description: Image with hccl_demo, as the engine knows it. Empty measures nothing.
+    type: str
+    default: ""
+  card_types:
+    description: What C(catalog/cards.yml) holds.
+    type: dict
+    required: true
+  expected_cards:
+    description: How many cards the node has when nothing is broken. Without it that is not looked at.
+    type: int
+  plans:
+    description: Instances that are to start, as plans of the action M(serving_plan).
+    type: list
+    elements: dict
+    default: []
+  tests:
+    description: >-
+      What is measured, mappings with C(collective), C(size) and C(loop), or names of collectives. Empty takes what the
+      catalogue has for the card type.
+    type: list
+    elements: raw
+    default: []
+  floors:
+    description: The site's own floors, mappings with C(collective), C(nw_gb_s) and, by wish, C(ranks) and C(size).
+    type: list
+    elements: raw
+    default: []
+  ranks:
+    description: How many cards of a group take part; 0 is all of them.
+    type: int
+    default: 0
+  host_nics:
+    description: Whether host NICs are configured, so that groups of cards are measured together.
+    type: bool
+    default: false
+  provider:
+    description: Provider of libfabric that carries the traffic over host NICs.
+    type: str
+    default: verbs
+  limit:
+    description: Seconds after which a run counts as hanging. 0 takes ten times what it should take.
+    type: int
+    default: 0
+  again:
+    description: Whether to measure although the verdict holds.
+    type: bool
+    default: false
+  drain:
+    description: Whether cards that only instances use count as free, because they are stopped for the measurement.
+    type: bool
+    default: false
+  required:
+    description: Whether an instance needs the verdict to start.
+    type: bool
+    default: true
+  override:
+    description: Why instances may start whatever the verdict says. It is shown ever after. Empty lets nothing through.
+    type: str
+    default: ""
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Measures nothing, and says what would be.
+    support: full
+  diff_mode:
+    description: Shows no text.
+    support: none
+  platform:
+    description: Linux.
+    support: full
+    platforms: posix
+"""
+
+EXAMPLES = r"""
+- name: Prove the cards and links
+  fabric_check:
+    node: "{{ inventory_hostname }}"
+    image: vault.habana.ai/gaudi-serving/vllm:1.22
+    card_types: "{{ lookup('ansible.builtin.file', 'catalog/cards.yml') | from_yaml }}"
+    expected_cards: 8
+  register: fabric
+"""
+
+RETURN = r"""
+verdict:
+  description: What C(/var/lib/gaudi-serving/acceptance.json) holds; empty before the first one.
+  returned: success
+  type: dict
+  sample: {schema: 1, node: gaudi-01}
+measured:
+  description: Whether this run measured, or would have without check mode.
+  returned: success
+  type: bool
+  sample: true
+planned:
+  description: The runs of a measurement of this node, each with its cards and the seconds it takes.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{modules: [0, 1, 2, 3], collective: all_reduce, size: 33554432, loop: 10000, seconds: 62}]
+seconds:
+  description: How long these runs take where all is sound.
+  returned: success
+  type: int
+  sample: 62
+plan:
+  description: The same as a sentence.
+  returned: success
+  type: str
+  sample: "all_reduce of 32m over modules 0, 1, 2, 3 (10000 loops), about 62 seconds"
+why:
+  description: Why this run measures, or why it does not.
+  returned: success
+  type: str
+  sample: Nothing was measured on this node yet.
+lines:
+  description: The verdict in a few lines for people; empty before the first one.
+  returned: success
+  type: list
+  elements: str
+  sample: ["cards and links: accepted at 2026-11-24T00:00:00+00:00"]
+held_back:
+  description: Why an instance may not start, a sentence each.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+warnings_of_start:
+  description: What is to be known of instances that may start, a sentence each.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when an option is refused, or the node cannot be measured
+  type: str
+  sample: measured_by_another_run
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.catalogue.entries import CardType
+from ansible.module_utils.gaudi.catalogue.fabric import Fabric
+from ansible.module_utils.gaudi.engine.image_record import digest_of
+from ansible.module_utils.gaudi.fabric import asked, classes, locating, nics, report, runs, static, verdict
+from ansible.module_utils.gaudi.fabric.output import Output, parse_output
+from ansible.module_utils.gaudi.image.recipe import BASE, BASE_DIGEST, LABEL
+from ansible.module_utils.gaudi.node.documents import make_room, read_json
+from ansible.module_utils.gaudi.node.files import write_json, write_text
+from ansible.module_utils.gaudi.node.reader import read_ports, read_topology
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "node": {"type": "str", "required": True},
+    "image": {"type": "str", "default": ""},
+    "card_types": {"type": "dict", "required": True},
+    "expected_cards": {"type": "int"},
+    "plans": {"type": "list", "elements": "dict", "default": []},
+    "tests": {"type": "list", "elements": "raw", "default": []},
+    "floors": {"type": "list", "elements": "raw", "default": []},
+    "ranks": {"type": "int", "default": 0},
+    "host_nics": {"type": "bool", "default": False},
+    "provider": {"type": "str", "default": "verbs"},
+    "limit": {"type": "int", "default": 0},
+    "again": {"type": "bool", "default": False},
+    "drain": {"type": "bool", "default": False},
+    "required": {"type": "bool", "default": True},
+    "override": {"type": "str", "default": ""},
+}
+
+VERDICT = Path(paths.ACCEPTANCE)
+REPORT = Path(paths.ACCEPTANCE_PAGE)
+LOCK = Path(paths.ACCEPTANCE_LOCK)
+KALLSYMS = Path("/proc/kallsyms")
+DEMO = "/opt/hccl_demo"
+CONTAINER = "gaudi-fabric-check"
+# One that only looks into an image may run beside another run's.
+LOOKING = f"{CONTAINER}-look-{os.getpid()}"
+# Walls of a container that measures or is looked into: as those of an instance, but for the network, where ranks meet.
+WALLS = (
+    *("--rm", "--init", "--runtime", "habana", "--network", "host", "--cap-drop", "ALL"),
+    *("--cap-add", "SYS_NICE", "--security-opt", "no-new-privileges", "--read-only"),
+    *("--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
+    *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
+    *("--env", "HOME=/tmp", "--env", "HABANA_LOGS=/tmp/habana_logs"),
+)
+# The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
+TIMED_OUT = (124, 137)
+# Looking into an image takes a second or two.
+LOOK_SECONDS = 60
+# What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.
+LOOK = r"""
+import hashlib, json, os, shutil, subprocess, sys
+
+def text(*command):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError:
+        return None, None
+    return done.stdout.decode("utf-8", "replace"), done.returncode
+
+def digest(path):
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return None
+
+root = os.environ.get("LIBFABRIC_ROOT", "/opt/libfabric")
+places = os.pathsep.join([os.environ.get("PATH", ""), root + "/bin", "/opt/amazon/efa/bin"])
+fi_info = shutil.which("fi_info", path=places)
+found = {"hccl_demo": digest(sys.argv[1] + "/run_hccl_demo.py")}
+found["wrapper"] = digest("/usr/lib/habanalabs/libhccl_ofi_wrapper.so")
+found["version_text"] = text(fi_info, "--version")[0] if fi_info else None
+found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if fi_info and sys.argv[2] else (None, None)
+found["loader_text"] = text("ldconfig", "-p")[0]
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What was read: the topology, what is wrong with it, what a verdict is about, the last one, modules in use."""
+
+    topology: Mapping[str, Any]
+    fabric: Fabric | None
+    faults: tuple[static.Fault, ...]
+    made_of: verdict.MadeOf
+    image: Mapping[str, Any]
+    before: dict[str, Any] | None
+    busy: tuple[int, ...]
+
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """The module ids of the cards, lowest first."""
+        return tuple(sorted(card["module_id"] for card in self.topology["cards"] if card["module_id"] is not None))
+
+    @property
+    def indexes(self) -> dict[int, int]:
+        """The index of each module now."""
+        return {card["module_id"]: card["index"] for card in self.topology["cards"]}
+
+
+def now() -> str:
+    """Now, in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def look(module: AnsibleModule) -> Node:
+    """Read the node and the image; changes nothing."""
+    given = module.params
+    # The state of the links is read with the ports.
+    topology = read_topology(module, links=False)
+    types = CardType.table(given["card_types"])
+    names = sorted({str(card["name"]) for card in topology["cards"]})
+    fabric = types[names[0]].fabric if len(names) == 1 and names[0] in types else None
+    ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"]))
+    wanted = static.Wanted(cards=given["expected_cards"])
+    faults = static.check(topology, types, ports, (), wanted)
+    image = read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
+    firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
+    made_of = verdict.MadeOf(
+        serials={str(card["module_id"]): str(card["serial"]) for card in topology["cards"]},
+        driver=topology["driver_version"],
+        firmware=", ".join(firmware) or None,
+        base_image=image.get("base"),
+        libfabric=image.get("libfabric"),
+        wrapper=image.get("wrapper"),
+        hccl_demo=image.get("hccl_demo"),
+    )
+    busy = asked.busy(topology["cards"], drain=given["drain"])
+    return Node(topology, fabric, faults, made_of, image, last_verdict(module), busy)
+
+
+def last_verdict(module: AnsibleModule) -> dict[str, Any] | None:
+    """Read the verdict; a damaged one is none, and that is said."""
+    try:
+        document = read_json(VERDICT)
+        return None if document is None else verdict.read_verdict(document)
+    except (Damaged, Refusal) as damage:
+        module.warn(f"{str(damage).rstrip('.')}. It counts as no verdict.")
+        return None
+
+
+def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str, Any]:
+    """Read what of an image a verdict is about; empty where there is no engine or no such image."""
+    docker = module.get_bin_path("docker")
+    if docker is None or not reference:
+        return {}
+    code, out, _ = module.run_command([docker, "image", "inspect", reference])
+    if code != 0:
+        return {}
+    inspected = json.loads(out)[0]
+    labels = (inspected.get("Config") or {}).get("Labels") or {}
+    program = ["--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
+    # It acquires no card, so that it may run beside whatever uses them.
+    status, said = contained(module, LOOKING, program, LOOK_SECONDS)
+    if status != 0:
+        how = f"did not end within {LOOK_SECONDS} seconds" if status is None else f"ended with status {status}"
+        raise Refusal(
+            "image_not_looked_into",
+            f"Nobody can tell what {reference} measures with: a container of it {how}: "
+            f"{printable(said.strip()[-500:])} Look whether its runtime works: docker run --runtime habana.",
+        )
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    # A built image says its commits; of another one its files stand for what it has.
+    for part, pin in (("hccl_demo", "hccl_demo"), ("wrapper", "hccl_ofi_wrapper")):
+        found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])
+    version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
+    base = labels.get(BASE_DIGEST) or labels.get(BASE) or digest_of(inspected, reference) or inspected["Id"]
+    return {**found, "base": base, "libfabric": version[0] if version else None}
+
+
+def contained(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int) -> tuple[int | None, str]:
+    """Run a container for at most so long, and return its status (None: it was ended) with what it printed."""
+    docker = module.get_bin_path("docker", required=True)
+    limit = [module.get_bin_path("timeout", required=True), "--kill-after=10", str(seconds)]
+    # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
+    end = [docker, "rm", "--force", name]
+    module.run_command(end)
+    try:
+        status, out, err = module.run_command([*limit, docker, "run", "--name", name, *WALLS, *arguments])
+    finally:
+        module.run_command(end)
+    return (None if status in TIMED_OUT else status), out + (err if status else "")
+
+
+def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *, direct: bool = False) -> Output:
+    """Run hccl_demo over the cards of a run, in a container that has no others.
+
+    direct: a run over host NICs asks for Gaudi Direct, and fails without it.
+    """
+    provider = module.params["provider"]
+    command = runs.command(run, port=free_port(), directory=DEMO, provider=provider, direct=direct)
+    # Its log goes where the container can write; the program knows its own directory.
+    argv = [command["argv"][0], f"{DEMO}/{command['argv'][1]}", *command["argv"][2:]]
+    cards = ",".join(str(node.indexes[each]) for each in run.modules)
+    variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
+    given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    seconds = module.params["limit"] or runs.limit_seconds(run, fabric)
+    program = [*given, "--entrypoint", argv[0], module.params["image"], *argv[1:]]
+    status, said = contained(module, CONTAINER, program, seconds)
+    return parse_output(said, ranks=run.ranks, status=status, limit=seconds, host_nics=run.over_host_nics)
+
+
+def perform_all(
+    module: AnsibleModule, node: Node, fabric: Fabric, planned: Sequence[runs.Run]
+) -> tuple[list[tuple[runs.Run, Output]], Output | None]:
+    """Return what each run printed, and what the first one that asked for Gaudi Direct did; None where none asked.
+
+    Without Gaudi Direct a run over host NICs is made again, and that one counts.
+    """
+    outputs: list[tuple[runs.Run, Output]] = []
+    direct: Output | None = None
+    for run in planned:
+        output = perform(module, node, fabric, run, direct=run.over_host_nics)
+        if run.over_host_nics:
+            direct = direct or output
+            if nics.goes_without(output):
+                output = perform(module, node, fabric, run)
+        outputs.append((run, output))
+    return outputs, direct
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on now."""
+    with socket.socket() as asked_for:
+        asked_for.bind(("127.0.0.1", 0))
+        return int(asked_for.getsockname()[1])
+
+
+def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Result) -> tuple[locating.Located, ...]:
+    """Run fewer and fewer cards of a run below its floor until what is at fault is named."""
+    tried = [locating.Tried(result.run.modules, result.nw_gb_s)]
+    step = locating.next_step(result.run.modules, tried)
+    while step.next:
+        for modules in step.next:
+            output = perform(module, node, fabric, result.run.over(modules))
+            figures = [] if output.failure else [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
+            tried.append(locating.Tried(tuple(modules), figures[0] if figures else None))
+        step = locating.next_step(result.run.modules, tried)
+    return step.located
+
+
+def measure(
+    module: AnsibleModule, node: Node, planned: Sequence[runs.Run], floors: Sequence[classes.Floor], why_not: str
+) -> dict[str, Any]:
+    """Measure, locate, and return the new verdict."""
+    given, fabric = module.params, node.fabric
+    results: tuple[classes.Result, ...] = ()
+    located: list[locating.Located] = []
+    host_nics = None
+    if not why_not and fabric is not None:
+        outputs, direct = perform_all(module, node, fabric, planned)
+        results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
+        for result in results:
+            # Over several groups it is the host NICs, which are no card's.
+            if result.word in (classes.SLOW, classes.BROKEN) and not result.run.over_host_nics:
+                located += locate(module, node, fabric, result)
+        if given["host_nics"]:
+            host_nics = nics.judge_nics(seen_nics(node.image), given["provider"], direct)
+    return verdict.new_verdict(
+        node=given["node"],
+        time=now(),
+        made_of=node.made_of,
+        faults=node.faults,
+        nics=host_nics,
+        results=results,
+        located=located,
+        not_measured=why_not,
+        before=node.before,
+        override=given["override"],
+    )
+
+
+def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
+    """What is known of libfabric in the image, and of what it needs of the kernel."""
+    with contextlib.suppress(OSError), KALLSYMS.open(encoding="utf-8", errors="replace") as symbols:
+        dmabuf = any(" ib_umem_dmabuf_get" in line for line in symbols)
+        return nics.Seen(image["version_text"], image["info_text"], image["info_status"], dmabuf, image["loader_text"])
+    return nics.Seen(image["version_text"], image["info_text"], image["info_status"], None, image["loader_text"])
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lock of a measurement. Raises Refusal where another run measures, or a directory lies in its place."""
+    LOCK.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        handle = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except IsADirectoryError:
+        damage = Damaged(str(LOCK), "it is a directory")
+        raise Refusal("acceptance_lock_damaged", f"{damage}. Move it away, then run this again.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Refusal(
+            "measured_by_another_run",
+            "Another run measures the links of this node now, and two of them would slow each other down. Run this "
+            "again when it has ended.",
+        ) from None
+    finally:
+        os.close(handle)
+
+
+def keep(document: Mapping[str, Any]) -> None:
+    """Write the verdict, and its page beside it."""
+    for path in (VERDICT, REPORT):
+        make_room(path)
+    write_json(VERDICT, document, mode=0o644)
+    write_text(REPORT, report.report([document], None, now()), mode=0o644)
+
+
+def runs_now(module: AnsibleModule, instance: str) -> bool:
+    """Whether an instance is running or starting."""
+    systemctl = module.get_bin_path("systemctl", required=True)
+    status: int = module.run_command([systemctl, "is-active", "--quiet", f"vllm-{instance}.service"])[0]
+    return status == 0
+
+
+def settled(
+    module: AnsibleModule, node: Node, planned: Sequence[runs.Run], due: verdict.Answer, why_not: str
+) -> tuple[dict[str, Any] | None, bool]:
+    """Return the verdict as it is to be, made now where that is due, and whether it changes; keep it."""
+    given, before = module.params, node.before
+    floors = classes.read_floors(given["floors"])
+    if due.allowed and not module.check_mode:
+        with alone():
+            document = measure(module, node, planned, floors, why_not)
+            keep(document)
+        return document, True
+    if due.allowed or before is None:
+        return before, due.allowed
+    # A reason that came or went is shown from now on.
+    document = verdict.overridden(before, given["override"])
+    if document != before and not module.check_mode:
+        keep(document)
+    return document, bool(document != before)
+
+
+def main() -> None:
+    """Look, measure where that is due, keep the verdict, say what may start."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    given = module.params
+    try:
+        node = look(module)
+        planned = asked.planned(node.fabric, node.modules, given)
+        why_not = asked.not_measured(node.faults, node.image, given["image"], planned, node.busy)
+        due = asked.due(node.before, node.made_of, node.faults, node.busy, why_not, again=given["again"])
+        document, changed = settled(module, node, planned, due, why_not)
+        # In check mode a measurement is work to come: what it will let start is not known.
+        plans = [] if due.allowed and module.check_mode else given["plans"]
+        policy = verdict.Policy(given["required"], given["override"])
+        answers = asked.answers(document, node.made_of, plans, policy, lambda name: runs_now(module, name))
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+        return
+    module.exit_json(changed=changed, **asked.result(document, node.fabric, planned, due, answers))
+
+
+if __name__ == "__main__":
+    main()

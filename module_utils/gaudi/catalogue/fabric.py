@@ -1,0 +1,187 @@
+"""What ``catalog/cards.yml`` knows of the links between cards: who is joined to whom, and published bandwidths.
+
+Bandwidth is in GB/s of 10^9 bytes, as hccl_demo prints it; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..base.checks import Reader, integer, matching, sequence
+from ..base.refusal import Refusal
+
+# The tests of hccl_demo that print a bandwidth over a communicator of all ranks (run_hccl_demo.py f623d69, test_list),
+# each with NW Bandwidth over Algo Bandwidth for n ranks (hccl_demo.cpp f623d69, lines 829 to 859).
+FACTORS: Mapping[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all2all": lambda n: (n - 1) / n,
+    "all_gather": lambda n: float(n - 1),
+    "broadcast": lambda _n: 1.0,
+    "reduce": lambda _n: 1.0,
+}
+CONFIDENCES = ("published", "inferred")
+
+# hccl_demo takes G, M, K, B or nothing, in any case (parse_size of run_hccl_demo.py f623d69); 1k is 1024 there.
+_SIZE = re.compile(r"([1-9][0-9]{0,11})([kmgbKMGB]?)\Z", re.ASCII)
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# Nothing larger is measured by anybody; it also keeps a mistyped number from filling a card's memory.
+LARGEST_SIZE = 4 << 30
+MOST_RANKS = 1024
+MOST_LOOPS = 1_000_000
+_LAST_MODULE, _LAST_PORT = 255, 63
+
+
+def size_bytes(value: object, what: str) -> int:
+    """Return the bytes of a size as hccl_demo's ``--size`` takes it, such as ``32m``; a number is bytes.
+
+    Raises Refusal for anything else, and above 4 GiB.
+    """
+    text = matching(str(value), what, _SIZE, "a size such as 32m, 1g or 4096 (powers of 1024)", longest=16)
+    number, unit = text.rstrip("kmgbKMGB"), text[len(text.rstrip("kmgbKMGB")) :].lower()
+    size = int(number) * _UNITS[unit]
+    if size > LARGEST_SIZE:
+        raise Refusal(
+            "size_too_large", f"{what} is {text}, the limit is {size_text(LARGEST_SIZE)}. Choose a smaller one."
+        )
+    return size
+
+
+def size_text(size: int) -> str:
+    """Return a size as people and hccl_demo write it: ``32m`` for 33554432."""
+    for unit in ("g", "m", "k"):
+        if size and size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]}{unit}"
+    return str(size)
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """A bandwidth that somebody has published: a sample of healthy cards, or a limit that a run must exceed.
+
+    size in bytes; nw_gb_s and algo_gb_s are NW and Algo Bandwidth; a number of loops is no part of it, since both are
+    means over the loops.
+    """
+
+    collective: str
+    ranks: int
+    size: int
+    nw_gb_s: float
+    algo_gb_s: float
+    confidence: str
+    source: str
+
+    KEYS = ("collective", "ranks", "size", "nw_gb_s", "algo_gb_s", "confidence", "source")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Bandwidth:
+        """Read one entry."""
+        reader = Reader(value, where, cls.KEYS)
+        return cls(
+            collective=reader.choice("collective", FACTORS),
+            ranks=reader.integer("ranks", 2, MOST_RANKS),
+            size=size_bytes(reader.raw("size"), f"{where}: key size"),
+            nw_gb_s=float(reader.number("nw_gb_s", 0.001, 1e6)),
+            algo_gb_s=float(reader.number("algo_gb_s", 0.001, 1e6)),
+            confidence=reader.choice("confidence", CONFIDENCES),
+            source=reader.text("source"),
+        )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured where nobody wishes otherwise. size in bytes, loop counts repetitions."""
+
+    collective: str
+    size: int
+    loop: int
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Measurement:
+        """Read one entry."""
+        reader = Reader(value, where, ("collective", "size", "loop"))
+        return cls(
+            collective=reader.choice("collective", FACTORS),
+            size=size_bytes(reader.raw("size"), f"{where}: key size"),
+            loop=reader.integer("loop", 1, MOST_LOOPS),
+        )
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The links of a card type.
+
+    groups: the module ids that their own links join, each group measured alone; groups_confidence: ``inferred`` where
+    nobody published which modules these are; external_ports: port numbers by module
+    id, of which hl-smi's own answer (``hl-smi -n ports``) is the better source; tests: what is measured by default,
+    the first one always; samples: figures of healthy cards; pass_limits: published limits, for their sizes only.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    groups_confidence: str
+    external_ports: Mapping[int, tuple[int, ...]]
+    tests: tuple[Measurement, ...]
+    samples: tuple[Bandwidth, ...]
+    pass_limits: tuple[Bandwidth, ...]
+
+    KEYS = ("groups", "groups_confidence", "external_ports", "tests", "samples", "pass_limits")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Fabric:
+        """Read the ``fabric`` mapping of a card type; ``where`` names it for messages."""
+        reader = Reader(value, where, cls.KEYS)
+        groups = tuple(
+            _numbers(group, f"{where}: groups", _LAST_MODULE) for group in sequence(reader.raw("groups"), where)
+        )
+        members = [module for group in groups for module in group]
+        if not groups or len(set(members)) != len(members):
+            raise Refusal("module_in_two_groups", f"{where}: each module id must be in one group of key groups.")
+
+        def bandwidths(key: str) -> tuple[Bandwidth, ...]:
+            return tuple(
+                Bandwidth.from_mapping(entry, f"{where}: {key}")
+                for entry in sequence(reader.raw(key), f"{where}: {key}")
+            )
+
+        external: dict[int, tuple[int, ...]] = {}
+        for entry in sequence(reader.raw("external_ports"), f"{where}: external_ports"):
+            row = Reader(entry, f"{where}: external_ports", ("modules", "ports"))
+            ports = _numbers(row.raw("ports"), f"{where}: ports", _LAST_PORT)
+            external.update(dict.fromkeys(_numbers(row.raw("modules"), f"{where}: modules", _LAST_MODULE), ports))
+        tests = tuple(
+            Measurement.from_mapping(entry, f"{where}: tests")
+            for entry in sequence(reader.raw("tests"), f"{where}: tests")
+        )
+        if not tests:
+            raise Refusal("no_fabric_test", f"{where}: key tests is empty. Name what hccl_demo measures.")
+        return cls(
+            groups=groups,
+            groups_confidence=reader.choice("groups_confidence", CONFIDENCES),
+            external_ports=external,
+            tests=tests,
+            samples=bandwidths("samples"),
+            pass_limits=bandwidths("pass_limits"),
+        )
+
+    def sample(self, collective: str, ranks: int, size: int) -> Bandwidth | None:
+        """Return the published figure of exactly this measurement, None where there is none."""
+        return _of(self.samples, collective, ranks, size)
+
+    def pass_limit(self, collective: str, ranks: int, size: int) -> Bandwidth | None:
+        """Return the published limit of exactly this measurement, None where there is none."""
+        return _of(self.pass_limits, collective, ranks, size)
+
+    def group_of(self, modules: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return the group that holds all these modules, None where they are not joined by their own links."""
+        return next((group for group in self.groups if set(modules) <= set(group)), None)
+
+
+def _of(table: tuple[Bandwidth, ...], collective: str, ranks: int, size: int) -> Bandwidth | None:
+    wanted = (collective, ranks, size)
+    return next((each for each in table if (each.collective, each.ranks, each.size) == wanted), None)
+
+
+def _numbers(value: object, what: str, highest: int) -> tuple[int, ...]:
+    return tuple(integer(each, what, 0, highest) for each in sequence(value, what))

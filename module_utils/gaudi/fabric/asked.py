@@ -1,0 +1,159 @@
+"""What a run of the check measures, whether that is due, and what it lets start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..base.paths import ACCEPTANCE_PAGE
+from ..base.refusal import Refusal
+from ..catalogue.fabric import Fabric, size_text
+from .classes import modules_text
+from .runs import Run, runs_for, seconds, wished_tests
+from .static import Fault
+from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, to_measure
+
+
+def planned(fabric: Fabric | None, modules: Sequence[int], wish: Mapping[str, Any]) -> tuple[Run, ...]:
+    """Return the runs of a measurement; none for cards of which the catalogue has no links.
+
+    wish: tests, host_nics and ranks of the module fabric_check. Raises Refusal for what hccl_demo does not take.
+    """
+    if fabric is None:
+        return ()
+    tests = wished_tests(wish["tests"], fabric)
+    return runs_for(fabric, modules, tests, host_nics=wish["host_nics"], ranks=wish["ranks"] or None)
+
+
+def busy(cards: Sequence[Mapping[str, Any]], *, drain: bool) -> tuple[int, ...]:
+    """Return the module ids of a topology's cards that somebody uses; with drain, somebody else than an instance."""
+
+    def is_instance(user: Mapping[str, Any]) -> bool:
+        return any(str(user[key]).startswith("vllm-") for key in ("unit", "container_name"))
+
+    used = [card for card in cards if any(not (drain and is_instance(user)) for user in card["users"])]
+    return tuple(sorted(card["module_id"] for card in used if card["module_id"] is not None))
+
+
+def not_measured(
+    faults: Sequence[Fault], image: Mapping[str, Any], reference: str, runs: Sequence[Run], busy: Sequence[int]
+) -> str:
+    """Return why nothing can be measured, as a sentence; empty where something can.
+
+    image: what was read of it, empty where it is not there. busy: module ids in use.
+    """
+    if any(fault.fatal for fault in faults):
+        return "The static checks found what has to be mended first."
+    if not runs:
+        return "No two cards of this node are joined by links that the catalogue knows."
+    if not image:
+        return f"The image {reference or '(none was named)'} is not on the node."
+    if not image.get("hccl_demo"):
+        return f"The image {reference} has no hccl_demo. Have one built (serving_image_build), which has it."
+    return f"Modules {modules_text(busy)} were in use." if busy else ""
+
+
+def due(
+    before: Mapping[str, Any] | None,
+    now: MadeOf,
+    faults: Sequence[Fault],
+    busy: Sequence[int],
+    why_not: str,
+    *,
+    again: bool,
+) -> Answer:
+    """Return whether a new verdict is made now.
+
+    What the static checks find is news wherever the last verdict says something else, and a node's first verdict is
+    made even where nothing can be measured: an instance on one card asks for no more. why_not: what not_measured says.
+    Raises Refusal where somebody wants to measure again, and cards are in use.
+    """
+    fatal = sorted(fault.id for fault in faults if fault.fatal)
+    known = sorted(fault["id"] for fault in before["faults"] if fault["fatal"]) if before else []
+    if fatal:
+        if before and fatal == known and not again:
+            return Answer(False, "faults_as_before", "The static checks find what they found last time.")
+        return Answer(True, "static_faults", "The static checks found what has to be mended first.")
+    used = f"Modules {modules_text(busy)} are in use, and a measurement needs all cards to itself."
+    if again:
+        if busy:
+            raise Refusal(
+                "cards_in_use_to_measure",
+                f"{used} Stop what uses them, or set fabric_check_drain: true, which stops the instances and starts "
+                "them again.",
+            )
+        return Answer(True, "again", "It was asked for.")
+    if known:
+        mended = "What the static checks found last time is mended."
+        return (
+            Answer(False, "faults_gone_but_busy", f"{mended} {used}") if busy else Answer(True, "faults_gone", mended)
+        )
+    answer = to_measure(before, now, busy)
+    if before is None:
+        return Answer(True, "first_verdict", answer.sentence)
+    if before["state"] == NOT_MEASURED and not answer.allowed and not why_not:
+        return Answer(True, "measurable_now", f"Nothing was measured: {before['not_measured']} Now it can be.")
+    return answer
+
+
+def answers(
+    verdict: Mapping[str, Any] | None,
+    now: MadeOf,
+    plans: Sequence[Mapping[str, Any]],
+    policy: Policy,
+    running: Callable[[str], bool],
+) -> tuple[Answer, ...]:
+    """Return for each instance whether it may start; running tells whether it does already."""
+    return tuple(
+        may_start(
+            verdict,
+            now,
+            Needs(plan["instance"], tuple(_modules(plan)), bool(plan["requires"].get("host_nics"))),
+            policy,
+            running=running(plan["instance"]),
+        )
+        for plan in plans
+    )
+
+
+def _modules(plan: Mapping[str, Any]) -> list[int]:
+    return [card["module_id"] for card in plan["modules"]]
+
+
+def plan_text(runs: Sequence[Run], fabric: Fabric | None) -> str:
+    """Say what would be measured, and how long that takes where all is sound."""
+    if fabric is None or not runs:
+        return "nothing"
+    said = [
+        f"{run.collective} of {size_text(run.size)} over modules {', '.join(map(str, run.modules))} ({run.loop} loops)"
+        for run in runs
+    ]
+    return (
+        f"{'; '.join(said)}; about {sum(seconds(run, fabric) for run in runs)} seconds, more where a fault is located"
+    )
+
+
+def lines(verdict: Mapping[str, Any] | None) -> list[str]:
+    """Return a verdict for a summary or a status, with the name of its page on the node; nothing without one."""
+    if verdict is None:
+        return []
+    first, *rest = describe(verdict)
+    return [f"cards and links: {first}", *(f"  {line}" for line in rest), f"  page on the node: {ACCEPTANCE_PAGE}"]
+
+
+def result(
+    verdict: Mapping[str, Any] | None, fabric: Fabric | None, runs: Sequence[Run], due: Answer, said: Sequence[Answer]
+) -> dict[str, Any]:
+    """Return what the module fabric_check returns."""
+    times = [seconds(run, fabric) if fabric else 0 for run in runs]
+    return {
+        "verdict": dict(verdict or {}),
+        "measured": due.allowed,
+        "planned": [{**run.as_dict(), "seconds": time} for run, time in zip(runs, times)],
+        "seconds": sum(times),
+        "plan": plan_text(runs, fabric),
+        "why": due.sentence,
+        "lines": lines(verdict),
+        "held_back": [answer.sentence for answer in said if not answer.allowed],
+        "warnings_of_start": [answer.sentence for answer in said if answer.allowed and answer.warning],
+    }

@@ -1,0 +1,206 @@
+"""The class of a measured bandwidth: good, slow, broken, or unpublished where nobody has published a figure.
+
+Slow is below 90 % of what healthy cards do, or below the site's own floor. Broken is a run that failed, or one below a
+published pass limit, which counts for its ranks and its size only and is almost exactly half of the published samples.
+Without a published figure a run is compared with the other groups of the node and with the node's own record: below
+90 % of either it is slow, else it stays unpublished, since cards that are all alike slow would pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..base.checks import Reader, sequence
+from ..catalogue.fabric import FACTORS, MOST_RANKS, Fabric, size_bytes, size_text
+from .output import Figure, Output
+from .runs import Run
+
+# Of what healthy cards do: the vendor allows 10 % for more boxes and spines (docs.habana.ai, Collectives Performance);
+# that less is slow in one box as well is a rule of ours.
+SLOW_BELOW = 0.9
+GOOD, SLOW, BROKEN, UNPUBLISHED = "good", "slow", "broken", "unpublished"
+PASSING = (GOOD, UNPUBLISHED)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A site's own floor for NW Bandwidth in GB/s. size in bytes; ranks and size None: any."""
+
+    collective: str
+    nw_gb_s: float
+    ranks: int | None = None
+    size: int | None = None
+
+    def fits(self, run: Run) -> bool:
+        """Tell whether the floor is for this run."""
+        return self.collective == run.collective and self.ranks in (None, run.ranks) and self.size in (None, run.size)
+
+    @property
+    def exactness(self) -> int:
+        """How much it names; of two that fit, the more exact one counts."""
+        return (self.ranks is not None) + (self.size is not None)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A figure of the node's own record, to compare with: the same measurement of the same cards, when it passed."""
+
+    run: Run
+    nw_gb_s: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run and its class.
+
+    floor_gb_s is the NW Bandwidth it needed; basis says where that is from: site, published, groups (the best other
+    group of this run), record (the node's own), limit (a published pass limit) or none; sentence says it for people;
+    failure is the id of why the run failed, "" where it did not.
+    """
+
+    run: Run
+    word: str
+    nw_gb_s: float | None
+    algo_gb_s: float | None
+    floor_gb_s: float | None
+    basis: str
+    sentence: str
+    failure: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it stands in nobody's way."""
+        return self.word in PASSING
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the verdict has it: the run's keys beside its own, the class as ``class``."""
+        own = {key: value for key, value in asdict(self).items() if key not in ("run", "word")}
+        return {**self.run.as_dict(), "class": self.word, **own}
+
+
+def read_floors(value: object) -> tuple[Floor, ...]:
+    """Read fabric_check_floors, a list of ``{collective, nw_gb_s, ranks, size}``, the last two where they matter.
+
+    Raises Refusal for what is no number, no collective or no size.
+    """
+    floors = []
+    for entry in sequence(value, "fabric_check_floors") if value else ():
+        where = "fabric_check_floors"
+        reader = Reader(entry, where, ("collective", "nw_gb_s", "ranks", "size"))
+        floors.append(
+            Floor(
+                collective=reader.choice("collective", FACTORS),
+                nw_gb_s=float(reader.number("nw_gb_s", 0.001, 1e6)),
+                ranks=reader.integer("ranks", 2, MOST_RANKS) if reader.has("ranks") else None,
+                size=size_bytes(reader.raw("size"), f"{where}: key size") if reader.has("size") else None,
+            )
+        )
+    return tuple(floors)
+
+
+def judge(
+    runs: Sequence[tuple[Run, Output]], fabric: Fabric, floors: Sequence[Floor], record: Sequence[Earlier]
+) -> tuple[Result, ...]:
+    """Return the class of each run of a node, in order; runs of the same measurement are compared with each other."""
+    return tuple(_judge(run, output, runs, fabric, floors, record) for run, output in runs)
+
+
+def _judge(
+    run: Run,
+    output: Output,
+    runs: Sequence[tuple[Run, Output]],
+    fabric: Fabric,
+    floors: Sequence[Floor],
+    record: Sequence[Earlier],
+) -> Result:
+    figure = _figure(run, output)
+    nw = figure.nw_gb_s if figure else None
+    result = Result(run, BROKEN, nw, figure.algo_gb_s if figure else None, None, "none", "")
+    if output.failure is not None:
+        return replace(result, sentence=f"{_name(run)}: {output.failure.sentence}", failure=output.failure.id)
+    if nw is None:
+        said = f"{_name(run)}: hccl_demo printed no NW Bandwidth for this size. Its log is kept."
+        return replace(result, sentence=said, failure="no_figure")
+    # What is published was measured over the cards' own links.
+    limit = None if run.over_host_nics else fabric.pass_limit(run.collective, run.ranks, run.size)
+    if limit is not None and nw <= limit.nw_gb_s:
+        said = f"{_name(run)}: {nw:.1f} GB/s, not above the published pass limit of {limit.nw_gb_s:g} GB/s."
+        return replace(result, floor_gb_s=limit.nw_gb_s, basis="limit", sentence=said)
+    floor, basis, why = _floor(run, runs, fabric, floors, record)
+    unpublished = basis not in ("site", "published")
+    if floor is not None and nw < floor:
+        note = " No figure is published for it." if unpublished else ""
+        said = f"{_name(run)}: {nw:.1f} GB/s, below {floor:.1f} ({why}).{note}"
+        return replace(result, word=SLOW, floor_gb_s=floor, basis=basis, sentence=said)
+    said = f"{_name(run)}: {nw:.1f} GB/s"
+    said += f", {floor:.1f} or more needed ({why})." if floor is not None else "."
+    if unpublished:
+        said += " No figure is published for it; it becomes the node's own record."
+    return replace(result, word=UNPUBLISHED if unpublished else GOOD, floor_gb_s=floor, basis=basis, sentence=said)
+
+
+def _figure(run: Run, output: Output) -> Figure | None:
+    """Return the figure of the size that was asked for; a headline without a size stands for it."""
+    return next((each for each in output.figures if each.size in (None, run.size)), None)
+
+
+def _floor(
+    run: Run,
+    runs: Sequence[tuple[Run, Output]],
+    fabric: Fabric,
+    floors: Sequence[Floor],
+    record: Sequence[Earlier],
+) -> tuple[float | None, str, str]:
+    """Return what a run needs in GB/s, where that is from, and the same in words; None where nothing is known."""
+    own = max((floor for floor in floors if floor.fits(run)), key=lambda floor: floor.exactness, default=None)
+    if own is not None:
+        return own.nw_gb_s, "site", "the site's own floor"
+    sample = None if run.over_host_nics else fabric.sample(run.collective, run.ranks, run.size)
+    if sample is not None:
+        why = f"90 % of {sample.nw_gb_s:.1f}, which is published for healthy cards"
+        return SLOW_BELOW * sample.nw_gb_s, "published", why
+    best = [
+        (_best(_others(run, runs)), "groups", "90 % of the node's best other group"),
+        (_best(_earlier(run, record)), "record", "90 % of the node's own record"),
+    ]
+    known = [(SLOW_BELOW * value, basis, why) for value, basis, why in best if value is not None]
+    return max(known, default=(None, "none", ""), key=lambda each: each[0] or 0.0)
+
+
+def _best(values: Iterable[float]) -> float | None:
+    return max(values, default=None)
+
+
+def _others(run: Run, runs: Sequence[tuple[Run, Output]]) -> list[float]:
+    """Return the NW Bandwidths of other groups in the same measurement over as many cards."""
+    found = []
+    for other, output in runs:
+        figure = _figure(other, output)
+        same = replace(other, modules=()) == replace(run, modules=()) and other.ranks == run.ranks
+        if same and other.modules != run.modules and output.failure is None and figure and figure.nw_gb_s:
+            found.append(figure.nw_gb_s)
+    return found
+
+
+def _earlier(run: Run, record: Sequence[Earlier]) -> list[float]:
+    """Return the record's figures of the same measurement; the loop only says how long a mean was taken."""
+    return [earlier.nw_gb_s for earlier in record if replace(earlier.run, loop=run.loop) == run]
+
+
+def _name(run: Run) -> str:
+    """Return a run in words: ``all_reduce of 32m over modules 0-7``."""
+    over = ", over host NICs" if run.over_host_nics else ""
+    return f"{run.collective} of {size_text(run.size)} over modules {modules_text(run.modules)}{over}"
+
+
+def modules_text(modules: Sequence[int]) -> str:
+    """Return module ids as people write them: ``0-3, 6``."""
+    parts: list[list[int]] = []
+    for module in sorted(modules):
+        if parts and module == parts[-1][-1] + 1:
+            parts[-1].append(module)
+        else:
+            parts.append([module])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)

@@ -1,0 +1,168 @@
+"""Which cards to run next until the slow card or the bad link of a group is named.
+
+Pure and without memory: all results so far in, the next runs or the answer out. Sets of equally many cards are
+compared, because figures are published for whole groups only: a set is bad where its run failed, or where it is below
+90 % of the best set of its size.
+
+First halves: one bad half holds the fault and is halved again, down to a pair, whose cards then meet two others. Two
+good halves leave the links between them: crossings of their halves, down to a pair. What fits neither (several faults)
+is told by all pairs. In a group of 8 one bad card is named after 6 further runs at most, one bad link after 10, and
+everything else after 28 more; in a group of 4 after 4, 6, and 6 more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .classes import SLOW_BELOW, modules_text
+from .pairs import eliminate
+
+Modules = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A run over some cards: its NW Bandwidth in GB/s, None where it failed."""
+
+    modules: Modules
+    nw_gb_s: float | None
+
+
+@dataclass(frozen=True)
+class Located:
+    """What is at fault: kind is card (one module), link (two modules) or group (nothing stands out)."""
+
+    kind: str
+    modules: Modules
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """next: sets of module ids to run, in order; located: the answer, once next is empty."""
+
+    next: tuple[Modules, ...] = ()
+    located: tuple[Located, ...] = ()
+
+
+def next_step(group: Sequence[int], tried: Sequence[Tried]) -> Step:
+    """Return what to run next over a group that was below its floor, or what is at fault.
+
+    tried are the runs so far over fewer cards than the group; those over the whole group say nothing more.
+    """
+    cards = tuple(sorted(group))
+    results = {tuple(sorted(each.modules)): each.nw_gb_s for each in tried}
+    if len(cards) < 3:
+        return Step(
+            located=(_group(cards, "Two cards have nobody else to meet: either may be at fault, or their link."),)
+        )
+    if len(cards) & (len(cards) - 1):
+        return _all_pairs(cards, results)
+    return _within(cards, cards, results)
+
+
+def most_runs(cards: int) -> dict[str, int]:
+    """Return the bounds for 4, 8, 16 ... cards: further runs for one bad card, for one bad link, for anything."""
+    levels = cards.bit_length() - 1
+    link = 2 + 4 * (levels - 1)
+    return {"card": 2 * levels, "link": link, "anything": max(2 * levels, link) + cards * (cards - 1) // 2}
+
+
+def _within(bad: Modules, group: Modules, results: dict[Modules, float | None]) -> Step:
+    """Go on in a set that is bad: the fault is one of its cards, or a link between two of them."""
+    if len(bad) == 2:
+        return _of_a_pair(bad, group, results)
+    half = len(bad) // 2
+    halves = (bad[:half], bad[half:])
+    missing = _missing(halves, results)
+    if missing:
+        return Step(next=missing)
+    slow = [each for each in halves if _is_bad(each, results)]
+    if len(slow) == 1:
+        return _within(slow[0], group, results)
+    return _all_pairs(group, results) if slow else _between(halves[0], halves[1], group, results)
+
+
+def _of_a_pair(pair: Modules, group: Modules, results: dict[Modules, float | None]) -> Step:
+    """Tell the cards of a bad pair apart: each meets another card, which no fault was seen of."""
+    others = [card for card in group if card not in pair][:2]
+    meetings = tuple(_sorted((card, other)) for card, other in zip(pair, others))
+    missing = _missing(meetings, results)
+    if missing:
+        return Step(next=missing)
+    slow = [card for card, meeting in zip(pair, meetings) if _is_bad(meeting, results)]
+    if len(slow) == 1:
+        return Step(located=(_card(slow[0]),))
+    return _all_pairs(group, results) if slow else Step(located=(_link(pair),))
+
+
+def _between(one: Modules, other: Modules, group: Modules, results: dict[Modules, float | None]) -> Step:
+    """Go on between two sets that are good in themselves: the fault is a link from one to the other."""
+    if len(one) == 1:
+        return Step(located=(_link(one + other),))
+    half = len(one) // 2
+    parts = [
+        (one[:half], other[:half]),
+        (one[half:], other[half:]),
+        (one[:half], other[half:]),
+        (one[half:], other[:half]),
+    ]
+    sets = tuple(_sorted(left + right) for left, right in parts)
+    missing = _missing(sets, results)
+    if missing:
+        return Step(next=missing)
+    slow = [part for part, made in zip(parts, sets) if _is_bad(made, results)]
+    if len(slow) == 1:
+        return _between(*slow[0], group, results)
+    if slow or len(one + other) < len(group):
+        return _all_pairs(group, results)
+    why = (
+        "Every half of them, and every crossing of halves, is alike: unless three cards or more are at fault, it is "
+        "what they have in common, such as driver, firmware, power or the host's settings."
+    )
+    return Step(located=(_group(group, why),))
+
+
+def _all_pairs(group: Modules, results: dict[Modules, float | None]) -> Step:
+    """Let every pair meet, and tell from that."""
+    pairs = tuple((one, other) for place, one in enumerate(group) for other in group[place + 1 :])
+    missing = _missing(pairs, results)
+    if missing:
+        return Step(next=missing)
+    guilt = eliminate((one, other, not _is_bad((one, other), results)) for one, other in pairs)
+    located = [_card(card) for card in guilt.members] + [_link(link) for link in guilt.links]
+    if guilt.suspects:
+        located.append(_group(guilt.suspects, "No run over two of them was good."))
+    return Step(located=tuple(located) or (_group(group, "All pairs are alike: no card or link stands out."),))
+
+
+def _is_bad(modules: Modules, results: dict[Modules, float | None]) -> bool:
+    value = results[modules]
+    best = (
+        max(each for made, each in results.items() if len(made) == len(modules) and each is not None) if value else 0.0
+    )
+    return value is None or value < SLOW_BELOW * best
+
+
+def _missing(sets: Sequence[Modules], results: dict[Modules, float | None]) -> tuple[Modules, ...]:
+    return tuple(each for each in sets if each not in results)
+
+
+def _sorted(modules: Sequence[int]) -> Modules:
+    return tuple(sorted(modules))
+
+
+def _card(module: int) -> Located:
+    said = f"Module {module} is at fault: sets of cards with it are slow or fail, sets without it are not."
+    return Located("card", (module,), f"{said} Reset it, then have the card checked.")
+
+
+def _link(pair: Sequence[int]) -> Located:
+    one, other = pair
+    said = f"The link between modules {one} and {other} is at fault: each is good with other cards."
+    return Located("link", (one, other), f"{said} Look at hl-smi -n stats of both, then have the board checked.")
+
+
+def _group(modules: Modules, why: str) -> Located:
+    return Located("group", modules, f"Modules {modules_text(modules)} are slow or fail together. {why}")

@@ -1,0 +1,131 @@
+"""Host NICs and libfabric, judged from what was read in a container of the serving image and on the node.
+
+HCL falls back silently: without the wrapper, without a provider, without Gaudi Direct. So each is looked for, and one
+run asks for Gaudi Direct by name, which HCL then does not leave out (hl_ofi.cpp and ofi_plugin.cpp of HabanaAI/HCL,
+release 1.21.0). What it then prints was never recorded on hardware.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..base.checks import shown
+from .output import Output
+from .static import Fault
+
+# MINIMAL_LIBFABRIC_VERSION of HCL (hl_ofi.h of release 1.21.0) for every provider, whatever the manuals say.
+LEAST_LIBFABRIC = (1, 20)
+WRAPPER = "libhccl_ofi_wrapper.so"
+# "libfabric: 1.22.0" of fi_info --version; "libfabric api: 1.22" is the interface's.
+_VERSION = re.compile(r"^libfabric:\s*([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?", re.MULTILINE)
+_PROVIDER = re.compile(r"^\s*provider:\s*(\S+)", re.MULTILINE)
+# Why a run with HCCL_GAUDI_DIRECT=1 says that it cannot be had.
+_NO_DIRECT = ("gaudi_direct", "no_provider")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read. None: it could not be run or read.
+
+    version_text is of ``fi_info --version``; info_text of ``fi_info -p PROVIDER`` (both streams), info_status its
+    status; loader_text of ``ldconfig -p``, all three in the image. dmabuf: ib_umem_dmabuf_get is in /proc/kallsyms.
+    """
+
+    version_text: str | None
+    info_text: str | None
+    info_status: int | None
+    dmabuf: bool | None
+    loader_text: str | None
+
+
+@dataclass(frozen=True)
+class HostNics:
+    """What holds: libfabric's version, the provider, the wrapper's path (None: not found), and Gaudi Direct.
+
+    gaudi_direct is None where nothing tells. faults say what is wrong; one that is not fatal costs speed only.
+    """
+
+    libfabric: str | None
+    provider: str | None
+    wrapper: str | None
+    gaudi_direct: bool | None
+    faults: tuple[Fault, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the verdict has it."""
+        return {**asdict(self), "faults": [fault.as_dict() for fault in self.faults]}
+
+
+def goes_without(direct: Output) -> bool:
+    """Tell whether a run that asked for Gaudi Direct is to be run again without: it said that it cannot have it."""
+    return direct.failure is not None and direct.failure.id in _NO_DIRECT
+
+
+def judge_nics(seen: Seen, provider: str, direct: Output | None) -> HostNics:
+    """Return what holds; direct is what the run that asked for Gaudi Direct printed, None where there was none.
+
+    It is a run over host NICs with command(..., direct=True); one that did not ask for it says nothing here. Where it
+    goes without, the run is made again with direct=False, and that one is measured.
+    """
+    version, faults = _libfabric(seen)
+    found = _PROVIDER.findall(seen.info_text or "") if seen.info_status == 0 else []
+    offered = next((name for name in found if name.split(";")[0] == provider), None)
+    if offered is None:
+        said = f"fi_info finds no provider {shown(provider)} in the image"
+        others = f", only {', '.join(sorted(set(found)))}" if found else ""
+        faults.append(
+            Fault(
+                "provider_missing", f"{said}{others}. Look at the NICs (ibv_devinfo) and at the libfabric in the image."
+            )
+        )
+    wrapper = _wrapper(seen.loader_text or "")
+    if wrapper is None:
+        faults.append(
+            Fault(
+                "wrapper_missing",
+                f"The loader of the image does not find {WRAPPER}: HCL would go on without host NICs and not say so. "
+                "Build the image with the part host_nics.",
+            )
+        )
+    holds, why = _direct(seen, direct)
+    return HostNics(version, offered, wrapper, holds, (*faults, *why))
+
+
+def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
+    found = _VERSION.search(seen.version_text or "")
+    if found is None:
+        said = "The image has no fi_info that says its version. Build it with the part host_nics."
+        return None, [Fault("libfabric_missing", said)]
+    version = ".".join(part for part in found.groups() if part is not None)
+    if (int(found[1]), int(found[2])) >= LEAST_LIBFABRIC:
+        return version, []
+    least = ".".join(map(str, LEAST_LIBFABRIC))
+    return version, [
+        Fault(
+            "libfabric_old",
+            f"The image has libfabric {version}, HCL wants {least} or later. Pin a newer one and build.",
+        )
+    ]
+
+
+def _wrapper(loader: str) -> str | None:
+    found = re.search(rf"^\s*{re.escape(WRAPPER)} .*=> (\S+)$", loader, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault, ...]]:
+    """Return whether Gaudi Direct is in use, and what keeps it from being so."""
+    failure = direct.failure if direct is not None else None
+    if direct is not None and failure is None:
+        return True, ()
+    slower = "Traffic goes through the host's memory, which is slower."
+    if direct is not None and failure is not None and goes_without(direct):
+        return False, (Fault("no_gaudi_direct", f"{failure.sentence} {slower}", fatal=False),)
+    if seen.dmabuf is False:
+        said = "The kernel does not offer ib_umem_dmabuf_get: load ib_uverbs, or install kernel 5.12 or later."
+        return False, (Fault("no_dmabuf", f"Gaudi Direct cannot be used. {said} {slower}", fatal=False),)
+    if failure is not None:
+        return None, (Fault("gaudi_direct_unknown", f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
+    return None, ()

@@ -1,0 +1,361 @@
+"""What hccl_demo prints, turned into figures or into the sentence that says why there are none.
+
+Pure: text in, frozen values out. Known are the headlines of three ages, bandwidth in GB/s (and the MB/s of 2022),
+latency, the summary of a range of sizes, and the ways in which run_hccl_demo.py, hccl_demo.cpp, HCL and the affinity
+script end (HabanaAI/hccl_demo f623d69 of 2025-10-09). The recorded samples are in tests/unit/fabric/recorded. A
+bandwidth alone proves nothing: hccl_demo prints one before it says that the sums were wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..base.printable import printable
+from ..catalogue.fabric import FACTORS
+
+# hccl_demo prints six digits behind the point; a reader's tolerance for NW = Algo x factor.
+_TOLERANCE = 0.005
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,12})?)"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_HEADLINE = re.compile(r"\[BENCHMARK\]\s+hccl(?P<name>[A-Za-z0-9_]{2,40})\s*\((?P<facts>[^()]{0,400})\)")
+_FACT = re.compile(r"(?P<key>[A-Za-z_]{2,20})\s*=\s*(?P<value>[A-Za-z0-9_]{1,20})")
+_BANDWIDTH = re.compile(rf"\[BENCHMARK\]\s+(?P<kind>NW |Algo )?Bandwidth\s*:\s*{_NUMBER}\s*(?P<unit>[GM]B/s)")
+_LATENCY = re.compile(rf"\[BENCHMARK\]\s+(?P<kind>Host|Device) Latency\s*:\s*{_NUMBER}\s*(?P<unit>ms|us|s)\b")
+_SUMMARY = re.compile(r"\[(?:BANDWIDTH |LATENCY )?SUMMARY REPORT\]")
+_ABOUT = re.compile(r"collective=(?P<name>[a-z0-9_]{2,40}), iterations=(?P<loop>[0-9]{1,12})")
+_ROW = re.compile(r"\s*(?P<size>[0-9]{1,15})\s+(?P<count>[0-9]{1,15})\s+(?P<dtype>[a-z][a-z0-9]{1,15})\s+(?P<rest>.+)")
+_CELL = re.compile(rf"{_NUMBER}(?:\s*(ms|GB/s|MB/s))?")
+_NAMES = {
+    "allreduce": "all_reduce",
+    "reducescatter": "reduce_scatter",
+    "allgather": "all_gather",
+    "alltoall": "all2all",
+    "all2all": "all2all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+_PER_GB = {"GB/s": 1.0, "MB/s": 1e3}
+_MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measurement as printed. size in bytes, bandwidth in GB/s (10^9 bytes), latency in ms; None: not printed."""
+
+    collective: str | None = None
+    size: int | None = None
+    loop: int | None = None
+    nw_gb_s: float | None = None
+    algo_gb_s: float | None = None
+    host_ms: float | None = None
+    device_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run counts for nothing: an id for programs, a sentence for people, and the rank it names, if it does."""
+
+    id: str
+    sentence: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a run printed: its figures in order of size, and why they do not count (None: they do)."""
+
+    figures: tuple[Figure, ...]
+    failure: Failure | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for a module's result."""
+        return {
+            "figures": [asdict(figure) for figure in self.figures],
+            "failure": None if self.failure is None else asdict(self.failure),
+        }
+
+
+def parse_output(
+    text: str, *, ranks: int, status: int | None, limit: int | None = None, host_nics: bool = False
+) -> Output:
+    """Read what a run over ``ranks`` ranks printed on both its streams.
+
+    status is its exit status, None where it was ended after ``limit`` seconds. host_nics: the run was to go over host
+    NICs, so that falling back to something else is a failure even where a bandwidth was printed. Never raises: what
+    cannot be read is a failure with a sentence.
+    """
+    lines = _COLOUR.sub("", text).splitlines()
+    figures = tuple(sorted({*_benchmarks(lines), *_summaries(lines)}, key=_by_size))
+    return Output(figures, _failure(lines, figures, ranks, status, limit, host_nics))
+
+
+def _by_size(figure: Figure) -> tuple[int, str]:
+    return (figure.size or 0, repr(figure))
+
+
+def _benchmarks(lines: Iterable[str]) -> list[Figure]:
+    """Return the figures under [BENCHMARK] headlines. A figure without one stands for itself."""
+    found: list[Figure] = []
+    current = Figure()
+    for line in lines:
+        if headline := _HEADLINE.search(line):
+            found.append(current)
+            facts = {match["key"].lower(): match["value"] for match in _FACT.finditer(headline["facts"])}
+            current = Figure(
+                collective=_NAMES.get(headline["name"].lower()),
+                size=_size(facts),
+                loop=_whole(facts.get("iterations")),
+            )
+        elif bandwidth := _BANDWIDTH.search(line):
+            value = _gb_s(bandwidth[2], bandwidth["unit"])
+            # In 2022 there was one bandwidth, without a kind: it has the factor, as NW Bandwidth has (d775e56).
+            algo = bandwidth["kind"] == "Algo "
+            current = replace(current, algo_gb_s=value) if algo else replace(current, nw_gb_s=value)
+        elif latency := _LATENCY.search(line):
+            value = float(latency[2]) * _MILLISECONDS[latency["unit"]]
+            host = latency["kind"] == "Host"
+            current = replace(current, host_ms=value) if host else replace(current, device_ms=value)
+    found.append(current)
+    return [figure for figure in found if _says_something(figure)]
+
+
+def _gb_s(number: str, unit: str) -> float:
+    """Return a bandwidth in GB/s, to the six digits that hccl_demo prints."""
+    return round(float(number) / _PER_GB[unit], 6)
+
+
+def _size(facts: dict[str, str]) -> int | None:
+    """Return the bytes of a headline: said under one of two names, or counted in elements of the oldest."""
+    said = _whole(facts.get("datasize") or facts.get("data_size"))
+    width = {"bfloat16": 2, "bf16": 2, "float": 4, "fp32": 4}.get(facts.get("dtype", ""))
+    count = _whole(facts.get("count"))
+    return said if said is not None else count * width if count is not None and width else None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 15 else None
+
+
+def _says_something(figure: Figure) -> bool:
+    return any(value is not None for value in (figure.nw_gb_s, figure.algo_gb_s, figure.host_ms, figure.device_ms))
+
+
+def _summaries(lines: list[str]) -> list[Figure]:
+    """Return the rows of a range of sizes. Cells hold their units, the header does not: cells are read by theirs."""
+    found: list[Figure] = []
+    about: re.Match[str] | None = None
+    inside = False
+    for line in lines:
+        if _SUMMARY.search(line):
+            inside, about = True, None
+        elif inside and (said := _ABOUT.search(line)):
+            about = said
+        elif inside and (row := _ROW.fullmatch(line)):
+            figure = _row(row, about)
+            found += [figure] if figure else []
+    return found
+
+
+def _row(row: re.Match[str], about: re.Match[str] | None) -> Figure | None:
+    cells = _CELL.findall(row["rest"])
+    times = [float(number) for number, unit in cells if unit == "ms"]
+    rates = [_gb_s(number, unit) for number, unit in cells if unit in _PER_GB]
+    figure = Figure(
+        collective=about["name"] if about else None, size=int(row["size"]), loop=int(about["loop"]) if about else None
+    )
+    if len(rates) == 2 and len(times) <= 1:
+        return replace(figure, algo_gb_s=rates[0], nw_gb_s=rates[1], host_ms=times[0] if times else None)
+    if len(times) == 2 and not rates:
+        return replace(figure, host_ms=times[0], device_ms=times[1])
+    return None
+
+
+# What a run ends with, in the order in which it is looked for: the cause before what only follows from it.
+# {0} is what the line itself says.
+_FAILURES: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    (
+        "wrong_result",
+        re.compile(r"failed on correctness|which is bad\."),
+        "The collective computed wrong sums: a card or a link damages data, whatever bandwidth was printed. Do not "
+        "serve from these cards; find the card with halves and pairs, and have it replaced.",
+    ),
+    (
+        "affinity",
+        re.compile(r"(Affinity: [^\n]{0,200}?aborting)|Affinity setting for HCCL demo failed|\[handle_affinity\]"),
+        "hccl_demo found no NUMA nodes for the cards ({0}). That is so in a virtual machine; on bare metal remove its "
+        "cache, /tmp/affinity_topology_output, and look at hl-smi topo -c -N.",
+    ),
+    (
+        "card_busy",
+        re.compile(r"(Device already acquired|synDeviceAcquire[A-Za-z]*\([^\n]{0,200}? failed[^\n]{0,80})"),
+        "A card could not be acquired ({0}): something else uses it, or driver and image are of two releases. Look at "
+        "playbooks/status.yml, then at the release of both.",
+    ),
+    (
+        "queue_pair",
+        re.compile(r"Source:\s*QPC|QPC,? error"),
+        "The cards' network reported a queue pair error. The usual cause is a stale gaudinet.json, or a card with a "
+        "link down; compare /etc/habanalabs/gaudinet.json with the cards' addresses.",
+    ),
+    (
+        "gaudi_direct",
+        re.compile(r"(Gaudi-?[Dd]irect not supported[^\n]{0,200})"),
+        "Gaudi Direct cannot be used: {0}. Load ib_uverbs (the kernel must have ib_umem_dmabuf_get), and build "
+        "libfabric 1.20 or later with the vendor's headers.",
+    ),
+    (
+        "no_provider",
+        re.compile(r"(Could not find any matching provider[^\n]{0,120})"),
+        "libfabric offers no provider that HCL can use ({0}). Look at fi_info in the image.",
+    ),
+    (
+        "no_wrapper",
+        re.compile(r"(Error loading OFI wrapper)"),
+        "HCL could not load libhccl_ofi_wrapper.so, so that it went on without host NICs. Build the image with the "
+        "part host_nics.",
+    ),
+    (
+        "no_infiniband",
+        re.compile(r"(failed to find matching Habana IB device[^\n]{0,60})"),
+        "The driver offers no network device for a card ({0}): habanalabs_ib is not loaded. Load ib_uverbs, then "
+        "habanalabs_ib.",
+    ),
+    (
+        "no_host",
+        re.compile(r"(ssh: Could not resolve hostname [^\n]{1,100})"),
+        "A node of the run could not be reached: {0}.",
+    ),
+    (
+        "refused_arguments",
+        re.compile(r"\[validate_(?:arguments|size)\] ([^\n]{1,200})"),
+        "hccl_demo refused what it was asked: {0}.",
+    ),
+    (
+        "not_built",
+        re.compile(
+            r"(No such file or directory[^\n]{0,40}run_hccl_demo|can't open file [^\n]{0,100}run_hccl_demo"
+            r"|\[make_demo\] The following make command has failed)"
+        ),
+        "The image has no hccl_demo that runs ({0}). Build one of the same base with it.",
+    ),
+    (
+        "collective_failed",
+        re.compile(r"In function \w{1,60}\(\): (hccl[^\n]{1,160}? failed: [^\n]{1,120})"),
+        "A collective operation failed: {0}.",
+    ),
+    (
+        "synapse_error",
+        re.compile(r"In function \w{1,60}\(\): ([^\n]{1,160}? failed with synapse error: [0-9]{1,6})"),
+        "The card's software failed: {0}. Look at dmesg | grep habanalabs.",
+    ),
+)
+_RANK_ENDED = re.compile(r"HCCL_RANK=(?P<rank>[0-9]{1,5}) [^\n]{0,2000}? ended with exit code (?P<status>[0-9]{1,6})")
+_ERROR = re.compile(r"HCCL demo (?:error|exception): ([^\n]{1,300})")
+_EXIT = re.compile(r"Exiting HCCL demo with code: ([0-9]{1,3})")
+
+
+# What makes a run worthless although it ended well: always, and where it was to go over host NICs. Anything else that
+# was said on the way, such as a card that was busy at the first try, was mended by whoever said it.
+_ALWAYS = frozenset(("wrong_result",))
+_FALLBACKS = frozenset(("gaudi_direct", "no_provider", "no_wrapper"))
+
+
+def _failure(
+    lines: list[str], figures: tuple[Figure, ...], ranks: int, status: int | None, limit: int | None, host_nics: bool
+) -> Failure | None:
+    """Return why a run counts for nothing, the most telling reason first."""
+    text = "\n".join(line[:4096] for line in lines)
+    ended = _hangs(text, limit) if status is None else _ended(text, status)
+    well = ended is None and bool(figures)
+    telling = _ALWAYS | (_FALLBACKS if host_nics else frozenset())
+    for id_, pattern, sentence in _FAILURES:
+        found = pattern.search(text) if not well or id_ in telling else None
+        if found:
+            said = next((group for group in found.groups() if group), found.group())
+            return Failure(id_, sentence.format(printable(said.strip().rstrip("."))), _rank(text))
+    return ended or _unusable(figures, ranks)
+
+
+def _hangs(text: str, limit: int | None) -> Failure:
+    after = f" after {limit} s" if limit else ""
+    return Failure(
+        "hangs",
+        f"The run did not end and was stopped{after}: a rank waits for another one for ever. A link that is down or a "
+        "card in reset does this; halves and pairs name it.",
+        _rank(text),
+    )
+
+
+def _ended(text: str, status: int) -> Failure | None:
+    """Return how a run ended that named no reason known here, None where it ended well."""
+    if ended := _RANK_ENDED.search(text):
+        rank = int(ended["rank"])
+        return Failure(
+            "rank_ended", f"Rank {rank} {_ending(int(ended['status']))} and took the others with it. {_LOOK}", rank
+        )
+    if said := _ERROR.search(text):
+        return Failure("demo_error", f"hccl_demo ended with an error: {printable(said[1].strip())}. {_LOOK}")
+    left = _EXIT.search(text)
+    if status != 0 or (left and left[1] != "0"):
+        return Failure(
+            "ended", f"hccl_demo ended with status {status or left[1] if left else status} and no reason. {_LOOK}"
+        )
+    return None
+
+
+_LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
+
+
+def _ending(status: int) -> str:
+    """Say how a process ended, of the status that os.system() returns: a signal in its low bits, else status x 256."""
+    signal = status & 0x7F
+    return f"was ended by signal {signal}" if signal else f"ended with status {status >> 8}"
+
+
+def _rank(text: str) -> int | None:
+    """Return the one rank that said it ended or computed wrong sums, None where none or several did."""
+    named = {int(found[1]) for found in re.finditer(r"rank=([0-9]{1,5}) size=[^\n]{0,4000}? which is bad\.", text)}
+    named |= {int(found["rank"]) for found in _RANK_ENDED.finditer(text)}
+    return named.pop() if len(named) == 1 else None
+
+
+def _unusable(figures: tuple[Figure, ...], ranks: int) -> Failure | None:
+    """Return why figures of a run that ended well cannot be used, None where they can."""
+    if not figures:
+        return Failure(
+            "no_figure",
+            "hccl_demo ended well but printed no bandwidth that can be read. Its log is kept; compare its release with "
+            "the one that the release file pins.",
+        )
+    for figure in figures:
+        if not _positive(figure):
+            return Failure("no_figure", "hccl_demo printed a bandwidth or a time of zero: nothing was measured.")
+        wrong = inconsistency(figure, ranks)
+        if wrong:
+            return Failure("inconsistent", wrong)
+    return None
+
+
+def _positive(figure: Figure) -> bool:
+    values = (figure.nw_gb_s, figure.algo_gb_s, figure.host_ms, figure.device_ms)
+    return all(value is None or (value > 0 and math.isfinite(value)) for value in values)
+
+
+def inconsistency(figure: Figure, ranks: int) -> str | None:
+    """Say where NW Bandwidth is not Algo Bandwidth times the factor; None where it is, or cannot be told."""
+    if figure.collective is None or figure.collective not in FACTORS:
+        return None
+    if figure.nw_gb_s is None or figure.algo_gb_s is None:
+        return None
+    expected = figure.algo_gb_s * FACTORS[figure.collective](ranks)
+    if math.isclose(expected, figure.nw_gb_s, rel_tol=_TOLERANCE, abs_tol=2e-6):
+        return None
+    return (
+        f"The figures contradict each other: for {figure.collective} over {ranks} ranks an Algo Bandwidth of "
+        f"{figure.algo_gb_s:g} GB/s is an NW Bandwidth of {expected:.1f} GB/s, but {figure.nw_gb_s:g} was printed. "
+        "The run had another number of ranks, or its lines were mixed up."
+    )

@@ -1,0 +1,194 @@
+"""Runs over pairs of nodes: N/2 pairs a round, and the bad node or link named by elimination.
+
+Of N nodes one bad node is named after 2 rounds where N is even and at least 4, after 3 where N is odd and at least 5:
+N runs, or 3(N-1)/2. Two nodes have one pair, which does not tell them apart; three have three pairs, which do.
+Every pair has met after N-1 rounds (N where N is odd). tests/unit/fabric/test_pairs.py holds that for every N up to 64.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from io import StringIO
+from typing import Any, Generic, TypeVar
+
+from ..base.printable import printable
+from ..base.refusal import Refusal
+from .classes import SLOW_BELOW
+
+MOST_NODES = 64
+
+T = TypeVar("T", int, str)
+
+
+@dataclass(frozen=True)
+class Met:
+    """A run over two nodes: NW Bandwidth in GB/s, None where it failed; sentence says how."""
+
+    round: int
+    nodes: tuple[str, str]
+    nw_gb_s: float | None
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class Guilt(Generic[T]):
+    """What a table of good and bad pairs says of its members: who is bad, which links are, who is not told yet."""
+
+    members: tuple[T, ...] = ()
+    links: tuple[tuple[T, T], ...] = ()
+    suspects: tuple[T, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of the nodes.
+
+    bad_nodes and bad_links are at fault; suspects need another round; left counts the pairs that have not met; floor
+    is the NW Bandwidth in GB/s that a pair needed, None where no run gave one; sentences say it all for people.
+    """
+
+    bad_nodes: tuple[str, ...]
+    bad_links: tuple[tuple[str, str], ...]
+    suspects: tuple[str, ...]
+    left: int
+    floor_gb_s: float | None
+    sentences: tuple[str, ...] = field(default=())
+
+
+def rounds(nodes: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the rounds in which every pair meets once, each node at most once a round (the circle method).
+
+    Raises Refusal for less than 2 nodes, more than 64, or a name that is there twice.
+    """
+    if not 2 <= len(nodes) <= MOST_NODES:
+        raise Refusal(
+            "number_of_nodes",
+            f"Pairs are made of 2 to {MOST_NODES} nodes, not of {len(nodes)}. Name others with --limit.",
+        )
+    twice = sorted({node for node in nodes if list(nodes).count(node) > 1})
+    if twice:
+        raise Refusal("node_twice", f"{twice[0]} is among the nodes twice. Name each once.")
+    ring: list[str | None] = [*nodes, *[None] * (len(nodes) % 2)]
+    made = []
+    for _ in range(len(ring) - 1):
+        facing = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]))
+        made.append(tuple((one, other) for one, other in facing if one is not None and other is not None))
+        ring[1:] = [ring[-1], *ring[1:-1]]
+    return tuple(made)
+
+
+def eliminate(pairs: Iterable[tuple[T, T, bool]]) -> Guilt[T]:
+    """Return who is at fault; each pair is two members and whether its run was good.
+
+    A member is bad with two bad pairs at least, and more bad ones than good ones: the worst is named, its pairs are
+    left out, and the rest is judged again. A bad pair of two members who are good with others is a bad link. What is
+    left needs more pairs; without one good pair that is everybody.
+    """
+    table = list(pairs)
+    if table and not any(pair[2] for pair in table):
+        return Guilt(suspects=tuple(sorted({member for pair in table for member in pair[:2]})))
+    named: list[T] = []
+    while True:
+        bad, good = _counted(table, wanted=False), _counted(table, wanted=True)
+        guilty = [member for member, count in bad.items() if count >= 2 and count > good.get(member, 0)]
+        if not guilty:
+            break
+        worst = min(guilty, key=lambda member: (good.get(member, 0) - bad[member], member))
+        named.append(worst)
+        table = [pair for pair in table if worst not in pair[:2]]
+    links = [pair[:2] for pair in table if not pair[2] and all(good.get(member) for member in pair[:2])]
+    suspects = {member for pair in table if not pair[2] and pair[:2] not in links for member in pair[:2]}
+    return Guilt(
+        tuple(sorted(named)), tuple(sorted(links)), tuple(sorted(each for each in suspects if not good.get(each)))
+    )
+
+
+def _counted(table: Iterable[tuple[T, T, bool]], *, wanted: bool) -> dict[T, int]:
+    """Return how many pairs of one kind each member has."""
+    counts: dict[T, int] = {}
+    for one, other, good in table:
+        for member in (one, other) if good is wanted else ():
+            counts[member] = counts.get(member, 0) + 1
+    return counts
+
+
+def pair_floor(met: Sequence[Met], floor_gb_s: float | None) -> float | None:
+    """Return what a pair needs in GB/s: the site's floor, else 90 % of the best pair; None where every run failed."""
+    best = max((each.nw_gb_s for each in met if each.nw_gb_s is not None), default=None)
+    return floor_gb_s if floor_gb_s is not None or best is None else SLOW_BELOW * best
+
+
+def judge_pairs(nodes: Sequence[str], met: Sequence[Met], floor_gb_s: float | None = None) -> Outcome:
+    """Name the bad nodes and links of what has been run; floor_gb_s is the site's own floor.
+
+    Over more than one node no figure is published: without a floor of the site the best pair is what others are
+    compared with, so that nodes that are all alike slow are not found.
+    """
+    floor = pair_floor(met, floor_gb_s)
+    guilt = eliminate((*each.nodes, _good(each, floor)) for each in met)
+    wanted = {frozenset(pair) for made in rounds(nodes) for pair in made}
+    left = len(wanted - {frozenset(each.nodes) for each in met})
+    sentences = [_about(node, met, floor) for node in guilt.members]
+    sentences += [
+        f"The way between {one} and {other} is at fault: both are good with other nodes. Look at cables and switch."
+        for one, other in guilt.links
+    ]
+    if met and not any(_good(each, floor) for each in met):
+        sentences.append("No run over two nodes was good: look at what they share, such as switch, image and settings.")
+    elif guilt.suspects:
+        sentences.append(f"Not told apart yet: {', '.join(guilt.suspects)}. They have to meet nodes that are good.")
+    if met and not sentences:
+        words = "the site's own floor" if floor_gb_s is not None else "90 % of the best pair; no figure is published"
+        sentences.append(f"Every pair that has met is good: {floor:.1f} GB/s or more ({words}).")
+    if left:
+        sentences.append(f"{left} of {len(wanted)} pairs have not met.")
+    return Outcome(guilt.members, guilt.links, guilt.suspects, left, floor, tuple(map(printable, sentences)))
+
+
+def _good(met: Met, floor: float | None) -> bool:
+    return met.nw_gb_s is not None and floor is not None and met.nw_gb_s >= floor
+
+
+def _about(node: str, met: Sequence[Met], floor: float | None) -> str:
+    own = [each for each in met if node in each.nodes]
+    bad = sum(not _good(each, floor) for each in own)
+    return f"{node} is at fault: {bad} of its {len(own)} pairs were bad. Measure its own cards."
+
+
+def pair_rows(met: Sequence[Met], floor_gb_s: float | None) -> list[dict[str, Any]]:
+    """Return the results as rows: round, the two nodes, NW Bandwidth in GB/s, good or bad, and what was said."""
+    floor = pair_floor(met, floor_gb_s)
+    return [
+        {
+            "round": each.round,
+            "node": each.nodes[0],
+            "other": each.nodes[1],
+            "nw_gb_s": each.nw_gb_s,
+            "class": "good" if _good(each, floor) else "bad",
+            "sentence": printable(each.sentence),
+        }
+        for each in met
+    ]
+
+
+def as_csv(met: Sequence[Met], floor_gb_s: float | None = None) -> str:
+    """Return the results as CSV with a header, lines ended as RFC 4180 has it."""
+    out = StringIO()
+    writer = csv.DictWriter(out, ["round", "node", "other", "nw_gb_s", "class", "sentence"])
+    writer.writeheader()
+    writer.writerows(pair_rows(met, floor_gb_s))
+    return out.getvalue()
+
+
+def as_json(nodes: Sequence[str], met: Sequence[Met], floor_gb_s: float | None = None) -> dict[str, Any]:
+    """Return results and outcome as plain data; the report takes it."""
+    outcome = asdict(judge_pairs(nodes, met, floor_gb_s))
+    return {"nodes": list(nodes), "pairs": pair_rows(met, floor_gb_s), **_plain(outcome)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,348 @@
+"""The report: one HTML page without outside assets, made of verdicts.
+
+Pure: documents in, text out. Everything in it is escaped (see markup.py), and the page forbids itself scripts and
+loading anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..catalogue.fabric import size_text
+from .classes import PASSING, modules_text
+from .drawing import BAD, DOUBT, GOOD, SIGNS, UNKNOWN, Group, draw, trend
+from .markup import Html, element, joined
+from .verdict import ACCEPTED, FAILED, NOT_MEASURED
+
+_STATES = {
+    ACCEPTED: (GOOD, "accepted"),
+    FAILED: (BAD, "failed"),
+    NOT_MEASURED: (UNKNOWN, "not measured"),
+}
+_CLASSES = {
+    "good": (GOOD, "good"),
+    "slow": (BAD, "slow"),
+    "broken": (BAD, "broken"),
+    "unpublished": (GOOD, "no published figure"),
+}
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2})[0-9:.]*(?:Z|\+00:00)")
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1a1d21; --soft: #59626c; --rule: #d5dae0; --plate: #f5f7f9;
+  --good: #176b3a; --good-soft: #dff3e6; --bad: #a8161f; --bad-soft: #fde4e4; --doubt: #7a4f00; --doubt-soft: #fdf0d0;
+  --unknown: #59626c; --unknown-soft: #e9edf1; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14171a; --ink: #e8ebee; --soft: #a5afb9; --rule: #363d45;
+  --plate: #1e2328; --good: #6fd394; --good-soft: #153523; --bad: #ff8d8d; --bad-soft: #471a1d; --doubt: #f0c066;
+  --doubt-soft: #3d2e0c; --unknown: #a5afb9; --unknown-soft: #272d33; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 72rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.25rem; margin: 0; }
+h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; }
+p { margin: .25rem 0; } a { color: inherit; } .soft { color: var(--soft); }
+section { border: 1px solid var(--rule); border-radius: .75rem; padding: 1rem 1.25rem; margin-top: 1.5rem; }
+.head { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; }
+.badge { display: inline-block; padding: .05rem .6rem; border-radius: 1rem; font-weight: 600; white-space: nowrap; }
+.badge.good { background: var(--good-soft); color: var(--good); }
+.badge.bad { background: var(--bad-soft); color: var(--bad); }
+.badge.doubt { background: var(--doubt-soft); color: var(--doubt); }
+.badge.unknown { background: var(--unknown-soft); color: var(--unknown); }
+.note { border-left: .3rem solid var(--rule); padding: .25rem .75rem; margin: .5rem 0; background: var(--plate); }
+.note.bad { border-color: var(--bad); } .note.doubt { border-color: var(--doubt); }
+.rings { display: flex; flex-wrap: wrap; gap: 1rem; justify-content: center; margin: 1rem 0; }
+.ring { width: 100%; max-width: 24rem; height: auto; } .trend { width: 100%; max-width: 20rem; height: auto; }
+svg text { fill: var(--ink); font: 600 17px system-ui, sans-serif; }
+svg .figure { font-size: 22px; } svg .word { font-size: 13px; font-weight: 400; }
+svg.trend text { font-size: 12px; font-weight: 400; }
+.plate { fill: var(--paper); stroke: var(--rule); } .middle.bad .plate { stroke: var(--bad); stroke-width: 2; }
+.link { stroke-width: 1.5; stroke: var(--rule); } .link.good { stroke: var(--good); opacity: .55; }
+.ring .link.bad { stroke: var(--bad); opacity: .5; stroke-dasharray: 3 4; }
+.card rect { fill: var(--unknown-soft); stroke: var(--unknown); stroke-width: 1.5; }
+.card.good rect { fill: var(--good-soft); stroke: var(--good); } .card.good text { fill: var(--good); }
+.card.bad rect { fill: var(--bad-soft); stroke: var(--bad); stroke-width: 3; } .card.bad text { fill: var(--bad); }
+.card.doubt rect { fill: var(--doubt-soft); stroke: var(--doubt); stroke-dasharray: 4 3; }
+.card.doubt text { fill: var(--doubt); }
+.ring .link.fault { stroke: var(--bad); stroke-width: 5; opacity: 1; stroke-dasharray: none; }
+.floor { stroke: var(--soft); stroke-dasharray: 4 4; } .curve { fill: none; stroke: var(--soft); stroke-width: 2; }
+.dot.good { fill: var(--good); } .dot.bad { fill: var(--bad); }
+table { border-collapse: collapse; width: 100%; } caption { text-align: left; color: var(--soft); }
+th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bottom: 1px solid var(--rule); }
+th { color: var(--soft); font-weight: 600; font-size: .875rem; }
+td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+details { margin-top: 1rem; } summary { cursor: pointer; font-weight: 600; }
+@media (max-width: 40rem) { section { padding: .75rem; }
+  thead { display: none; } tr { display: block; border-bottom: 1px solid var(--rule); padding: .5rem 0; }
+  td:empty { display: none; } td { display: flex; gap: .75rem; border: 0; padding: .15rem 0; }
+  td::before { content: attr(data-label); flex: 0 0 6.5rem; color: var(--soft); font-size: .875rem; } }
+"""
+
+
+def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | None, made: str) -> str:
+    """Return the page of nodes, worst first; pairs is pairs.as_json() or None, made when it was made (ISO 8601)."""
+    ordered = sorted(
+        verdicts, key=lambda verdict: ((FAILED, NOT_MEASURED, ACCEPTED).index(verdict["state"]), verdict["node"])
+    )
+    title = "Cards and links" if len(ordered) != 1 else f"Cards and links of {ordered[0]['node']}"
+    page = element(
+        "html",
+        {"lang": "en"},
+        element(
+            "head",
+            None,
+            element("meta", {"charset": "utf-8"}),
+            element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+            element("meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}),
+            element("title", None, title),
+            # No text of anybody's is in it.
+            element("style", None, Html(_STYLE)),
+        ),
+        element(
+            "body",
+            None,
+            element("h1", None, title),
+            element("p", {"class": "soft"}, f"Made {_time(made)}. {_counts(ordered)}"),
+            _overview(ordered) if len(ordered) > 1 else "",
+            _pairs(pairs) if pairs else "",
+            *(_node(verdict, place) for place, verdict in enumerate(ordered)),
+        ),
+    )
+    return f"<!doctype html>\n{page}\n"
+
+
+def _time(text: str) -> str:
+    """Return a time for people; what is none stays as it is."""
+    found = _TIME.fullmatch(text)
+    return f"{found[1]} {found[2]} UTC" if found else text
+
+
+def _counts(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    counts = [(sum(verdict["state"] == state for verdict in verdicts), word) for state, (_, word) in _STATES.items()]
+    said = ", ".join(f"{count} {word}" for count, word in counts if count)
+    return f"{len(verdicts)} node{'' if len(verdicts) == 1 else 's'}: {said}." if said else "No node was looked at."
+
+
+def _badge(state: str, words: str) -> Html:
+    return element("span", {"class": f"badge {state}"}, f"{SIGNS[state]} {words}")
+
+
+def _note(text: str, state: str = "") -> Html:
+    return element("p", {"class": f"note {state}".strip()}, text)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
+    """Return a table whose cells carry their heading, for narrow screens; cells under NW and needed are numbers."""
+    return element(
+        "table",
+        None,
+        element("thead", None, element("tr", None, *(element("th", {"scope": "col"}, each) for each in head))),
+        element(
+            "tbody",
+            None,
+            *(
+                element(
+                    "tr",
+                    None,
+                    *(
+                        element("td", {"data-label": name, **({"class": "number"} if "GB/s" in name else {})}, cell)
+                        for name, cell in zip(head, row)
+                    ),
+                )
+                for row in rows
+            ),
+        ),
+    )
+
+
+def _overview(verdicts: Sequence[Mapping[str, Any]]) -> Html:
+    rows = []
+    for place, verdict in enumerate(verdicts):
+        measured = verdict["measurements"]
+        rows.append(
+            (
+                element("a", {"href": f"#node-{place}"}, verdict["node"]),
+                _badge(*_STATES[verdict["state"]]),
+                ", ".join(_gb_s(each["nw_gb_s"]) for each in measured) or "-",
+                _time(verdict["time"]),
+            )
+        )
+    return element(
+        "section",
+        {"id": "overview"},
+        element("h2", None, "Nodes"),
+        _table(("node", "verdict", "NW GB/s", "measured"), rows),
+    )
+
+
+def _gb_s(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _node(verdict: Mapping[str, Any], place: int) -> Html:
+    """Return all of one node."""
+    state, words = _STATES[verdict["state"]]
+    override = verdict["override"]
+    return element(
+        "section",
+        {"id": f"node-{place}", "class": "node"},
+        element("div", {"class": "head"}, element("h2", None, verdict["node"]), _badge(state, words)),
+        element("p", {"class": "soft"}, f"Looked at {_time(verdict['time'])}."),
+        _note(f"Let through all the same: {override}", "doubt") if override else "",
+        *(_note(fault["sentence"], BAD if fault["fatal"] else DOUBT) for fault in verdict["faults"]),
+        *(_note(each["sentence"], BAD) for each in verdict["located"]),
+        _note(verdict["not_measured"], DOUBT) if verdict["not_measured"] else "",
+        element("div", {"class": "rings"}, *(draw(group) for group in _groups(verdict))),
+        _measurements(verdict["measurements"]),
+        _host_nics(verdict["host_nics"]),
+        _burn_in(verdict["burn_in"]),
+        _history(verdict),
+        _made_of(verdict["made_of"]),
+    )
+
+
+def _groups(verdict: Mapping[str, Any]) -> list[Group]:
+    """Return what is drawn: each group that was measured over its own links, then the cards that were in none."""
+    modules = {int(module) for module in verdict["made_of"]["serials"] if module.isdigit()}
+    groups: dict[tuple[int, ...], Mapping[str, Any]] = {}
+    for each in verdict["measurements"]:
+        key = tuple(each["modules"])
+        # The worst measurement of a group is the one to see.
+        if not each["over_host_nics"] and (key not in groups or each["class"] not in PASSING):
+            groups[key] = each
+    drawn = [_group(verdict, sorted(key), each) for key, each in groups.items()]
+    rest = sorted(modules - {module for key in groups for module in key})
+    return drawn + ([_group(verdict, rest, None)] if rest else [])
+
+
+def _group(verdict: Mapping[str, Any], modules: Sequence[int], measured: Mapping[str, Any] | None) -> Group:
+    state = UNKNOWN if measured is None else GOOD if measured["class"] in PASSING else BAD
+    located = [each for each in verdict["located"] if set(each["modules"]) <= set(modules)]
+    bad = {module for each in located if each["kind"] == "card" for module in each["modules"]}
+    bad |= {module for fault in verdict["faults"] if fault["fatal"] for module in fault["modules"]}
+    links = [(each["modules"][0], each["modules"][1]) for each in located if each["kind"] == "link"]
+    # Of a bad group whose fault was named the other cards are good; where it was not, nobody knows.
+    other = (GOOD if bad or links else DOUBT) if state == BAD else state
+    cards = {module: BAD if module in bad else other for module in modules}
+    if measured is None:
+        return Group(cards, links, False, state, "no figure", f"modules {modules_text(modules)}", "not measured")
+    nw, words = measured["nw_gb_s"], _CLASSES[measured["class"]][1]
+    test = f"{measured['collective']} {size_text(measured['size'])}"
+    return Group(cards, links, True, state, "failed" if nw is None else f"{nw:.1f} GB/s", test, words)
+
+
+def _measurements(measured: Sequence[Mapping[str, Any]]) -> Html:
+    if not measured:
+        return Html("")
+    rows = [
+        (
+            f"{each['collective']} of {size_text(each['size'])}, {each['loop']} loops",
+            modules_text(each["modules"]) + (" over host NICs" if each["over_host_nics"] else ""),
+            _gb_s(each["nw_gb_s"]),
+            _gb_s(each["algo_gb_s"]),
+            _gb_s(each["floor_gb_s"]),
+            _badge(*_CLASSES[each["class"]]),
+        )
+        for each in measured
+    ]
+    head = ("test", "modules", "NW GB/s", "Algo GB/s", "needed GB/s", "class")
+    return joined(
+        (
+            element("h3", None, "Measurements"),
+            _table(head, rows),
+            *(element("p", {"class": "soft"}, each["sentence"]) for each in measured),
+        )
+    )
+
+
+def _host_nics(nics: Mapping[str, Any] | None) -> Html:
+    if nics is None:
+        return Html("")
+    direct = {True: "in use", False: "not in use", None: "not told"}[nics["gaudi_direct"]]
+    rows = [(nics["libfabric"] or "-", nics["provider"] or "-", nics["wrapper"] or "-", direct)]
+    return joined(
+        (
+            element("h3", None, "Host NICs"),
+            _table(("libfabric", "provider", "wrapper", "Gaudi Direct"), rows),
+            *(_note(fault["sentence"], BAD if fault["fatal"] else DOUBT) for fault in nics["faults"]),
+        )
+    )
+
+
+def _burn_in(burnt: Mapping[str, Any] | None) -> Html:
+    if burnt is None:
+        return Html("")
+    state = {True: "", False: BAD, None: DOUBT}[burnt["passed"]]
+    return joined((element("h3", None, "Burn-in"), _note(burnt["sentence"], state)))
+
+
+def _history(verdict: Mapping[str, Any]) -> Html:
+    """Return earlier verdicts: a curve of the first measurement, and a table."""
+    history = verdict["history"]
+    if not history:
+        return Html("")
+    first = next(iter(verdict["measurements"]), None)
+    curve = Html("")
+    if first is not None:
+        keys = ("modules", "collective", "size", "over_host_nics")
+        values = [
+            each["nw_gb_s"]
+            for entry in (*reversed(history), verdict)
+            for each in entry["measurements"]
+            if all(each[key] == first[key] for key in keys)
+        ]
+        name = f"{first['collective']} of {size_text(first['size'])} over modules {modules_text(first['modules'])}"
+        said = element("p", {"class": "soft"}, f"{name}, NW Bandwidth, oldest first:")
+        curve = joined((said, trend(values, first["floor_gb_s"])))
+    rows = [
+        (
+            _time(entry["time"]),
+            _badge(*_STATES[entry["state"]]),
+            ", ".join(
+                f"{each['collective']} {modules_text(each['modules'])}: {_gb_s(each['nw_gb_s'])}"
+                for each in entry["measurements"]
+            )
+            or "-",
+        )
+        for entry in history
+    ]
+    table = element(
+        "details", None, element("summary", None, f"{len(rows)} earlier"), _table(("time", "verdict", "NW GB/s"), rows)
+    )
+    return joined((element("h3", None, "History"), curve, table))
+
+
+def _made_of(made_of: Mapping[str, Any]) -> Html:
+    """Return what the verdict is about: it is stale when any of it changes."""
+    rows = [(name.replace("_", " "), made_of[name] or "-") for name in made_of if name != "serials"]
+    rows += [(f"module {module}", serial) for module, serial in made_of["serials"].items()]
+    return element("details", None, element("summary", None, "What it is about"), _table(("what", "value"), rows))
+
+
+def _pairs(pairs: Mapping[str, Any]) -> Html:
+    """Return the runs over pairs of nodes: the sentences, then every pair, bad ones first."""
+    good = not pairs["bad_nodes"] and not pairs["bad_links"] and not pairs["suspects"]
+    rows = [
+        (
+            f"{each['node']} and {each['other']}",
+            _gb_s(each["nw_gb_s"]),
+            _badge(GOOD if each["class"] == "good" else BAD, each["class"]),
+            str(each["round"]),
+            each["sentence"],
+        )
+        for each in sorted(pairs["pairs"], key=lambda each: each["class"] == "good")
+    ]
+    state = GOOD if good and not pairs["left"] else BAD if pairs["bad_nodes"] or pairs["bad_links"] else DOUBT
+    words = {GOOD: "all pairs good", BAD: "a node or link is at fault", DOUBT: "not finished"}[state]
+    return element(
+        "section",
+        {"id": "pairs"},
+        element("div", {"class": "head"}, element("h2", None, "Pairs of nodes"), _badge(state, words)),
+        *(_note(sentence, "" if good else BAD) for sentence in pairs["sentences"]),
+        element(
+            "details",
+            {} if good else {"open": ""},
+            element("summary", None, f"{len(rows)} pairs"),
+            _table(("pair", "NW GB/s", "class", "round", "what was said"), rows),
+        ),
+    )

@@ -1,0 +1,172 @@
+"""One run of hccl_demo: what may be asked of it, its command line, and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..base.checks import choice, integer, sequence
+from ..base.refusal import Refusal
+from ..catalogue.fabric import FACTORS, MOST_LOOPS, Fabric, Measurement, size_bytes, size_text
+
+# A float; hccl_demo wants one for each rank where the data is split among them (validate_size of run_hccl_demo.py).
+_ELEMENT = 4
+_SPLIT = ("reduce_scatter", "all2all")
+LARGEST_MODULE = 255
+# Start of all ranks, their communicator and the check of the result: a guess, no run on hardware was timed.
+START_SECONDS = 60
+# A run without a published figure is expected to move this much: a tenth of the slowest published sample.
+_SLOWEST_GB_S = 25.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run over these cards: modules are their module ids, size is in bytes, loop counts repetitions.
+
+    over_host_nics: the cards are of several groups, so that host NICs carry the traffic between them.
+    """
+
+    modules: tuple[int, ...]
+    collective: str
+    size: int
+    loop: int
+    over_host_nics: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks: one a card."""
+        return len(self.modules)
+
+    def over(self, modules: Sequence[int]) -> Run:
+        """Return the same measurement over other cards."""
+        return Run(tuple(modules), self.collective, self.size, self.loop, self.over_host_nics)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for a module's result."""
+        return {**asdict(self), "modules": list(self.modules), "ranks": self.ranks}
+
+
+def wished_tests(wishes: object, fabric: Fabric) -> tuple[Measurement, ...]:
+    """Return what is measured: the site's wishes, or the card type's first test where there are none.
+
+    wishes is a list of ``{collective, size, loop}``; size and loop are those of the card type's test of that collective
+    where they are left out, else of its first one. Raises Refusal for what hccl_demo does not take.
+    """
+    chosen = []
+    for entry in sequence(wishes, "fabric_check_tests", 16) if wishes else ():
+        wish = entry if isinstance(entry, Mapping) else {"collective": entry}
+        unknown = sorted(set(wish) - {"collective", "size", "loop"})
+        if unknown:
+            raise Refusal(
+                "fabric_test_unknown_key", f"fabric_check_tests has {unknown[0]!r}. It knows collective, size and loop."
+            )
+        collective = choice(wish.get("collective"), "The collective of fabric_check_tests", FACTORS)
+        usual = next((test for test in fabric.tests if test.collective == collective), fabric.tests[0])
+        size, loop = wish.get("size", usual.size), wish.get("loop", usual.loop)
+        chosen.append(
+            Measurement(
+                collective,
+                size_bytes(size, f"The size of {collective}"),
+                integer(loop, f"The loop of {collective}", 1, MOST_LOOPS),
+            )
+        )
+    return tuple(chosen) or fabric.tests[:1]
+
+
+def runs_for(
+    fabric: Fabric, modules: Sequence[int], tests: Sequence[Measurement], *, host_nics: bool, ranks: int | None = None
+) -> tuple[Run, ...]:
+    """Return the runs that prove the cards of a node: every group alone, and all cards where host NICs are configured.
+
+    modules are those of the node's cards; ranks limits how many cards of a group take part, None for all of them.
+    Groups are measured as far as their cards are there: what is missing, the static checks say. A card alone in its
+    group is not measured, as there is nobody to talk to. Raises Refusal for more ranks than a group has cards.
+    """
+    groups = [tuple(module for module in group if module in modules) for group in fabric.groups]
+    most = max((len(group) for group in groups), default=0)
+    if ranks is not None and not 2 <= ranks <= most:
+        raise Refusal(
+            "more_ranks_than_cards",
+            f"{ranks} ranks are asked for, but {most} cards are joined by their own links here, and two are the least. "
+            f"Ask for 2 to {most}.",
+        )
+    groups = [group[:ranks] for group in groups if len(group) > 1]
+    runs = [Run(group, test.collective, test.size, test.loop) for test in tests for group in groups]
+    together = tuple(sorted(modules))
+    if host_nics and len(groups) > 1 and ranks is None:
+        runs += [Run(together, test.collective, test.size, test.loop, True) for test in tests]
+    for run in runs:
+        _check_size(run)
+    return tuple(runs)
+
+
+def _check_size(run: Run) -> None:
+    least = _ELEMENT * (run.ranks if run.collective in _SPLIT else 1)
+    if run.size < least:
+        raise Refusal(
+            "size_too_small",
+            f"{run.collective} over {run.ranks} ranks needs {least} bytes at least, not {run.size}: one element a "
+            "rank. Choose a larger size.",
+        )
+
+
+def command(
+    run: Run,
+    *,
+    port: int,
+    address: str = "127.0.0.1",
+    directory: str = "/opt/hccl_demo",
+    node: int = 0,
+    nodes: int = 1,
+    provider: str = "verbs",
+    direct: bool = False,
+) -> dict[str, Any]:
+    """Return the argument vector, the working directory and the environment of a run.
+
+    address and port are where rank 0 listens; node of nodes says which part of the ranks runs here; provider and direct
+    are for a run over host NICs (see host_nics_environment). hccl_demo takes the card whose module id is the
+    rank, or any that is free (initDevice of hccl_demo.cpp f623d69): the container must be given these cards only. That
+    HCL then joins other modules than 0 to n-1 was never seen on hardware.
+    """
+    return {
+        "argv": [
+            *("python3", "run_hccl_demo.py", "--test", run.collective, "--nranks", str(run.ranks * nodes)),
+            *("--ranks_per_node", str(run.ranks), "--node_id", str(node), "--size", size_text(run.size)),
+            *("--loop", str(run.loop), "--no_color"),
+        ],
+        "chdir": directory,
+        "environment": {
+            "HCCL_COMM_ID": f"{address}:{port}",
+            "HABANA_VISIBLE_MODULES": ",".join(map(str, run.modules)),
+            **(host_nics_environment(provider, direct=direct) if run.over_host_nics else {}),
+        },
+    }
+
+
+def host_nics_environment(provider: str, *, direct: bool) -> dict[str, str]:
+    """Return the variables of what talks over host NICs, beside those that an image with libfabric has itself.
+
+    direct asks for Gaudi Direct, without which HCL then fails instead of falling back; without it HCCL_OVER_OFI=1 takes
+    the way through the host's memory and ends HCL's own search. Sources: docs.habana.ai, Scale-Out via Host NIC, and
+    the README of hccl_ofi_wrapper. LIBFABRIC_ROOT and LD_LIBRARY_PATH are the image's, as its own paths lie on the
+    latter too.
+    """
+    of_provider = {"efa": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "verbs": {"MLX5_SCATTER_TO_CQE": "0"}}
+    way = "HCCL_GAUDI_DIRECT" if direct else "HCCL_OVER_OFI"
+    return {way: "1", "RDMAV_FORK_SAFE": "1", **of_provider.get(provider, {})}
+
+
+def seconds(run: Run, fabric: Fabric) -> int:
+    """Return how long a run takes, in whole seconds: its data at the expected rate, and its start.
+
+    The rate is that of the published sample of this measurement, else a tenth of what the slowest card type has.
+    """
+    sample = fabric.sample(run.collective, run.ranks, run.size)
+    rate = sample.algo_gb_s if sample else _SLOWEST_GB_S / FACTORS[run.collective](run.ranks)
+    return START_SECONDS + round(run.size * run.loop / (rate * 1e9))
+
+
+def limit_seconds(run: Run, fabric: Fabric) -> int:
+    """Return after how many seconds a run counts as hanging: ten times what it takes, two minutes at least."""
+    return max(120, 10 * seconds(run, fabric))

@@ -1,0 +1,190 @@
+"""What must be true of a node's cards and ports before anything is run: the static checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..base.printable import printable
+from ..cards.findings import label
+from ..catalogue.entries import CardType
+from .classes import modules_text
+
+# Findings of the topology (cards/findings.py) that end acceptance: the cards, or the links between them, are not whole.
+# What is left of them is about the host, or was seen on cards that work.
+_ENDING = frozenset(
+    (
+        *("not_root", "no_hl_smi", "no_driver", "hl_smi_failed", "no_cards", "lost_card", "not_operational"),
+        *("zero_temperature", "implausible_temperature", "module_id_unknown", "duplicate_identity", "rows_pending"),
+        *("nic_driver_mismatch", "sources_disagree"),
+    )
+)
+# Told, but no reason to refuse a node: a card that answers N/A has shown its links and its state all the same.
+_TOLD = frozenset(("not_available", "unknown_card", "unreadable"))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: id for programs, sentence for people, the module ids it is about, and whether it ends acceptance."""
+
+    id: str
+    sentence: str
+    modules: tuple[int, ...] = ()
+    fatal: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the verdict has it."""
+        return {**asdict(self), "modules": list(self.modules)}
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port as ``hl-smi -n ports`` and ``hl-smi -n link`` show it; None: not told."""
+
+    module: int
+    number: int
+    external: bool | None
+    up: bool | None
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface of an external port, from /sys/class/net. speed in Mb/s (None: not told), mtu in bytes."""
+
+    module: int
+    name: str
+    mac: str
+    up: bool
+    mtu: int
+    speed: int | None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a site expects: cards (number), mtu in bytes and speed in Mb/s of external interfaces; None: not checked.
+
+    external: the cards talk to other nodes over their own NICs, so that external ports must be up.
+    """
+
+    cards: int | None = None
+    external: bool = False
+    mtu: int | None = None
+    speed: int | None = None
+
+
+def check(
+    topology: Mapping[str, Any],
+    types: Mapping[str, CardType],
+    ports: Sequence[Port],
+    interfaces: Sequence[Interface],
+    wanted: Wanted,
+) -> tuple[Fault, ...]:
+    """Return what is wrong; topology is the document of gaudi_topology_info, types is CardType.table()."""
+    cards = topology["cards"]
+    faults = _of_topology(topology, {port.module for port in ports}) + _of_cards(cards, wanted)
+    for card in cards:
+        kind = types.get(str(card["name"]))
+        if kind is not None and card["module_id"] is not None:
+            faults += _internal(card, kind, [port for port in ports if port.module == card["module_id"]])
+            if wanted.external and kind.external_ports:
+                faults += _external(card, kind, ports, interfaces, wanted)
+    return tuple(faults)
+
+
+def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[Fault]:
+    """Return the findings that matter here; links of cards whose ports were read are judged by their ports."""
+    faults = []
+    for found in topology["findings"]:
+        id_, message = str(found["id"]), str(found["message"])
+        about = tuple(
+            card["module_id"]
+            for card in topology["cards"]
+            if card["module_id"] is not None and label(card).lower() in message.lower()
+        )
+        if id_ in _ENDING or id_ in _TOLD or (id_ == "link_down" and not set(about) <= read):
+            faults.append(Fault(id_, message, about, fatal=id_ not in _TOLD))
+    return faults
+
+
+def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: Wanted) -> list[Fault]:
+    """Return a number of cards that is not the expected one, and cards of two types."""
+    faults = []
+    modules = tuple(card["module_id"] for card in cards if card["module_id"] is not None)
+    if wanted.cards is not None and len(cards) != wanted.cards:
+        there = f"modules {modules_text(modules)}" if modules else "none with a module id"
+        faults.append(
+            Fault(
+                "card_count",
+                f"{len(cards)} of {wanted.cards} cards are there ({there}). Look at lspci -d 1da3: and at dmesg | grep "
+                "habanalabs for the others, or correct gaudi_expected_cards where the node has fewer.",
+            )
+        )
+    names = sorted({str(card["name"]) for card in cards if card["name"] is not None})
+    if len(names) > 1:
+        faults.append(
+            Fault(
+                "cards_differ",
+                f"The cards are of {len(names)} types ({', '.join(names)}): they are not measured together.",
+            )
+        )
+    return faults
+
+
+def _internal(card: Mapping[str, Any], kind: CardType, ports: Sequence[Port]) -> list[Fault]:
+    """Return internal ports that are down or not there. What hl-smi calls external is believed over the catalogue."""
+    module = card["module_id"]
+    known = kind.fabric.external_ports.get(module, ()) if kind.fabric else ()
+    inside = [port for port in ports if not (port.external if port.external is not None else port.number in known)]
+    down = sorted(port.number for port in inside if port.up is False)
+    name = label(card)
+    faults = []
+    if down:
+        said = f"{name[0].upper()}{name[1:]} has internal ports down: {', '.join(map(str, down))}."
+        faults.append(Fault("internal_port_down", f"{said} {_LINK}", (module,)))
+    seen = len(inside) if ports else card["links_total"]
+    if kind.internal_ports is not None and seen is not None and seen < kind.internal_ports:
+        said = f"hl-smi shows {seen} internal ports of {name}, a {kind.name} has {kind.internal_ports}."
+        faults.append(Fault("internal_port_missing", f"{said} {_LINK}", (module,)))
+    return faults
+
+
+_LINK = (
+    "Nothing over several cards is measured or started with it. Look at dmesg | grep habanalabs; if it stays, have the "
+    "card and its neighbours on the board checked."
+)
+
+
+def _external(
+    card: Mapping[str, Any],
+    kind: CardType,
+    ports: Sequence[Port],
+    interfaces: Sequence[Interface],
+    wanted: Wanted,
+) -> list[Fault]:
+    """Return external ports that are down, and interfaces that are not there, not up, or not as the site wants them."""
+    module, name = card["module_id"], label(card)
+    own = [interface for interface in interfaces if interface.module == module]
+    down = sorted(port.number for port in ports if port.module == module and port.external and port.up is False)
+    faults = []
+    if down:
+        said = f"{name[0].upper()}{name[1:]} has external ports down: {', '.join(map(str, down))}."
+        faults.append(Fault("external_port_down", f"{said} Look at cable and switch.", (module,)))
+    if len(own) < (kind.external_ports or 0):
+        said = f"{len(own)} of {kind.external_ports} interfaces of {name} are there. Load habanalabs_en; see dmesg."
+        faults.append(Fault("interface_missing", said, (module,)))
+    for interface in own:
+        wrong = _interface(interface, wanted)
+        if wrong:
+            said = printable(f"{interface.name} of {name} {', '.join(wrong)}.")
+            faults.append(Fault("interface_wrong", f"{said} Set it right, and look at the switch.", (module,)))
+    return faults
+
+
+def _interface(interface: Interface, wanted: Wanted) -> list[str]:
+    wrong = [] if interface.up else ["is down"]
+    if wanted.mtu is not None and interface.mtu != wanted.mtu:
+        wrong.append(f"has an MTU of {interface.mtu} where {wanted.mtu} is wanted")
+    if wanted.speed is not None and interface.up and interface.speed != wanted.speed:
+        wrong.append(f"runs at {interface.speed or 'no known'} Mb/s where {wanted.speed} is wanted")
+    return wrong

@@ -1,0 +1,349 @@
+"""The verdict on a node: the document acceptance.json, when it is stale, and what it lets start.
+
+The document is plain data, see new_verdict. Times are ISO 8601 in UTC, given by the caller. A verdict is about each
+group of cards: an instance is judged by the measurements that its cards took part in, not by those of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..base.documents import misfit
+from ..base.printable import printable
+from ..base.refusal import Refusal
+from .classes import PASSING, Earlier, Result, modules_text
+from .locating import Located
+from .nics import HostNics
+from .runs import Run
+from .static import Fault
+
+SCHEMA = 1
+ACCEPTED, FAILED, NOT_MEASURED = "accepted", "failed", "not_measured"
+# Earlier verdicts that a document keeps; one a month is a year and a half.
+MOST_HISTORY = 20
+
+_NONE = type(None)
+_NUMBER = (int, float)
+_MEASUREMENT = {
+    "modules": [int],
+    "collective": str,
+    "size": int,
+    "loop": int,
+    "over_host_nics": bool,
+    "class": str,
+    "nw_gb_s": (*_NUMBER, _NONE),
+}
+_FORM = {
+    "schema": int,
+    "node": str,
+    "time": str,
+    "state": str,
+    "override": str,
+    "made_of": {
+        "serials": {str: str},
+        **dict.fromkeys(("driver", "firmware", "base_image", "libfabric", "wrapper", "hccl_demo"), (str, _NONE)),
+    },
+    "faults": [{"id": str, "sentence": str, "modules": [int], "fatal": bool}],
+    "host_nics": (dict, _NONE),
+    "measurements": [
+        {**_MEASUREMENT, "floor_gb_s": (*_NUMBER, _NONE), "algo_gb_s": (*_NUMBER, _NONE), "basis": str, "sentence": str}
+    ],
+    "located": [{"kind": str, "modules": [int], "sentence": str}],
+    "not_measured": str,
+    "burn_in": (dict, _NONE),
+    "record": [
+        {"modules": [int], "collective": str, "size": int, "loop": int, "over_host_nics": bool, "nw_gb_s": _NUMBER}
+    ],
+    "history": [{"time": str, "state": str, "measurements": [_MEASUREMENT]}],
+}
+_HOST_NICS = {
+    **dict.fromkeys(("libfabric", "provider", "wrapper"), (str, _NONE)),
+    "gaudi_direct": (bool, _NONE),
+    "faults": _FORM["faults"],
+}
+_BURN_IN = {"passed": (bool, _NONE), "tests": [[str]], "sentence": str}
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """What a verdict is about; a change of any of these makes it stale.
+
+    serials by module id as text; driver and firmware are releases; the rest is of the image: digest of its base,
+    version of libfabric, commits of wrapper and hccl_demo. None: not there.
+    """
+
+    serials: Mapping[str, str]
+    driver: str | None
+    firmware: str | None
+    base_image: str | None
+    libfabric: str | None
+    wrapper: str | None
+    hccl_demo: str | None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is to start: its module ids (one card asks for the static checks only) and whether over host NICs."""
+
+    instance: str
+    modules: tuple[int, ...]
+    host_nics: bool
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The site's wishes: required false lets everything start; override is a reason, "" without one."""
+
+    required: bool = True
+    override: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether something may be done: id and sentence say why not, or what is to be known (warning)."""
+
+    allowed: bool
+    id: str
+    sentence: str
+    warning: bool = False
+
+
+def new_verdict(
+    *,
+    node: str,
+    time: str,
+    made_of: MadeOf,
+    faults: Sequence[Fault],
+    nics: HostNics | None,
+    results: Sequence[Result],
+    located: Sequence[Located],
+    not_measured: str = "",
+    burn_in: Mapping[str, Any] | None = None,
+    before: Mapping[str, Any] | None = None,
+    override: str = "",
+) -> dict[str, Any]:
+    """Return the document.
+
+    before is the last one: its figures become history, and its record goes on where the cards are the same ones.
+    not_measured says why nothing was run, "" where something was. Keys: schema, node, time, state (accepted, failed,
+    not_measured), override, made_of, faults, host_nics, measurements, located, not_measured, burn_in, record, history.
+    """
+    measurements = [result.as_dict() for result in results]
+    bad = any(fault.fatal for fault in (*faults, *(nics.faults if nics else ())))
+    bad = bad or not all(result.passed for result in results) or (burn_in or {}).get("passed") is False
+    document = {
+        "schema": SCHEMA,
+        "node": node,
+        "time": time,
+        "state": FAILED if bad else ACCEPTED if results else NOT_MEASURED,
+        "override": override,
+        "made_of": asdict(made_of),
+        "faults": [fault.as_dict() for fault in faults],
+        "host_nics": nics.as_dict() if nics else None,
+        "measurements": measurements,
+        "located": [{**asdict(each), "modules": list(each.modules)} for each in located],
+        "not_measured": not_measured,
+        "burn_in": dict(burn_in) if burn_in else None,
+        "record": _record(results, before, made_of),
+        "history": _history(before),
+    }
+    return {key: _shown(value) for key, value in document.items()}
+
+
+def _shown(value: Any) -> Any:
+    """Return plain data whose texts may be shown anywhere; serials and commits come from outside as well."""
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _shown(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(each) for each in value]
+    return printable(value) if isinstance(value, str) else value
+
+
+def _record(results: Sequence[Result], before: Mapping[str, Any] | None, made_of: MadeOf) -> list[dict[str, Any]]:
+    """Return the best passing figure of each measurement of the same cards, whatever software it was measured with."""
+    best: dict[Run, float] = {}
+    earlier = [(each.run, each.nw_gb_s) for each in record(before, made_of)]
+    for run, nw in (*earlier, *((each.run, each.nw_gb_s) for each in results if each.passed)):
+        if nw is not None:
+            best[run] = max(nw, best.get(run, nw))
+    return [{**run.as_dict(), "nw_gb_s": nw} for run, nw in best.items()]
+
+
+def _history(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the verdicts before this one, newest first, each with its figures."""
+    if before is None:
+        return []
+    kept = [{key: each[key] for key in _MEASUREMENT} for each in before["measurements"]]
+    last = {"time": before["time"], "state": before["state"], "measurements": kept}
+    return [last, *before["history"]][:MOST_HISTORY]
+
+
+def read_verdict(value: object) -> dict[str, Any]:
+    """Return a document that was read back. Raises Refusal for one that is damaged or of another schema."""
+    wrong = misfit(value, _FORM)
+    for key, form in (("host_nics", _HOST_NICS), ("burn_in", _BURN_IN)):
+        if wrong is None and isinstance(value, dict) and value[key] is not None and misfit(value[key], form):
+            wrong = key
+    if wrong is not None or not isinstance(value, dict) or value["schema"] != SCHEMA:
+        what = f"its {wrong} is missing or of another type" if wrong not in (None, ".") else "it has another form"
+        raise Refusal("damaged_verdict", f"The node's verdict cannot be read: {what}. Measure the node again.")
+    return value
+
+
+def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...]:
+    """Return the node's own record: for each measurement the best passing figure of the cards that are there now."""
+    then = verdict["made_of"]["serials"] if verdict else {}
+    found = []
+    for row in verdict["record"] if verdict else ():
+        run = Run(tuple(row["modules"]), row["collective"], row["size"], row["loop"], row["over_host_nics"])
+        if all(then.get(str(module)) == now.serials.get(str(module)) for module in run.modules):
+            found.append(Earlier(run, row["nw_gb_s"]))
+    return tuple(found)
+
+
+def overridden(verdict: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """Return the same verdict with the reason why it is let through, "" for none; every status shows it."""
+    return {**verdict, "override": printable(reason)}
+
+
+_NAMES = {
+    "driver": "the driver",
+    "firmware": "the firmware",
+    "base_image": "the base image",
+    "libfabric": "libfabric",
+    "wrapper": "hccl_ofi_wrapper",
+    "hccl_demo": "hccl_demo",
+}
+# What a card alone depends on: nothing of the image.
+_OF_CARDS = ("driver", "firmware")
+
+
+def changes(verdict: Mapping[str, Any], now: MadeOf, modules: Sequence[int] | None = None) -> tuple[str, ...]:
+    """Return what makes a verdict stale, a clause each; nothing where it holds.
+
+    Another card, driver, firmware, base image, libfabric, wrapper or hccl_demo; other changes of an image keep it.
+    modules limits cards to these, and to what one card depends on where it is one.
+    """
+    then = verdict["made_of"]
+    known = {**then["serials"], **now.serials}
+    wanted = sorted(known, key=lambda text: (len(text), text))
+    said = []
+    for module in wanted:
+        old, new = then["serials"].get(module), now.serials.get(module)
+        if old != new and (modules is None or module in {str(each) for each in modules}):
+            said.append(f"module {module} was the card {old or '(none)'} and is {new or '(none)'}")
+    for key in _OF_CARDS if modules is not None and len(modules) == 1 else _NAMES:
+        old, new = then[key], getattr(now, key)
+        if old != new:
+            said.append(f"{_NAMES[key]} was {old or 'not there'} and is {new or 'not there'}")
+    return tuple(map(printable, said))
+
+
+def may_start(
+    verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs, policy: Policy, *, running: bool = False
+) -> Answer:
+    """Return whether an instance may start (running: it does already, and goes on with a warning)."""
+    answer = _judged(verdict, now, needs)
+    if answer.allowed:
+        return answer
+    said = f"{needs.instance}: {answer.sentence}"
+    if not policy.required:
+        return Answer(True, "fabric_not_required", f"Let through, fabric_check_required is false. {said}", warning=True)
+    if policy.override:
+        reason = printable(policy.override)
+        return Answer(
+            True, "fabric_overridden", f"Let through by fabric_check_override ({reason}). {said}", warning=True
+        )
+    if running:
+        return Answer(True, answer.id, f"{said} It is running and goes on; it would not be started anew.", warning=True)
+    return Answer(False, answer.id, said)
+
+
+_AGAIN = "Measure the node, which needs its cards free."
+
+
+def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Answer:
+    """Return what a verdict says of an instance, whatever the site wishes."""
+    if verdict is None:
+        return Answer(False, "fabric_not_measured", f"Nobody has measured this node's cards and links yet. {_AGAIN}")
+    alone = len(needs.modules) <= 1 and not needs.host_nics
+    faults = _faults(verdict, needs)
+    if faults:
+        return Answer(
+            False, "fabric_static_fault", f"The static checks of {verdict['time']} failed. {' '.join(faults)}"
+        )
+    stale = changes(verdict, now, needs.modules)
+    if stale:
+        said = f"The verdict of {verdict['time']} is stale: {'; '.join(stale)}."
+        return Answer(False, "fabric_stale", f"{said} {_AGAIN}")
+    if alone:
+        return Answer(
+            True, "fabric_one_card", f"The static checks of {verdict['time']} passed; one card asks for no more."
+        )
+    return _measured(verdict, needs)
+
+
+def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
+    """Return the fatal faults of these cards, of the whole node, and of host NICs where they are needed."""
+    found = [
+        fault["sentence"]
+        for fault in verdict["faults"]
+        if fault["fatal"] and (not fault["modules"] or set(fault["modules"]) & set(needs.modules))
+    ]
+    nics = verdict["host_nics"] if needs.host_nics else None
+    return found + [fault["sentence"] for fault in (nics["faults"] if nics else ()) if fault["fatal"]]
+
+
+def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
+    """Return what the measurements say of several cards."""
+    if needs.host_nics and verdict["host_nics"] is None:
+        said = "It needs host NICs, and those of this node were not looked at. Set fabric_check_host_nics: true."
+        return Answer(False, "fabric_no_host_nics", f"{said} {_AGAIN}")
+    if not verdict["measurements"]:
+        return Answer(False, "fabric_not_measured", f"Nothing was measured. {verdict['not_measured']}".strip())
+    covering = [each for each in verdict["measurements"] if set(needs.modules) <= set(each["modules"])]
+    if not covering:
+        said = f"Modules {modules_text(needs.modules)} were not measured together: they are of several groups."
+        return Answer(
+            False,
+            "fabric_across_groups",
+            f"{said} Choose cards of one group, or configure host NICs (fabric_check_host_nics: true) and measure.",
+        )
+    # Cards of one group talk over their own links, whatever else was measured.
+    least = min(len(each["modules"]) for each in covering)
+    bad = [each for each in covering if len(each["modules"]) == least and each["class"] not in PASSING]
+    if bad:
+        why = [each["sentence"] for each in (*bad, *verdict["located"])]
+        return Answer(False, "fabric_failed", f"The node failed at {verdict['time']}. {' '.join(why)} {_AGAIN}")
+    return Answer(True, "fabric_accepted", f"Measured at {verdict['time']}: {covering[0]['sentence']}")
+
+
+def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[int]) -> Answer:
+    """Return whether a node is to be measured now: its verdict is missing or stale, and its cards are free.
+
+    busy are the module ids in use. A failed verdict that is not stale stays: measuring the same again is for people.
+    """
+    stale = changes(verdict, now) if verdict else ("there is no verdict yet",)
+    if verdict and not stale:
+        words = {ACCEPTED: "It was accepted", FAILED: "It failed", NOT_MEASURED: "Its static checks passed"}
+        return Answer(
+            False, f"fabric_{verdict['state']}", f"{words[verdict['state']]} at {verdict['time']}, which holds."
+        )
+    why = f"{'; '.join(stale)}."
+    if busy:
+        said = f"Modules {modules_text(busy)} are in use, so that nothing is measured now: {why}"
+        return Answer(False, "fabric_busy", said, warning=True)
+    return Answer(True, "fabric_to_measure", f"{why[0].upper()}{why[1:]}")
+
+
+def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the verdict in a few lines for a status: the state, what it rests on, and an override."""
+    words = {ACCEPTED: "accepted", FAILED: "FAILED", NOT_MEASURED: "links not measured"}
+    lines = [f"{words[verdict['state']]} at {verdict['time']}"]
+    lines += [fault["sentence"] for fault in verdict["faults"] if fault["fatal"]]
+    lines += [each["sentence"] for each in (*verdict["measurements"], *verdict["located"])]
+    lines += [verdict["not_measured"]] if verdict["not_measured"] else []
+    lines += [f"let through by fabric_check_override: {verdict['override']}"] if verdict["override"] else []
+    return tuple(lines)

@@ -1,0 +1,194 @@
+"""What the check measures, when that is due, and what is said of it beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.catalogue.entries import CardType
+from ansible.module_utils.gaudi.catalogue.fabric import Fabric
+from ansible.module_utils.gaudi.fabric import asked
+from ansible.module_utils.gaudi.fabric.static import Fault
+from ansible.module_utils.gaudi.fabric.verdict import MadeOf, Policy, new_verdict
+
+ROOT = Path(__file__).resolve().parents[3]
+CARDS = CardType.table(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
+WISH: dict[str, Any] = {"tests": [], "host_nics": False, "ranks": 0}
+NOW = MadeOf({"0": "AM1"}, "1.22.1", "fw-61", "sha256:1", None, None, "f623d69")
+DOWN = Fault("link_down", "Module 5 has 20 of 21 links up.", (5,))
+WARM = Fault("implausible_temperature", "Module 3 is warm.", (3,), fatal=False)
+
+
+def fabric(name: str) -> Fabric:
+    found = CARDS[name].fabric
+    assert found is not None
+    return found
+
+
+def user(**said: Any) -> dict[str, Any]:
+    return {"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None, **said}
+
+
+def test_all_cards_of_a_group_are_measured_with_what_the_catalogue_says() -> None:
+    (run,) = asked.planned(fabric("HL-225"), range(8), WISH)
+    assert (run.modules, run.collective, run.loop) == (tuple(range(8)), "all_reduce", 10000)
+    assert asked.plan_text([run], fabric("HL-225")).startswith(
+        "all_reduce of 32m over modules 0, 1, 2, 3, 4, 5, 6, 7 (10000 loops); about "
+    )
+
+
+def test_two_groups_are_measured_apart() -> None:
+    assert [run.modules for run in asked.planned(fabric("HL-288E"), range(8), WISH)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_cards_without_known_links_have_no_plan() -> None:
+    assert asked.planned(None, range(8), WISH) == ()
+    assert asked.plan_text((), None) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("wish", "id"),
+    [
+        ({"ranks": 9}, "more_ranks_than_cards"),
+        ({"tests": [{"collective": "all_of_it"}]}, None),
+        ({"tests": [{"collective": "all2all", "size": 4}]}, "size_too_small"),
+    ],
+)
+def test_what_hccl_demo_does_not_take_is_refused(wish: dict[str, Any], id: str | None) -> None:
+    with pytest.raises(Refusal) as refused:
+        asked.planned(fabric("HL-225"), range(8), {**WISH, **wish})
+    assert id in (None, refused.value.id)
+
+
+def test_a_card_is_in_use_by_an_instance_unless_that_is_stopped() -> None:
+    cards = [
+        {"module_id": 3, "users": [user(unit="vllm-tiny.service")]},
+        {"module_id": 1, "users": [user(container="abc", container_name="vllm-other")]},
+        {"module_id": 0, "users": [user(unit="vllm-tiny.service"), user(unit="notebook.service")]},
+        {"module_id": 2, "users": []},
+    ]
+    assert asked.busy(cards, drain=False) == (0, 1, 3)
+    assert asked.busy(cards, drain=True) == (0,)
+
+
+@pytest.mark.parametrize(
+    ("faults", "image", "runs", "said"),
+    [
+        ((DOWN,), {"hccl_demo": "f623d69"}, 1, "has to be mended first"),
+        ((), {}, 1, "The image x is not on the node."),
+        ((), {"hccl_demo": None}, 1, "has no hccl_demo"),
+        ((), {"hccl_demo": "f623d69"}, 0, "No two cards"),
+        ((WARM,), {"hccl_demo": "f623d69"}, 1, None),
+    ],
+)
+def test_why_nothing_is_measured(faults: Any, image: dict[str, Any], runs: int, said: str | None) -> None:
+    planned = asked.planned(fabric("HL-225"), range(8), WISH)[:runs]
+    answer = asked.not_measured(faults, image, "x", planned, ())
+    assert answer == "" if said is None else said in answer
+
+
+def test_cards_in_use_are_not_measured() -> None:
+    planned = asked.planned(fabric("HL-225"), range(8), WISH)
+    assert asked.not_measured((), {"hccl_demo": "f623d69"}, "x", planned, (5, 1)) == "Modules 1, 5 were in use."
+
+
+def document(*faults: Fault, why_not: str = "", state: str = "accepted") -> dict[str, Any]:
+    """A verdict that holds."""
+    made = new_verdict(
+        node="n",
+        time="2026-11-24T00:00:00+00:00",
+        made_of=NOW,
+        faults=faults,
+        nics=None,
+        results=(),
+        located=(),
+        not_measured=why_not,
+    )
+    return {**made, "state": state}
+
+
+def due(before: Any, *faults: Fault, busy: tuple[int, ...] = (), why_not: str = "", again: bool = False) -> Any:
+    return asked.due(before, NOW, faults, busy, why_not, again=again)
+
+
+def test_a_first_verdict_is_made_whatever_keeps_the_cards_from_being_measured() -> None:
+    assert due(None).allowed
+    assert due(None, busy=(5,), why_not="Modules 5 were in use.").allowed
+
+
+def test_a_verdict_that_holds_is_not_made_again() -> None:
+    assert not due(document(WARM), WARM).allowed
+    assert not due(document(), busy=(5,)).allowed
+
+
+def test_a_stale_verdict_waits_for_the_cards() -> None:
+    other = dataclasses.replace(NOW, driver="1.23.0")
+    assert asked.due(document(), other, (), (), "", again=False).allowed
+    waits = asked.due(document(), other, (), (5,), "Modules 5 were in use.", again=False)
+    assert (waits.allowed, waits.id) == (False, "fabric_busy")
+
+
+def test_what_could_not_be_measured_is_measured_once_it_can_be() -> None:
+    before = document(why_not="Modules 5 were in use.", state="not_measured")
+    assert not due(before, busy=(5,), why_not="Modules 5 were in use.").allowed
+    now = due(before)
+    assert now.allowed
+    assert now.sentence == "Nothing was measured: Modules 5 were in use. Now it can be."
+
+
+def test_a_new_fault_is_news_and_the_same_one_is_none() -> None:
+    assert due(None, DOWN).allowed
+    assert due(document(), DOWN, WARM, busy=(5,)).allowed
+    assert not due(document(DOWN, WARM), DOWN).allowed
+    assert due(document(DOWN), DOWN, again=True).allowed
+
+
+def test_what_was_mended_is_measured_once_the_cards_are_free() -> None:
+    assert due(document(DOWN), WARM).allowed
+    waits = due(document(DOWN), busy=(5, 1))
+    assert not waits.allowed
+    assert "Modules 1, 5 are in use" in waits.sentence
+
+
+def test_cards_in_use_are_not_measured_again() -> None:
+    with pytest.raises(Refusal) as refused:
+        due(None, busy=(5,), again=True)
+    assert refused.value.id == "cards_in_use_to_measure"
+    assert "fabric_check_drain: true" in str(refused.value)
+    assert due(None, again=True).allowed
+
+
+def test_each_instance_is_judged_by_its_own_cards() -> None:
+    plans = [
+        {"instance": "one", "modules": [{"module_id": 5}], "requires": {"host_nics": False}},
+        {"instance": "two", "modules": [{"module_id": 0}, {"module_id": 1}], "requires": {"host_nics": False}},
+    ]
+    asked_for: list[str] = []
+
+    def running(name: str) -> bool:
+        asked_for.append(name)
+        return False
+
+    answers = asked.answers(document(DOWN), NOW, plans, Policy(), running)
+    assert [answer.id for answer in answers] == ["fabric_static_fault", "fabric_not_measured"]
+    assert asked_for == ["one", "two"]
+    said = asked.result(document(DOWN), None, (), due(document(DOWN), DOWN), answers)
+    assert [sentence[:5] for sentence in said["held_back"]] == ["one: ", "two: "]
+    assert said["verdict"]["faults"][0]["id"] == "link_down"
+    assert said["lines"] == [
+        "cards and links: accepted at 2026-11-24T00:00:00+00:00",
+        f"  {DOWN.sentence}",
+        "  page on the node: /var/lib/gaudi-serving/acceptance.html",
+    ]
+
+
+def test_what_is_let_through_is_said() -> None:
+    plan = {"instance": "two", "modules": [{"module_id": 0}, {"module_id": 1}], "requires": {}}
+    answers = asked.answers(document(), NOW, [plan], Policy(override="a good reason"), lambda _name: False)
+    said = asked.result(document(), None, (), due(document()), answers)
+    assert said["held_back"] == []
+    assert "a good reason" in said["warnings_of_start"][0]

@@ -1,0 +1,115 @@
+"""Host NICs and libfabric: what was read, judged; and what hl_qual says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible.module_utils.gaudi.fabric.burn_in import parse_hl_qual
+from ansible.module_utils.gaudi.fabric.nics import HostNics, Seen, goes_without, judge_nics
+from ansible.module_utils.gaudi.fabric.output import Output, parse_output
+
+from tests.unit.fabric.made import USUAL, failed, printed
+
+# The forms that fi_info of libfabric 1.17 and ldconfig of Debian 12 print.
+INFO = """provider: verbs
+    fabric: IB-0xfe80000000000000
+    domain: mlx5_0
+    version: 122.0
+    type: FI_EP_MSG
+    protocol: FI_PROTO_RDMA_CM_IB_RC
+provider: verbs;ofi_rxm
+    fabric: IB-0xfe80000000000000
+"""
+LOADER = "\tlibhccl_ofi_wrapper.so (libc6,x86-64) => /usr/lib/habanalabs/libhccl_ofi_wrapper.so\n"
+WHOLE = Seen("fi_info: 1.22.0\nlibfabric: 1.22.0\nlibfabric api: 1.22\n", INFO, 0, True, LOADER)
+WELL = printed(USUAL, 50.0)
+
+
+def ids(nics: HostNics) -> list[str]:
+    return [fault.id for fault in nics.faults]
+
+
+def test_everything_there_and_gaudi_direct_proved() -> None:
+    nics = judge_nics(WHOLE, "verbs", WELL)
+    assert nics == HostNics("1.22.0", "verbs", "/usr/lib/habanalabs/libhccl_ofi_wrapper.so", True, ())
+    assert nics.as_dict()["gaudi_direct"] is True
+
+
+@pytest.mark.parametrize(
+    ("seen", "id_", "words"),
+    [
+        (replace(WHOLE, version_text=None), "libfabric_missing", "part host_nics"),
+        (replace(WHOLE, version_text="libfabric api: 1.22"), "libfabric_missing", "fi_info"),
+        (replace(WHOLE, version_text="libfabric: 1.17.0"), "libfabric_old", "libfabric 1.17.0, HCL wants 1.20"),
+        (replace(WHOLE, info_text="fi_getinfo: -61", info_status=61), "provider_missing", "no provider 'verbs'"),
+        (replace(WHOLE, info_status=1), "provider_missing", "finds no provider"),
+        (replace(WHOLE, info_text="provider: tcp\nprovider: tcp;ofi_rxm"), "provider_missing", "only tcp, tcp;ofi_rxm"),
+        (replace(WHOLE, loader_text="\tlibc.so.6 (libc6) => /lib/libc.so.6\n"), "wrapper_missing", "not say so"),
+    ],
+)
+def test_what_is_missing_ends_acceptance(seen: Seen, id_: str, words: str) -> None:
+    nics = judge_nics(seen, "verbs", WELL)
+    assert ids(nics) == [id_]
+    assert nics.faults[0].fatal
+    assert words in nics.faults[0].sentence
+
+
+def test_the_least_libfabric_is_enough() -> None:
+    assert ids(judge_nics(replace(WHOLE, version_text="libfabric: 1.20.0"), "verbs", WELL)) == []
+    assert ids(judge_nics(replace(WHOLE, version_text="libfabric: 2.0"), "verbs", WELL)) == []
+
+
+@pytest.mark.parametrize(
+    ("direct", "dmabuf", "holds", "fault"),
+    [
+        (WELL, True, True, []),
+        (
+            parse_output("Gaudi-direct not supported due to libfabric version 1.17", ranks=8, status=1),
+            True,
+            False,
+            ["no_gaudi_direct"],
+        ),
+        (None, False, False, ["no_dmabuf"]),
+        (failed("hangs"), False, False, ["no_dmabuf"]),
+        (failed("hangs"), True, None, ["gaudi_direct_unknown"]),
+        (None, True, None, []),
+        (None, None, None, []),
+    ],
+)
+def test_which_way_traffic_goes_is_told(
+    direct: Output | None, dmabuf: bool | None, holds: bool | None, fault: list[str]
+) -> None:
+    nics = judge_nics(replace(WHOLE, dmabuf=dmabuf), "verbs", direct)
+    assert (direct is not None and goes_without(direct)) is ("no_gaudi_direct" in ids(nics))
+    assert (nics.gaudi_direct, ids(nics)) == (holds, fault)
+    assert all(each.fatal is (each.id == "gaudi_direct_unknown") for each in nics.faults)
+
+
+SUMMARY = """hl qual report
+memory bandwidth 0000:19:00.0 : {0}
+==== Test result summary ====
+  Memory test : {0}
+  PCI test    : PASSED
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "passed", "words"),
+    [
+        (SUMMARY.format("PASSED"), 0, True, "of 3 results none failed"),
+        (SUMMARY.format("FAILED"), 1, False, "memory bandwidth 0000:19:00.0, Memory test"),
+        (SUMMARY.format("FAILED"), 0, False, "failed"),
+        (SUMMARY.format("PASSED"), 3, False, "status 3"),
+        (SUMMARY.format("PASSED"), None, None, "did not end"),
+        ("card 0 : PASSED\n", 0, None, "no summary"),
+        ("", 0, None, "no summary"),
+        ("x\x1b[31m : FAILED\n", 0, False, "x"),
+    ],
+)
+def test_hl_qual_is_read_by_its_words(text: str, status: int | None, passed: bool | None, words: str) -> None:
+    found = parse_hl_qual(text, status)
+    assert found.passed is passed
+    assert words in found.sentence
+    assert found.sentence.isprintable()
+    assert found.as_dict()["passed"] is passed

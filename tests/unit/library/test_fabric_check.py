@@ -1,0 +1,337 @@
+"""fabric_check: what it runs, what it keeps, and what it says may start; with scripted commands."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.cards.document import new_card, new_topology
+
+from library import fabric_check
+from tests.unit.host.modules import run_main
+from tests.unit.node.damages import DAMAGES, damage
+
+ROOT = Path(__file__).resolve().parents[3]
+CARD_TYPES = yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8"))
+IMAGE = "gaudi-serving/vllm:1.22"
+LOOKED = {"hccl_demo": "abc", "wrapper": None, "version_text": None, "info_text": None, "info_status": None}
+PRINTED = (
+    "[BENCHMARK] hcclAllReduce(dataSize=33554432, count=8388608, dtype=float, iterations=10000)\n"
+    "[BENCHMARK]     NW Bandwidth   : {:f} GB/s\n[BENCHMARK]     Algo Bandwidth : {:f} GB/s\n"
+)
+Run = Callable[..., dict[str, Any]]
+
+
+def full(modules: list[int]) -> float:
+    """GB/s of sound HL-225."""
+    return 258.209121 * (len(modules) - 1) / 7
+
+
+@dataclass
+class Node:
+    """A scripted node: what its cards are, and what hccl_demo prints over modules."""
+
+    folder: Path
+    name: str = "HL-225"
+    modules: list[int] = field(default_factory=lambda: list(range(8)))
+    driver: str = "1.22.1-97ec1a4"
+    users: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    down: list[tuple[int, int]] = field(default_factory=list)
+    tells_ports: bool = True
+    bandwidth: Callable[[list[int]], float] = full
+    status: int = 0
+    image: bool = True
+    # What a run over host NICs that asks for Gaudi Direct prints; empty where it has it.
+    without_direct: str = ""
+    commands: list[list[str]] = field(default_factory=list)
+
+    def topology(self, *_: Any, **__: Any) -> dict[str, Any]:
+        cards = []
+        for module in self.modules:
+            card = new_card(7 - module, module)
+            card.update(name=self.name, serial=f"AM{module}", bus_id=f"0000:{module:02x}:00.0", state="operational")
+            card.update(users=self.users.get(module, []), temperature_c=30, firmware="fw-61")
+            cards.append(card)
+        return new_topology(cards, driver_version=self.driver)
+
+    def ports(self, *_: Any) -> list[tuple[int, int, bool, bool]]:
+        external = (8, 22, 23)
+        return [
+            (module, port, port in external, (module, port) not in self.down)
+            for module in self.modules
+            for port in range(24 if self.tells_ports else 0)
+        ]
+
+    def answer(self, command: list[str]) -> tuple[int, str, str]:
+        self.commands.append(command)
+        if "inspect" in command:
+            return (0, json.dumps([{"Id": "sha256:1", "Config": {"Labels": {}}}]), "") if self.image else (1, "", "no")
+        if "is-active" in command:
+            return 3, "", ""
+        if "HCCL_GAUDI_DIRECT=1" in command and self.without_direct:
+            return 1, self.without_direct, ""
+        if "HCCL_COMM_ID" in " ".join(command):
+            listed = next(word for word in command if word.startswith("HABANA_VISIBLE_MODULES="))
+            modules = [int(part) for part in listed.partition("=")[2].split(",")]
+            network = self.bandwidth(modules)
+            return self.status, PRINTED.format(network, network / (2 * (len(modules) - 1) / len(modules))), ""
+        if "run" in command:
+            return 0, json.dumps({**LOOKED, "loader_text": ""}), ""
+        return 0, "", ""
+
+    def measured(self) -> list[list[str]]:
+        """The commands that ran hccl_demo."""
+        return [command for command in self.commands if "HCCL_COMM_ID" in " ".join(command)]
+
+    def verdict(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.folder / "acceptance.json").read_text())
+        return document
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    made = Node(tmp_path)
+    for name, file in (("VERDICT", "acceptance.json"), ("REPORT", "acceptance.html"), ("LOCK", "acceptance.lock")):
+        monkeypatch.setattr(fabric_check, name, tmp_path / file)
+    monkeypatch.setattr(fabric_check, "read_topology", made.topology)
+    monkeypatch.setattr(fabric_check, "read_ports", made.ports)
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: made.answer(command))
+    return made
+
+
+def check(check: bool = False, **given: Any) -> dict[str, Any]:
+    arguments = {"node": "n", "image": IMAGE, "card_types": CARD_TYPES, "expected_cards": 8, **given}
+    return run_main("library.fabric_check", arguments, check=check)
+
+
+def plan(*modules: int, instance: str = "one") -> dict[str, Any]:
+    cards = [{"module_id": module} for module in modules]
+    return {"instance": instance, "modules": cards, "requires": {"host_nics": False}}
+
+
+def test_a_sound_node_is_measured_once_and_accepted(node: Node) -> None:
+    first = check(plans=[plan(0, 1, 2, 3)])
+    assert (first["changed"], first["measured"], first["held_back"]) == (True, True, [])
+    assert node.verdict()["state"] == "accepted"
+    for name in ("acceptance.json", "acceptance.html"):
+        assert (node.folder / name).stat().st_mode & 0o777 == 0o644
+    again = check(plans=[plan(0, 1, 2, 3)])
+    assert (again["changed"], again["measured"], again["held_back"]) == (False, False, [])
+    assert len(node.measured()) == 1
+
+
+def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: Node) -> None:
+    check(limit=77)
+    (command,) = node.measured()
+    assert command[:4] == ["/usr/bin/timeout", "--kill-after=10", "77", "/usr/bin/docker"]
+    text = " ".join(command)
+    assert "--cap-drop ALL" in text
+    assert "--read-only" in text
+    assert "--privileged" not in text
+    # Module 0 has the index 7 here.
+    assert "HABANA_VISIBLE_DEVICES=7,6,5,4,3,2,1,0" in text
+    assert re.search(r"HCCL_COMM_ID=127\.0\.0\.1:[0-9]{4,5} ", text)
+    assert command[command.index(IMAGE) :] == [
+        *(IMAGE, "/opt/hccl_demo/run_hccl_demo.py", "--test", "all_reduce", "--nranks", "8", "--ranks_per_node", "8"),
+        *("--node_id", "0", "--size", "32m", "--loop", "10000", "--no_color"),
+    ]
+    place = node.commands.index(command)
+    end = ["/usr/bin/docker", "rm", "--force", "gaudi-fabric-check"]
+    assert node.commands[place - 1] == node.commands[place + 1] == end
+
+
+def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it printed is no text to trust."""
+
+    def hanging(command: list[str]) -> tuple[int, str, str]:
+        done = node.answer(command)
+        return (124, "\x1b[31mwaiting", "") if "run" in command else done
+
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: hanging(command))
+    said = check()
+    assert said["refused_id"] == "image_not_looked_into"
+    assert "did not end within 60 seconds: " in said["msg"]
+    assert "\x1b" not in said["msg"]
+    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", fabric_check.LOOKING]
+
+
+def test_a_link_that_is_down_is_found_without_running_anything(node: Node) -> None:
+    node.down = [(5, 9)]
+    said = check(plans=[plan(4, 5), plan(0, instance="alone")])
+    assert node.measured() == []
+    assert [fault["modules"] for fault in node.verdict()["faults"]] == [[5]]
+    (refused,) = said["held_back"]
+    assert refused.startswith("one: ")
+    assert "internal ports down: 9" in refused
+    assert not check()["changed"], "the same fault is no news"
+    node.down = []
+    assert check(plans=[plan(4, 5)])["held_back"] == []
+    assert len(node.measured()) == 1
+
+
+def test_a_missing_card_is_found_without_running_anything(node: Node) -> None:
+    node.modules = [0, 1, 2, 3, 4, 5, 6]
+    said = check(plans=[plan(0, 1)])
+    assert node.measured() == []
+    assert "7 of 8 cards" in said["held_back"][0]
+
+
+def test_a_slow_card_is_named(node: Node) -> None:
+    node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
+    said = check(plans=[plan(*range(8))])
+    (located,) = node.verdict()["located"]
+    assert (located["kind"], located["modules"]) == ("card", [5])
+    assert "module 5" in said["held_back"][0].lower()
+    assert 1 < len(node.measured()) <= 1 + 6
+
+
+def test_a_run_that_hangs_is_ended_and_named(node: Node) -> None:
+    node.status = 124
+    said = check(plans=[plan(*range(8))], limit=10)
+    assert node.verdict()["state"] == "failed"
+    assert node.verdict()["measurements"][0]["failure"]
+    assert re.search(r"\b10 s", said["held_back"][0])
+    assert node.commands[-1] != node.measured()[-1], "its container is removed"
+
+
+def test_two_groups_are_measured_apart_and_not_together(node: Node) -> None:
+    node.name = "HL-288E"
+    node.tells_ports = False
+    said = check(plans=[plan(0, 1, 2, 3), plan(2, 5, instance="across")])
+    assert [each["modules"] for each in node.verdict()["measurements"]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    (refused,) = said["held_back"]
+    assert refused.startswith("across: ")
+
+
+NO_DIRECT = "Gaudi-direct not supported due to libfabric version 1.17"
+
+
+@pytest.mark.parametrize(("said", "runs", "holds"), [("", ["DIRECT"], True), (NO_DIRECT, ["DIRECT", "OFI"], False)])
+def test_over_host_nics_gaudi_direct_is_asked_for_first(node: Node, said: str, runs: list[str], holds: bool) -> None:
+    """Where there is none, the run is made again over the host's memory, and that one counts."""
+    node.name, node.tells_ports, node.without_direct = "HL-288E", False, said
+    check(host_nics=True, provider="efa")
+    over = [" ".join(command) for command in node.measured() if "FI_EFA_USE_DEVICE_RDMA=1" in command]
+    assert [re.search("HCCL_(?:GAUDI_|OVER_)(DIRECT|OFI)=1", command)[1] for command in over] == runs  # type: ignore[index]
+    assert node.verdict()["host_nics"]["gaudi_direct"] is holds
+    assert [each["modules"] for each in node.verdict()["measurements"]][-1] == list(range(8))
+
+
+def test_a_bandwidth_that_went_another_way_than_the_host_nics_does_not_count(node: Node) -> None:
+    node.name, node.tells_ports = "HL-288E", False
+    node.without_direct = "Error loading OFI wrapper\n" + PRINTED.format(100, 57)
+    check(host_nics=True)
+    assert node.verdict()["state"] != "accepted"
+
+
+def test_a_stale_verdict_is_measured_when_the_cards_are_free(node: Node) -> None:
+    check()
+    node.driver = "1.23.0-2eae87a"
+    node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
+    waits = check(plans=[plan(0, 1)])
+    assert not waits["changed"]
+    assert "stale" in waits["held_back"][0]
+    assert "1.22.1" in waits["held_back"][0]
+    node.users = {}
+    assert check(plans=[plan(0, 1)])["held_back"] == []
+    assert len(node.measured()) == 2
+
+
+def test_cards_in_use_keep_one_card_from_nothing(node: Node) -> None:
+    user = {"pid": 1, "name": "x", "unit": "vllm-tiny.service", "container": None, "container_name": None}
+    node.users = {5: [user]}
+    said = check(plans=[plan(0), plan(1, 2, instance="two")])
+    assert node.measured() == []
+    assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
+    assert check(again=True)["refused_id"] == "cards_in_use_to_measure"
+    assert check(again=True, drain=True, check=True)["measured"]
+    node.users = {}
+    assert check(plans=[plan(1, 2)])["held_back"] == []
+
+
+def test_a_reason_lets_through_and_is_kept(node: Node) -> None:
+    node.down = [(5, 9)]
+    check()
+    said = check(plans=[plan(4, 5)], override="cable ordered")
+    assert (said["changed"], said["held_back"]) == (True, [])
+    assert "cable ordered" in said["warnings_of_start"][0]
+    assert node.verdict()["override"] == "cable ordered"
+    assert any("cable ordered" in line for line in said["lines"])
+    assert not check(override="cable ordered")["changed"]
+    assert check(required=False, plans=[plan(4, 5)])["held_back"] == []
+
+
+def test_check_mode_says_what_would_be_measured_and_writes_nothing(node: Node) -> None:
+    said = check(check=True, plans=[plan(0, 1)])
+    assert (said["changed"], said["held_back"], said["verdict"]) == (True, [], {})
+    assert said["plan"].startswith("all_reduce of 32m over modules 0, 1, 2")
+    assert said["seconds"] > 0
+    assert list(node.folder.iterdir()) == []
+    assert node.measured() == []
+
+
+def test_two_measurements_at_a_time_are_refused(node: Node) -> None:
+    with (node.folder / "acceptance.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert check()["refused_id"] == "measured_by_another_run"
+    assert node.measured() == []
+    assert check()["changed"]
+
+
+def test_a_damaged_verdict_is_none_and_is_said(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, warning: warned.append(warning))
+    (node.folder / "acceptance.json").write_text("{")
+    said = check()
+    assert said["measured"]
+    assert any("acceptance.json is damaged" in warning for warning in warned)
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_every_damage_of_the_verdict_has_it_made_anew(node: Node, kind: str) -> None:
+    damage(node.folder / "acceptance.json", kind)
+    assert check(plans=[plan(0, 1)])["held_back"] == []
+    assert node.verdict()["state"] == "accepted"
+
+
+def test_a_directory_in_the_place_of_a_file_ends_nothing_without_words(node: Node) -> None:
+    for name in ("acceptance.json", "acceptance.html"):
+        (node.folder / name).mkdir()
+    assert check()["changed"]
+    assert node.verdict()["state"] == "accepted"
+    (node.folder / "acceptance.lock").unlink()
+    (node.folder / "acceptance.lock").mkdir()
+    assert check(again=True)["refused_id"] == "acceptance_lock_damaged"
+
+
+@pytest.mark.parametrize(("image", "why"), [("", "(none was named)"), (IMAGE, IMAGE)])
+def test_without_an_image_only_one_card_starts(node: Node, image: str, why: str) -> None:
+    node.image = False
+    said = check(image=image, plans=[plan(0), plan(1, 2, instance="two")])
+    assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
+    assert why in node.verdict()["not_measured"]
+
+
+@pytest.mark.parametrize(
+    ("given", "id"),
+    [
+        ({"ranks": 9}, "more_ranks_than_cards"),
+        ({"tests": [{"collective": "all2all", "size": 4}]}, "size_too_small"),
+        ({"floors": [{"collective": "all_reduce", "nw_gb_s": "fast"}]}, None),
+    ],
+)
+def test_a_bad_wish_is_refused_before_anything_runs(node: Node, given: dict[str, Any], id: str | None) -> None:
+    said = check(**given)
+    assert said["failed"]
+    assert said["refused_id"] == id or (id is None and said["refused_id"])
+    assert node.measured() == []
+    assert not (node.folder / "acceptance.json").exists()

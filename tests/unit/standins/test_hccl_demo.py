@@ -1,0 +1,175 @@
+"""hccl_demo's stand-in prints the real lines, with the bandwidth and the faults of the described node."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.settings import SIMULATOR
+from simulator.standins import description
+
+PROGRAM = SIMULATOR / "repositories" / "hccl_demo" / "run_hccl_demo.py"
+BANDWIDTH = re.compile(r"^\[BENCHMARK\]     (NW|Algo) Bandwidth\s*: ([0-9]+\.[0-9]{6}) GB/s$", re.MULTILINE)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Run the program over a node and the cards of these modules, which it is to see."""
+
+    def run(
+        node: dict[str, Any], modules: list[int], *options: str, comm: str = "127.0.0.1:5555", seconds: float = 30
+    ) -> subprocess.CompletedProcess[str]:
+        place = tmp_path / "dev"
+        place.mkdir(exist_ok=True)
+        for card in node["cards"]:
+            if card["module_id"] in modules:
+                (place / f"accel{card['index']}").touch()
+        document = tmp_path / "node.json"
+        document.write_text(description.render(node), encoding="utf-8")
+        count = str(len(modules))
+        code = (
+            "import importlib.util, pathlib, sys\n"
+            f"spec = importlib.util.spec_from_file_location('run_hccl_demo', {str(PROGRAM)!r})\n"
+            "demo = importlib.util.module_from_spec(spec)\nsys.modules['run_hccl_demo'] = demo\n"
+            "spec.loader.exec_module(demo)\n"
+            f"demo.NODE_DOCUMENT = pathlib.Path({str(document)!r})\n"
+            f"demo.acquire.__defaults__ = (pathlib.Path({str(place)!r}),)\ndemo.main()\n"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", code, "--nranks", count, "--ranks_per_node", count, "--node_id", "0", *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            env={**os.environ, "HCCL_COMM_ID": comm},
+        )
+
+    yield run
+
+
+def bandwidths(output: str) -> dict[str, float]:
+    return {name: float(value) for name, value in BANDWIDTH.findall(output)}
+
+
+ALL = list(range(8))
+ALL_REDUCE = ("--test", "all_reduce", "--size", "32m", "--loop", "1000")
+
+
+def test_all_cards_reach_what_is_published_for_them(demo: Any, node: dict[str, Any], recorded: Any) -> None:
+    done = demo(node, ALL, *ALL_REDUCE)
+    assert done.returncode == 0
+    assert bandwidths(done.stdout) == {"NW": 258.209121, "Algo": 147.548069}
+    # The lines of the newest release that was looked at, to the byte.
+    assert recorded("hccl_demo_allreduce_bw__main_2025-10__reconstructed.txt") in done.stdout
+    assert done.stdout.count("which is fine.") == 8
+
+
+def test_latency_is_printed_where_it_is_asked_for(demo: Any, node: dict[str, Any]) -> None:
+    done = demo(node, ALL, *ALL_REDUCE, "--measure", "latency")
+    assert re.search(r"^\[BENCHMARK\]     Host Latency   : 0\.22[0-9]{4} ms$", done.stdout, re.MULTILINE)
+    assert bandwidths(done.stdout) == {}
+
+
+def test_a_card_uses_its_links_to_the_cards_that_take_part(demo: Any, node: dict[str, Any]) -> None:
+    assert bandwidths(demo(node, [2, 3, 6, 7], *ALL_REDUCE).stdout)["NW"] == pytest.approx(258.209121 * 3 / 7)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "modules", "share"),
+    [
+        ({"slow": [{"module": 5, "share": 0.5}]}, ALL, 0.5),
+        ({"slow": [{"module": 5, "share": 0.5}]}, [0, 1, 2, 3, 4, 6, 7], 6 / 7),
+        ({"slow_links": [{"modules": [1, 6], "share": 0.2}]}, ALL, 0.2),
+        ({"slow_links": [{"modules": [1, 6], "share": 0.2}]}, [0, 1, 2, 3, 4, 5, 7], 6 / 7),
+    ],
+)
+def test_what_is_slow_holds_up_the_runs_it_is_in(
+    demo: Any, described: Any, fabric: dict[str, Any], modules: list[int], share: float
+) -> None:
+    done = demo(described(fabric=fabric), modules, *ALL_REDUCE)
+    assert bandwidths(done.stdout)["NW"] == pytest.approx(258.209121 * share, abs=1e-5)
+
+
+def test_a_link_that_is_down_costs_its_share(demo: Any, described: Any) -> None:
+    node = described(links_down=[{"module": 5, "ports": [9]}])
+    assert bandwidths(demo(node, ALL, *ALL_REDUCE).stdout)["NW"] == pytest.approx(258.209121 * 20 / 21, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "said"),
+    [
+        ({"crash": [3]}, "HCCL demo error: In function collectiveTestDriver(): synStreamSynchronize"),
+        ({"wrong": [3]}, "HCCL demo error: Collective operation has failed on correctness."),
+    ],
+)
+def test_a_failure_is_worded_as_hccl_demo_does(demo: Any, described: Any, fabric: dict[str, Any], said: str) -> None:
+    done = demo(described(fabric=fabric), ALL, *ALL_REDUCE)
+    assert done.returncode == 1
+    assert said in done.stdout
+    assert done.stdout.endswith("\nExiting HCCL demo with code: 1\n")
+
+
+def test_garbage_is_no_bandwidth_and_ends_well(demo: Any, described: Any) -> None:
+    done = demo(described(fabric={"garbage": True}), ALL, *ALL_REDUCE)
+    assert done.returncode == 0
+    assert "[BENCHMARK]" in done.stdout
+    assert bandwidths(done.stdout) == {}
+
+
+def test_a_rank_that_hangs_prints_no_result_and_does_not_end(demo: Any, described: Any) -> None:
+    with pytest.raises(subprocess.TimeoutExpired) as hung:
+        demo(described(fabric={"hang": [3]}), ALL, *ALL_REDUCE, seconds=3)
+    assert b"BENCHMARK" not in (hung.value.stdout or b"")
+
+
+def test_nothing_joins_two_groups_of_four_but_host_nics() -> None:
+    program = importlib.util.spec_from_file_location("run_hccl_demo", PROGRAM)
+    assert program is not None
+    assert program.loader is not None
+    demo = importlib.util.module_from_spec(program)
+    sys.modules["run_hccl_demo"] = demo
+    program.loader.exec_module(demo)
+    node = description.load("gaudi2e-pcie8")
+    cards = node["cards"]
+    with pytest.raises(demo.Failed, match="hcclCommInitRank"):
+        demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network()
+    node["fabric"]["host_nics"] = {"provider": "verbs", "bandwidth": 40.0}
+    assert demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network() == 40.0
+    four = [card for card in cards if card["module_id"] < 4]
+    assert demo.Run(node, four, "all_reduce", 1 << 25, 1000, "bw").network() == 213.75
+
+
+def test_a_card_that_somebody_holds_is_not_given(demo: Any, node: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    with (tmp_path / "dev" / "accel0").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = demo(node, ALL, *ALL_REDUCE)
+    assert done.returncode == 1
+    assert "failed with synapse error: 20" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--test", "all_of_it"), "Chosen test: all_of_it is not part of the tests list"),
+        (("--test", "all_reduce", "--loop", "0"), "Argument loop was set to: 0, it must be positive"),
+        (("--test", "all2all", "--size", "16"), "Requested size: 16B was less than supported minimum size: 32B"),
+    ],
+)
+def test_what_hccl_demo_does_not_take_is_refused(demo: Any, node: dict[str, Any], options: Any, said: str) -> None:
+    done = demo(node, ALL, *options)
+    assert done.returncode == 1
+    assert said in done.stdout
+
+
+def test_without_an_address_to_meet_at_nothing_runs(demo: Any, node: dict[str, Any]) -> None:
+    assert demo(node, ALL, *ALL_REDUCE, comm="nowhere").returncode == 1
