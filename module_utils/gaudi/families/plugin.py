@@ -1,0 +1,353 @@
+"""vLLM itself with the plugin vllm-gaudi: no start script; what is asked for is passed in vLLM's own words.
+
+Versions differ in their release files (``constants.bucketing``, the options and variables they know). Options of the
+fork become what means the same here, a line each in the plan's ``changes``; those without a successor are refused where
+they were asked for, and named where they come from a model's file.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ..base.refusal import Refusal
+from ..request.options import PLUGIN_OPTIONS
+from ..request.resolved import ResolvedRequest
+from ..rules.buckets import ceil_to
+from ..rules.draft import Draft, Value, given, rule
+from . import formulas
+from .base import Family, Lengths
+from .plugin_warmup import warmup
+from .shared import environment_of_release, quantization, recipe_cache
+
+# ---- what the fork had and the plugin has not
+
+REASONS = {
+    "scheduler_steps": "the plugin has no steps of a scheduler any more; async_scheduling is what came for them",
+    "partial_warmup": "it warms up all buckets or none; bucketing_file says which there are",
+    "zero_padding": "its V1 engine knows no padding with zeros",
+    "padding_limit": "only the strategy padding-aware limits padding",
+    "max_seq_len_to_capture": "graphs are made for every bucket",
+    "graph_prompt_ratio": "prompts and decoding share what is kept for graphs",
+    "graph_prompt_strategy": "buckets are warmed up from the largest down",
+    "graph_decode_strategy": "buckets are warmed up from the largest down",
+    "log_step_graph_compilation": "the plugin's code does not read it, whatever its documentation says",
+    "log_step_graph_compilation_all": "the plugin's code does not read it, whatever its documentation says",
+    "log_step_cpu_fallbacks": "the plugin's code does not read it, whatever its documentation says",
+    "log_step_cpu_fallbacks_all": "the plugin's code does not read it, whatever its documentation says",
+}
+
+# ---- formulas
+
+
+@rule(
+    "model-len-from-ranges", "gaudi-serving: the plugin plans by a length; both ranges' ends together, in whole blocks"
+)
+def model_len_from_ranges(input_max: int, output_max: int, block_size: int) -> int:
+    """Longest input and longest output together, to whole blocks."""
+    return ceil_to(input_max + output_max, block_size)
+
+
+@rule("model-len-within-model", "gaudi-serving: above the model's own limit the server does not start")
+def model_len_within_model(whole_blocks: int, positions: int) -> int:
+    """Rounding alone does not go beyond what the model was made for."""
+    return min(whole_blocks, positions)
+
+
+@rule("model-len-of-model", "vllm/config/model.py: the length of config.json where nobody says one")
+def model_len_of_model(positions: int) -> int:
+    """What the server itself takes."""
+    return positions
+
+
+@rule("batched-tokens-without-chunks", "vllm/engine/arg_utils.py: without chunked prefill a prompt is one batch")
+def batched_tokens_without_chunks(max_model_len: int, preferred: int) -> int:
+    """One longest request, but no less than the server's own budget."""
+    return max(max_model_len, preferred)
+
+
+@rule("prompt-batch", "vllm_gaudi/extension/bucketing/common.py: the prompts of a prefill, 1 where nobody says")
+def prompt_batch(max_num_prefill_seqs: int, max_num_seqs: int) -> int:
+    """A prefill batch cannot be larger than the batch."""
+    return min(max_num_prefill_seqs, max_num_seqs)
+
+
+@rule(
+    "prefix-caching-with-contiguous-pa", "vllm_gaudi/platform.py: contiguous paged attention turns prefix caching off"
+)
+def prefix_caching(requested: bool | None, contiguous_pa: bool) -> bool | None:
+    """Off with contiguous paged attention, else as it was asked for."""
+    return False if contiguous_pa else requested
+
+
+@rule("inc", "docs/configuration/quantization/inc.md of vllm-gaudi: --quantization inc beside QUANT_CONFIG")
+def calibrated(dtype: str) -> str | None:
+    """The method of a calibrated model."""
+    return "inc" if dtype == "fp8" else None
+
+
+def _json(value: Value) -> Value:
+    """A mapping as vLLM's parser reads it."""
+    if value.result is None:
+        return value
+    return Value(json.dumps(value.result, sort_keys=True, separators=(",", ":")), value.rule, value.inputs)
+
+
+# ---- filling
+
+
+def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
+    """Fill the draft: lengths, variables, arguments."""
+    lengths, length, tokens = _lengths(draft, resolved)
+    _environment(draft, resolved)
+    _bucketing(draft, resolved)
+    _check_features(draft, resolved)
+    _check_formats(resolved)
+    _arguments(draft, resolved, length, tokens)
+    return lengths
+
+
+def _lengths(draft: Draft, resolved: ResolvedRequest) -> tuple[Lengths, Value, Value]:
+    request, positions = resolved.request, resolved.model.positions.longest
+    length = resolved.said("max_model_len")
+    if resolved.ranged and length.result is None:
+        (_, longest), (_, longest_out) = request.input_range or (0, 0), request.output_range or (0, 0)
+        length = model_len_from_ranges(input_max=longest, output_max=longest_out, block_size=resolved.block_size)
+        if positions is not None and longest + longest_out <= positions < length.result:
+            length = model_len_within_model(whole_blocks=length.result, positions=positions)
+        draft.change(f"input_range and output_range: max_model_len {length.result}, the ends of both together")
+    elif resolved.ranged:
+        draft.change("input_range and output_range: left out, max_model_len says the longest request")
+    if length.result is None and positions is not None:
+        length = model_len_of_model(positions=positions)
+    tokens = resolved.pick("max_num_batched_tokens")
+    whole = request.enable_chunked_prefill is False and request.max_num_batched_tokens is None
+    if whole and length.result is not None:
+        tokens = batched_tokens_without_chunks(max_model_len=length.result, preferred=tokens.result)
+    seqs = resolved.pick("max_num_seqs").result
+    return Lengths(length.result, tokens.result, seqs, _prompt_batch(draft, resolved, seqs)), length, tokens
+
+
+def _prompt_batch(draft: Draft, resolved: ResolvedRequest, seqs: int) -> int:
+    """Prompts of one prefill; what the fork's max_num_prefill_seqs said is a variable here."""
+    asked = resolved.request.max_num_prefill_seqs
+    if asked is None:
+        return 1
+    if asked == 0:
+        draft.change("max_num_prefill_seqs auto: left out, one prompt a prefill is the plugin's own")
+        return 1
+    most = prompt_batch(max_num_prefill_seqs=asked, max_num_seqs=seqs)
+    draft.variable("VLLM_PROMPT_BS_BUCKET_MAX", most)
+    draft.change(f"max_num_prefill_seqs {asked}: VLLM_PROMPT_BS_BUCKET_MAX={most.result}")
+    return int(most.result)
+
+
+# Switches that are one variable here, and how a word of theirs is written.
+SWITCHES = {
+    "skip_warmup": ("VLLM_SKIP_WARMUP", "true", "false"),
+    "profile": ("VLLM_PROFILER_ENABLED", "true", "false"),
+    "fused_sdpa": ("VLLM_PROMPT_USE_FUSEDSDPA", "true", "false"),
+    "fp32_softmax": ("VLLM_FP32_SOFTMAX", "true", "false"),
+    "contiguous_pa": ("VLLM_CONTIGUOUS_PA", "true", "false"),
+    "lazy_mode": ("PT_HPU_LAZY_MODE", "1", "0"),
+    "metrics_gc_details": ("PT_HPU_METRICS_GC_DETAILS", "true", "false"),
+}
+
+
+def _environment(draft: Draft, resolved: ResolvedRequest) -> None:
+    environment_of_release(draft, resolved)
+    for option, (variable, on, off) in SWITCHES.items():
+        wanted = getattr(resolved.request, option)
+        if wanted is not None:
+            draft.variable(variable, resolved.source(option)(value=on if wanted else off))
+    draft.variable("VLLM_GRAPH_RESERVED_MEM", resolved.said("graph_reserved_mem"))
+    recipe_cache(draft, resolved)
+    quantization(draft, resolved)
+    for option, reason in REASONS.items():
+        if option not in resolved.asked and getattr(resolved.request, option) is not None:
+            draft.change(f"{option}: left out, {reason}")
+
+
+def _strategy(draft: Draft, resolved: ResolvedRequest) -> str | None:
+    """The strategy that was asked for, in this project's word or the fork's; None for the server's own."""
+    request = resolved.request
+    if request.bucketing_strategy is None and request.bucketing_file is not None:
+        return "file"
+    if request.bucketing_strategy is None and request.exponential_bucketing is not None:
+        found = "exponential" if request.exponential_bucketing else "linear"
+        draft.change(f"exponential_bucketing {str(request.exponential_bucketing).lower()}: bucketing_strategy {found}")
+        return found
+    return request.bucketing_strategy
+
+
+def _bucketing(draft: Draft, resolved: ResolvedRequest) -> None:
+    """The variables of the strategy that was asked for. Raises :class:`Refusal` for one this release lacks."""
+    strategy, has = _strategy(draft, resolved), resolved.constant("bucketing")
+    if strategy is None:
+        return
+    name = resolved.release.name
+    if strategy not in has:
+        raise Refusal(
+            "unknown_choice",
+            f"bucketing_strategy is {strategy}, but release {name} has {', '.join(has)}. Choose one of these.",
+        )
+    if (strategy == "file") != (resolved.request.bucketing_file is not None):
+        raise Refusal(
+            "bucketing_file_alone",
+            "bucketing_file and the bucketing_strategy file go together: the file's buckets win over every strategy. "
+            "Give both, or neither.",
+        )
+    fixed = given("bucketing-strategy", f"catalog/releases/{name}.yml: constants.bucketing.{strategy}")
+    for variable, value in has[strategy].items():
+        draft.variable(variable, fixed(value=value))
+    draft.variable("VLLM_BUCKETING_FROM_FILE", resolved.said("bucketing_file"))
+
+
+# Rows of a block in FP8 weights that are scaled by blocks.
+FP8_BLOCK = 128
+
+
+def _check_formats(resolved: ResolvedRequest) -> None:
+    """Data types and widths that the server takes only after it has loaded for minutes, or not at all."""
+    cache, typed = resolved.request.kv_cache_dtype, resolved.release.typed_arguments.get("--kv-cache-dtype")
+    if cache is not None and typed is not None and cache not in typed.choices:
+        raise Refusal(
+            "unsupported_kv_cache",
+            f"kv_cache_dtype is {cache}, but these cards take {' or '.join(typed.choices)} with the plugin "
+            f"(vllm_gaudi/platform.py). Use fp8_inc with calibrated scales, or leave it out.",
+        )
+    shape, cards = resolved.model.shape, resolved.cards
+    width = shape.moe_intermediate_size
+    if not shape.num_experts or width is None or resolved.request.enable_expert_parallel:
+        return
+    by_blocks = resolved.model.quant_method == "fp8"
+    step = cards * (FP8_BLOCK if by_blocks else 1)
+    if width % step:
+        raise Refusal(
+            "expert_width_not_divisible",
+            f"The experts of {resolved.model.name} are {width} wide (moe_intermediate_size), which {cards} cards do "
+            f"not divide into whole {f'blocks of {FP8_BLOCK} (FP8)' if by_blocks else 'parts'}. Set "
+            f"enable_expert_parallel, or use fewer cards.",
+        )
+
+
+def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
+    """What does not go together, and what this release is known to end with."""
+    request, release = resolved.request, resolved.release
+    if request.contiguous_pa and request.enable_prefix_caching:
+        raise Refusal(
+            "prefix_caching_with_contiguous_pa",
+            "enable_prefix_caching and contiguous_pa are both on, but the plugin turns prefix caching off with "
+            "contiguous paged attention (vllm_gaudi/platform.py). Keep one.",
+        )
+    method = str((request.speculative_config or {}).get("method", ""))
+    if method in release.unsupported:
+        raise Refusal("unsupported_speculation", f"speculative_config has {method}: {release.unsupported[method]}")
+    if method in release.warned:
+        draft.warn(f"speculative_config has {method}: {release.warned[method]}")
+    if method and request.async_scheduling:
+        draft.warn("async_scheduling is on, but the plugin turns it off with speculative_config. Leave it out.")
+
+
+# Options that are an argument as they stand.
+ARGUMENTS = {
+    "data_parallel_size": "--data-parallel-size",
+    "num_gpu_blocks_override": "--num-gpu-blocks-override",
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "max_loras": "--max-loras",
+    "max_lora_rank": "--max-lora-rank",
+    "tool_call_parser": "--tool-call-parser",
+}
+# Switches that are off with a --no- form.
+FLAGS = {
+    "enable_expert_parallel": "--enable-expert-parallel",
+    "enable_chunked_prefill": "--enable-chunked-prefill",
+    "enable_lora": "--enable-lora",
+    "async_scheduling": "--async-scheduling",
+}
+MAPPINGS = {
+    "speculative_config": "--speculative-config",
+    "structured_outputs_config": "--structured-outputs-config",
+}
+
+
+def _flag(draft: Draft, name: str, value: Value) -> None:
+    """A switch with both its forms; one that nobody said is left to the server."""
+    if value.result is not None:
+        on = bool(value.result)
+        draft.option(name if on else f"--no-{name[2:]}", Value(result=True, rule=value.rule, inputs=value.inputs))
+
+
+def _arguments(draft: Draft, resolved: ResolvedRequest, length: Value, tokens: Value) -> None:
+    request = resolved.request
+    draft.option("--model", resolved.source("weights")(value=resolved.weights))
+    draft.option("--tensor-parallel-size", resolved.source("tensor_parallel_size")(value=resolved.cards))
+    draft.option("--block-size", _block_size(resolved))
+    if resolved.dtype != "auto":
+        # bfloat16 for everything but float32, which the platform makes bfloat16 as well, with a warning of its own.
+        said = resolved.said("dtype") if resolved.dtype == "float32" else _bfloat16(dtype=resolved.dtype)
+        draft.option("--dtype", said)
+    draft.option("--max-model-len", length)
+    draft.option("--max-num-seqs", resolved.pick("max_num_seqs"))
+    draft.option("--max-num-batched-tokens", tokens)
+    draft.option("--gpu-memory-utilization", resolved.pick("gpu_memory_utilization"))
+    draft.option("--quantization", _method(resolved))
+    for option, name in ARGUMENTS.items():
+        draft.option(name, resolved.said(option))
+    for option, name in FLAGS.items():
+        _flag(draft, name, resolved.said(option))
+    _flag(
+        draft,
+        "--enable-prefix-caching",
+        prefix_caching(requested=request.enable_prefix_caching, contiguous_pa=bool(request.contiguous_pa)),
+    )
+    for option, name in MAPPINGS.items():
+        draft.option(name, _json(resolved.said(option)))
+    if request.tool_call_parser is not None:
+        draft.option("--enable-auto-tool-choice", resolved.source("tool_call_parser")(value=True))
+    if request.lora_modules:
+        pairs = [f"{name}={place}" for name, place in request.lora_modules.items()]
+        draft.option("--lora-modules", resolved.source("lora_modules")(value=pairs))
+
+
+def _block_size(resolved: ResolvedRequest) -> Value:
+    """As it was asked for, the release's, or what the platform sets for a type of model."""
+    picked = resolved.pick("block_size")
+    if picked.result == resolved.block_size:
+        return picked
+    of_type = given(
+        "block-size-of-type", "vllm_gaudi/platform.py update_block_size_for_backend, without prefix caching"
+    )
+    return of_type(value=resolved.block_size)
+
+
+@rule("bfloat16", "vllm_gaudi/platform.py: float16 and float32 become bfloat16 on these cards")
+def _bfloat16(dtype: str) -> str:
+    return "bfloat16"
+
+
+def _method(resolved: ResolvedRequest) -> Value:
+    """The quantisation method: as it was asked for, INC for calibrated FP8, the cards' own kernels for AWQ and GPTQ."""
+    if resolved.request.quantization is not None:
+        return resolved.said("quantization")
+    if resolved.dtype == "fp8":
+        return calibrated(dtype=resolved.dtype)
+    return formulas.hpu_quantization(dtype=resolved.dtype)
+
+
+PLUGIN = Family(
+    name="vllm-plugin",
+    fill=_fill,
+    without_effect=tuple(REASONS),
+    reasons=REASONS,
+    takes=PLUGIN_OPTIONS,
+    plans_by_length=True,
+    options_in_environment={
+        "VLLM_CONTIGUOUS_PA": "contiguous_pa",
+        "VLLM_BUCKETING_FROM_FILE": "bucketing_file",
+    },
+    true_words=("true", "t", "1", "yes", "y", "on"),
+    chunks_prefill=True,
+    plugin_engine=True,
+    worker="v1/worker/hpu_worker",
+    buckets=warmup,
+)

@@ -1,0 +1,154 @@
+"""What a server of the plugin warms up: its buckets, the strategy that makes them, and what they follow from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..model.facts import language_model
+from ..plugin_buckets.choice import CHOOSING, Candidate, Choice, choose, variables_for
+from ..plugin_buckets.made import Buckets, buckets, depends_on_kv_blocks
+from ..plugin_buckets.server import Server
+from ..plugin_buckets.versions import FILE, OFF, UNIFIED, version_of
+from ..request.resolved import ResolvedRequest
+from ..rules.draft import Draft, given
+from .base import Lengths
+
+CHOSEN = given("bucketing-choice", "gaudi-serving: the graphs and the padding of each strategy, compared")
+# What extra_environment may have that a release does not know: it is named with the reason, not only left out.
+BUCKETING = ("VLLM_PROMPT_", "VLLM_DECODE_", "VLLM_BUCKETING_", "VLLM_UNIFIED_ATT", "VLLM_EXPONENTIAL_")
+# Tokens of a chunk of gated delta nets where a model's configuration names none (hpu_model_runner.py of 0.21.0).
+UNNAMED_CHUNK = 128
+# Shapes of a bucket file that are named of those that are left out.
+_NAMED = 3
+
+
+def warmup(
+    draft: Draft, resolved: ResolvedRequest, lengths: Lengths, memory: Mapping[str, Any] | None
+) -> dict[str, object]:
+    """The ``buckets`` part of a plan without its counts; the draft gets the variables of a strategy that is chosen.
+
+    Raises :class:`Refusal` for what the plugin stops at.
+    """
+    plugin, file = str(resolved.constant("bucket_rules")), resolved.bucket_file
+    server, blocks_from = _server(draft, resolved, lengths, memory)
+    numbers = {"kv_blocks": server.kv_blocks, "kv_blocks_from": blocks_from}
+    if file is None and "VLLM_BUCKETING_FROM_FILE" in draft.environment:
+        draft.warn(
+            f"The buckets are those of {draft.environment['VLLM_BUCKETING_FROM_FILE']}, which could not be read: they "
+            f"are not checked, and the server stops at a line that is wrong. Plan again where the file is."
+        )
+        return {"strategy": FILE, **numbers}
+    more = {name: text for name, text in resolved.request.extra_environment.items() if name.startswith(BUCKETING)}
+    environment = {**more, **draft.environment}
+    found, choice, reason = buckets(plugin, server, environment, file or ""), None, "as it was asked for"
+    if found.strategy not in (OFF, UNIFIED):
+        choice = choose(plugin, server, environment)
+        if not any(name in draft.environment for name in CHOOSING):
+            reason = choice.reason
+            variables = variables_for(plugin, choice.strategy)
+            for name, text in variables.items():
+                draft.variable(name, CHOSEN(value=text))
+            environment.update(variables)
+            found = buckets(plugin, server, environment)
+    if draft.argument("--runner") == "pooling":
+        found = replace(found, decode=[])
+    _warn(draft, found, blocks_from, depends_on_kv_blocks(plugin, server, environment, file or ""))
+    inputs = {**vars(server), "strategy": found.strategy}
+    draft.note("buckets", found.graphs, "plugin-buckets", f"{draft.origin.fork} vllm_gaudi/extension/bucketing", inputs)
+    return {"strategy": found.strategy, "reason": reason, **numbers, **_lists(found), **_beside(found, choice)}
+
+
+def _server(
+    draft: Draft, resolved: ResolvedRequest, lengths: Lengths, memory: Mapping[str, Any] | None
+) -> tuple[Server, str]:
+    """The numbers that buckets follow from, and where that of the KV blocks is from."""
+    guessed = (resolved.request.speculative_config or {}).get("num_speculative_tokens", 0)
+    length, block = int(lengths.max_model_len or 0), resolved.block_size
+    chunk, named = _chunk(draft, resolved)
+    server = Server(
+        max_num_seqs=lengths.max_num_seqs,
+        max_model_len=length,
+        max_num_batched_tokens=int(lengths.max_num_batched_tokens or length),
+        block_size=block,
+        kv_blocks=0,
+        num_speculative_tokens=guessed if isinstance(guessed, int) else 0,
+        mamba_chunk_size=chunk,
+        mamba_chunk_named=named,
+    )
+    override = draft.argument("--num-gpu-blocks-override")
+    if override is not None:
+        return replace(server, kv_blocks=int(override)), "num_gpu_blocks_override"
+    known = (memory or {}).get("kv_cache_blocks")
+    if known:
+        return replace(server, kv_blocks=int(known)), "the memory model"
+    return replace(
+        server, kv_blocks=server.blocks_per_sequence * server.max_num_seqs
+    ), "a whole batch, for want of more"
+
+
+def _chunk(draft: Draft, resolved: ResolvedRequest) -> tuple[int, bool]:
+    """Tokens of a chunk of a model whose layers keep a state, 0 for others, and whether its config.json names them."""
+    state, version = resolved.model.shape.state, version_of(str(resolved.constant("bucket_rules")))
+    # 0.17.1 knows no chunks of gated delta nets.
+    if state is None or (state.kind == "gdn" and version.every_chunk_rounds):
+        return 0, False
+    config = language_model(resolved.request.model_config or {})
+    for key in ("mamba_chunk_size", "chunk_size"):
+        named = config.get(key)
+        if isinstance(named, int) and named > 0:
+            return named, True
+    if state.kind == "mamba":
+        draft.warn(
+            "The chunk size of this Mamba model is not known, and its buckets are made without it. Give model_config "
+            "(the content of the model's config.json)."
+        )
+        return 0, False
+    return UNNAMED_CHUNK, False
+
+
+def _warn(draft: Draft, found: Buckets, blocks_from: str, depends: bool) -> None:
+    for name, reason in found.without_effect.items():
+        if name in draft.environment:
+            draft.warn(f"{name} is without effect: {reason}.")
+    if depends and blocks_from != "num_gpu_blocks_override":
+        draft.warn(
+            f"The buckets follow from the number of KV blocks, which is not known before the server starts; they are "
+            f"those of {blocks_from}. Set num_gpu_blocks_override to fix it."
+        )
+    if found.left_out:
+        some = ", ".join(str(shape) for shape in found.left_out[:_NAMED])
+        more = ", ..." if len(found.left_out) > _NAMED else ""
+        draft.warn(
+            f"{len(found.left_out)} shapes of bucketing_file cannot occur with these lengths, and the server leaves "
+            f"them out: {some}{more}."
+        )
+
+
+def _lists(found: Buckets) -> dict[str, object]:
+    """Every shape as a list; of unified attention in place of the two phases."""
+    if found.strategy == UNIFIED:
+        return {"unified": [list(shape) for shape in found.unified]}
+    return {"prompt": [list(shape) for shape in found.prompt], "decode": [list(shape) for shape in found.decode]}
+
+
+def _beside(found: Buckets, choice: Choice | None) -> dict[str, object]:
+    """What else could be warmed up, and what has no say in it; only what there is."""
+    compared = {"compared": [_figures(candidate) for candidate in choice.candidates]} if choice is not None else {}
+    return {**compared, **({"without_effect": dict(found.without_effect)} if found.without_effect else {})}
+
+
+def _figures(candidate: Candidate) -> dict[str, object]:
+    """What a strategy would warm up, and of what it computes the share that is padding, in percent."""
+    if candidate.padding is None:
+        return {"strategy": candidate.strategy, "why_not": candidate.refused}
+    padding = candidate.padding
+    return {
+        "strategy": candidate.strategy,
+        "prompt_graphs": candidate.prompt_graphs,
+        "decode_graphs": candidate.decode_graphs,
+        "graphs": candidate.graphs,
+        "padding_percent": {"prompt": round(100 * padding.prompt), "decode": round(100 * padding.decode)},
+        "unprepared_percent": round(100 * padding.unprepared),
+    }

@@ -1,0 +1,130 @@
+"""What was said for another release: options, variables and arguments that this one has in another way, or lacks.
+
+A release file says under ``successors`` what became of a name: ``becomes`` another one, is ``implied`` and needs no
+word any more, or has no successor ``because`` of something. The first two are lines in the plan's ``changes``. The last
+is refused where the request says it, all such names in one refusal; what only the model's file says is left out, with a
+line. Releases without ``successors`` are left alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..base.checks import shown
+from ..base.refusal import Refusal
+from ..catalogue.entries import ReleaseEntry
+from ..catalogue.surface import CHECKED, Surface, normal
+from ..families.registry import family_of
+from ..image.recipe import OF_KIND, Wish
+from ..request.options import Request
+from ..rules.draft import Draft
+from .arguments import is_option
+
+# How alike a name must be to one that is known to be taken for it, mistyped.
+ALIKE = 0.9
+
+
+def moved(wanted: Request, said: Mapping[str, object], release: ReleaseEntry, draft: Draft) -> Request:
+    """The request in the words of the release; ``said`` is the request itself, without its model's defaults.
+
+    Raises :class:`Refusal` for what has no successor and was asked for, a sentence for each.
+    """
+    if not release.successors:
+        return wanted
+    surface, gone = Surface(release), _options(said, release)
+    environment = {}
+    asked = said.get("extra_environment")
+    for name, value in wanted.extra_environment.items():
+        successor = release.successors.get(name)
+        if surface.reads(name) or (successor is None and not _mistyped(name, release)):
+            environment[name] = value
+        elif successor is None:
+            gone.append(f"{name} is read by nobody; it looks like {_mistyped(name, release)}")
+        elif successor.becomes is not None:
+            environment.setdefault(successor.becomes, value)
+            draft.change(f"{name}={value}: {successor.becomes}={value}")
+        elif successor.implied is not None:
+            draft.change(f"{name}={value}: left out, {successor.implied}")
+        elif isinstance(asked, Mapping) and name in asked:
+            gone.append(f"{name}: {successor.because}")
+        else:
+            draft.change(f"{name}={value}: left out, {successor.because}")
+    arguments = _arguments(wanted, release, surface, draft, gone)
+    if gone:
+        raise Refusal(
+            "not_in_this_release",
+            f"Release {release.name} does not know: {'; '.join(gone)}. Correct "
+            f"{'it' if len(gone) == 1 else 'them'}, or use another release.",
+        )
+    return replace(wanted, extra_environment=environment, extra_args=arguments)
+
+
+def _options(said: Mapping[str, object], release: ReleaseEntry) -> list[str]:
+    """Options of the request itself that the release has no counterpart for, with the reason."""
+    family = family_of(release)
+    return [
+        f"{name}: {family.reasons[name]}"
+        for name in family.without_effect
+        if said.get(name) is not None and name in family.reasons
+    ]
+
+
+def _mistyped(name: str, release: ReleaseEntry) -> str | None:
+    """The variable that a mistyped one is meant for; None for a name that is like no other."""
+    if not CHECKED.match(name):
+        return None
+    near = difflib.get_close_matches(name, sorted(release.variables), 1, cutoff=ALIKE)
+    return near[0] if near else None
+
+
+def _arguments(
+    wanted: Request, release: ReleaseEntry, surface: Surface, draft: Draft, gone: list[str]
+) -> tuple[str, ...]:
+    """Further arguments without those that are implied here; ``gone`` gets a line for each that has no successor."""
+    kept: list[str] = []
+    dropped = False
+    for token in wanted.extra_args:
+        name = normal(token)
+        successor = release.successors.get(name) if is_option(token) and not surface.knows(token) else None
+        if not is_option(token):
+            # A value goes with its option.
+            kept += [] if dropped else [token]
+            continue
+        dropped = successor is not None
+        if successor is None:
+            kept.append(token)
+        elif successor.implied is not None:
+            draft.change(f"{name}: left out, {successor.implied}")
+        else:
+            gone.append(f"{shown(name)}: {successor.because}")
+    return tuple(kept)
+
+
+def without_fork(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
+    """A site's pins without those of the fork, where the release is not built from it: a line each, so that a plan of
+    another release can be read. A build refuses them.
+    """
+    if release.build is None or release.build.kind != "plugin":
+        return wish
+    forks = [name for name in wish.pins if name in OF_KIND["fork"]]
+    for name in forks:
+        draft.change(
+            f"serving_image_pins.{name}: take it out before the image is built; release {release.name} is built from "
+            f"{' and '.join(OF_KIND['plugin'])}"
+        )
+    return replace(wish, pins={name: pin for name, pin in wish.pins.items() if name not in forks})
+
+
+def check_values(wanted: Request, release: ReleaseEntry) -> None:
+    """A variable whose type the release file knows takes no other; the server would end, or read something else."""
+    for name, value in wanted.extra_environment.items():
+        typed = release.typed_variables.get(name)
+        needed = typed.wrong(value) if typed is not None else None
+        if needed is not None:
+            raise Refusal(
+                "wrong_variable_value",
+                f"extra_environment sets {name} to {shown(value)}, but release {release.name} reads {needed} there. "
+                f"Correct it.",
+            )

@@ -1,0 +1,96 @@
+"""Shapes out of the values of each dimension: which combinations are warmed up, and which are left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from .from_file import Shape
+from .server import Server, check_count
+from .strategies import Lists
+from .variables import Slices, Wishes
+from .versions import Version
+
+
+def prompt_shapes(version: Version, server: Server, wishes: Wishes, lists: Lists) -> list[Shape]:
+    """Prompt shapes (sequences, tokens, blocks in the KV cache) of all combinations that can occur, sorted."""
+    queries = lists.queries
+    chunk = server.mamba_chunk_size
+    if chunk and (version.every_chunk_rounds or server.mamba_chunk_named):
+        queries = [-(-query // chunk) * chunk for query in queries]
+    check_count(len(lists.batches) * len(queries) * len(lists.blocks), "Prompt buckets")
+    return kept_prompts(version, server, wishes, _prompts(server, wishes, lists, queries))
+
+
+def _prompts(server: Server, wishes: Wishes, lists: Lists, queries: Sequence[int]) -> Iterator[Shape]:
+    most = wishes.numbers.get("PROMPT_CTX_MAX")
+    for batch, listed in itertools.product(lists.batches, lists.blocks):
+        blocks = listed
+        for query in queries:
+            if server.is_long and listed == lists.blocks[-1]:
+                # What is left of the longest prompt. Where that is not allowed, the one of the query before stays.
+                left = (server.max_model_len - query) // server.block_size
+                if left >= 0 and (most is None or left < most):
+                    blocks = left
+            yield batch, query, blocks
+
+
+def kept_prompts(version: Version, server: Server, wishes: Wishes, shapes: Iterable[Shape]) -> list[Shape]:
+    """The prompt shapes that this server can meet, sorted."""
+    return sorted({shape for shape in shapes if _prompt_occurs(version, server, wishes, *shape)})
+
+
+def _prompt_occurs(version: Version, server: Server, wishes: Wishes, batch: int, query: int, blocks: int) -> bool:
+    length, block = server.max_model_len, server.block_size
+    if wishes.merged_prefill:
+        seqs = server.max_num_seqs
+        return blocks <= seqs * ((length - query // seqs) // block)
+    if batch * query > server.max_num_batched_tokens:
+        return False
+    if version.prompt_fits_whole:
+        return query + blocks * block <= length
+    # One token at least is no context.
+    return blocks <= -(-(length - 1) // block) and query <= length
+
+
+def without_part_slices(shapes: Iterable[Shape], slices: Slices) -> list[Shape]:
+    """Prompts without context from the threshold on must fill whole slices."""
+    return [
+        (batch, query, blocks)
+        for batch, query, blocks in shapes
+        if blocks or query < slices.threshold or query % slices.size == 0
+    ]
+
+
+def decode_shapes(version: Version, server: Server, wishes: Wishes, lists: Lists) -> list[Shape]:
+    """Decode shapes (sequences, 1, blocks of the batch) of all combinations that can occur, sorted."""
+    check_count(len(lists.batches) * len(lists.blocks), "Decode buckets")
+    pairs = itertools.product(lists.batches, lists.queries, lists.blocks)
+    return kept_decodes(version, server, wishes, pairs)
+
+
+def kept_decodes(version: Version, server: Server, wishes: Wishes, shapes: Iterable[Shape]) -> list[Shape]:
+    """The decode shapes that this server can meet, with no more blocks than their sequences can have, sorted."""
+    occurring = (shape for shape in shapes if wishes.contiguous_pa or shape[0] <= shape[2])
+    if version.every_chunk_rounds and server.mamba_chunk_size:
+        return sorted(set(_limited(occurring, server.max_model_len // server.block_size)))
+    return sorted(set(_reaching(server, wishes)(occurring)))
+
+
+def _limited(shapes: Iterable[Shape], per_sequence: int) -> Iterator[Shape]:
+    return ((batch, query, min(blocks, batch * per_sequence)) for batch, query, blocks in shapes)
+
+
+def _reaching(server: Server, wishes: Wishes) -> Callable[[Iterable[Shape]], Iterator[Shape]]:
+    """Contiguous paged attention reads up to the last block in use, wherever that is; else a sequence's own count."""
+    if wishes.contiguous_pa:
+        return iter
+    return lambda shapes: _limited(shapes, server.blocks_per_sequence)
+
+
+def with_speculation(server: Server, wishes: Wishes, seeds: Sequence[Shape]) -> list[Shape]:
+    """The decode shapes and those with a row for each guessed token: with the same blocks, and with as many times."""
+    rows = 1 + server.num_speculative_tokens
+    more = [(batch * rows, query, blocks) for batch, query, blocks in seeds if batch * rows <= blocks]
+    more += [(batch * rows, query, blocks * rows) for batch, query, blocks in seeds]
+    return sorted({*seeds, *_reaching(server, wishes)(more)})
