@@ -18,7 +18,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.preflight import keys
 from ansible.module_utils.gaudi.preflight import options as rules
 from ansible.module_utils.gaudi.preflight.checks import Problem
-from ansible.module_utils.gaudi.preflight.values import landing_faults, push_faults
+from ansible.module_utils.gaudi.preflight.values import landing_faults, network_faults, push_faults
 
 from plugin_utils import role_options
 
@@ -26,6 +26,20 @@ ARGUMENT_SPEC: dict[str, Any] = {"options": {"type": "list", "elements": "str", 
 
 # Ansible imports this before it forks its workers, which then have what was read.
 DECLARED = role_options.declared()
+
+# Where a build gets things from, and what decides whether it reaches that.
+BUILT_FROM = (
+    "serving_image_apt_sources",
+    "serving_image_git_mirrors",
+    "serving_image_pins",
+    "serving_image_python_indexes",
+)
+BUILT_BY = (
+    "serving_image_build",
+    "serving_image_build_network",
+    "serving_image_http_proxy",
+    "serving_image_https_proxy",
+)
 
 
 def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]:
@@ -52,6 +66,10 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
     pushed = ("serving_image_build", "serving_image_push", "serving_image_name")
     if not wrong.intersection(pushed):
         problems += [Problem("option", said) for said in push_faults(*(host.read(name).value for name in pushed))]
+    if not wrong.intersection(BUILT_FROM + BUILT_BY):
+        build, network, *proxies = (host.read(name).value for name in BUILT_BY)
+        addresses = [host.read(name).value for name in BUILT_FROM]
+        problems += [Problem("option", said) for said in network_faults(build, network, addresses, proxies)]
     strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles)
     return problems + strange, findings + unread, wrong
 

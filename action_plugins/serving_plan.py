@@ -309,7 +309,9 @@ def resolve(folder: str, word: str, name: object) -> Path:
     if isinstance(name, str) and _NAME.match(text) and text in known:
         return CATALOG / folder / f"{text}.yml"
     sentence = absent(text[:100])
-    hint = f" {sentence}" if sentence else close_matches(text[:100], known) or f" Known: {', '.join(known)}."
+    # Far too many for a sentence.
+    every = " docs/models.md lists them." if folder == "models" else f" Known: {', '.join(known)}."
+    hint = f" {sentence}" if sentence else close_matches(text[:100], known) or every
     raise Refusal("not_in_catalogue", f"There is no {word} {_cut(name)} in catalog/{folder}.{hint}")
 
 
@@ -417,6 +419,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         "weights_root": {"type": "str"},
         "image_registry": {"type": "str"},
         "image": {"type": "dict", "default": {}},
+        "host_nics": {"type": "bool", "default": False},
         "topology": {"type": "dict"},
         "topology_file": {"type": "str"},
         "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
@@ -478,7 +481,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             "release": release,
             "cards": cards,
             "on_refusal": options["on_refusal"],
-            **{key: options[key] for key in ("weights_root", "image_registry", "image") if options[key]},
+            **{key: options[key] for key in ("weights_root", "image_registry", "image", "host_nics") if options[key]},
             **({} if topology is None else {"topology": topology}),
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))

@@ -12,7 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.fanout import measuring, rounds
+from ansible.module_utils.gaudi.fanout import images, measuring, rounds
 
 
 class FilterModule:
@@ -24,5 +24,6 @@ class FilterModule:
             "weights_round": rounds.weights_round,
             "weights_storage": rounds.weights_storage,
             "weights_writer": rounds.weights_writer,
+            "image_shares": images.image_shares,
             "calibration_round": measuring.calibration_round,
         }

@@ -15,8 +15,8 @@ brain.on_path()
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
-from ansible.module_utils.gaudi.image.addresses import git_config, hosts, pip_config
-from ansible.module_utils.gaudi.image.dockerfile import constraints, dockerfile, steps
+from ansible.module_utils.gaudi.image.addresses import asked, git_config, pip_config
+from ansible.module_utils.gaudi.image.dockerfile import constraints, dockerfile, lock, steps
 from ansible.module_utils.gaudi.image.inside import expected
 from ansible.module_utils.gaudi.image.recipe import Wish, recipe
 
@@ -44,6 +44,7 @@ def image_recipes(
             "base_digest": entry.image["digest"],
             "dockerfile": dockerfile(made),
             "constraints": constraints(made),
+            "lock": lock(made),
             "titles": [step.title for step in steps(made)],
             "parts": list(made.parts),
         }
@@ -85,9 +86,9 @@ def image_versions(release: Mapping[str, Any]) -> dict[str, str]:
     return expected(entry.image["tag"], entry.build.quantization) if entry and entry.build else {}
 
 
-def hosts_in(said: object) -> list[str]:
-    """The names of hosts in addresses, wherever they stand in a value."""
-    return list(hosts(str(said)))
+def hosts_in(said: object, proxies: Sequence[str] = ()) -> list[str]:
+    """The hosts in addresses, wherever they stand in a value, and those of proxies."""
+    return list(asked(said, proxies))
 
 
 class FilterModule:

@@ -127,12 +127,12 @@ options:
     description: The vendor's container runtime, which must be on the node already. Empty where it is installed later.
     type: str
     default: ""
-  host_nics_verified:
-    description: Whether somebody has verified the host NICs of the node (hccl_demo over all cards).
+  host_nics:
+    description: Whether host NICs are configured on the node, so that its cards are measured over them, or need not be.
     type: bool
     default: false
   card_types:
-    description: The content of C(catalog/cards.yml), which knows what bandwidth to compare with.
+    description: The content of C(catalog/cards.yml).
     type: dict
     default: {cards: {}}
   found:
@@ -290,7 +290,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "habana_path": {"type": "str", "default": ""},
     "found": {"type": "dict", "default": {}},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
-    "host_nics_verified": {"type": "bool", "default": False},
+    "host_nics": {"type": "bool", "default": False},
     "card_types": {"type": "dict", "default": {"cards": {}}},
 }
 
@@ -500,7 +500,7 @@ def check_plan(
 
 
 def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collection[str]) -> list[preflight.Problem]:
-    """Look for what a plan asks for beside weights: quantisation files, measurements, verified host NICs."""
+    """Look for what a plan asks for beside weights: quantisation files, measurements, host NICs."""
     params, requires = module.params, plan["requires"]
     lacking = [path for path in requires.get("files") or [] if not Path(path).is_file()]
     measurements = requires.get("measurements")
@@ -508,10 +508,8 @@ def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collecti
     if measurements and measurements["path"] in coming:
         found = measurements["files"]
     problems: list[preflight.Problem] = preflight.check_start(plan, lacking, found)
-    if requires.get("host_nics") and not params["host_nics_verified"]:
-        names = [card.get("name") or "" for card in params["topology"].get("cards", [])]
-        types = CardType.table(params["card_types"])
-        problems.append(preflight.host_nics(plan, preflight.bandwidth_advice(types, names[0], len(plan["modules"]))))
+    if requires.get("host_nics") and not params["host_nics"]:
+        problems.append(preflight.host_nics(plan))
     return problems
 
 

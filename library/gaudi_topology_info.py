@@ -217,7 +217,7 @@ topology:
             - V(implausible_temperature), V(not_available), V(nic_driver_mismatch), V(link_down),
               V(rows_pending), V(memory_without_process), V(unknown_card), V(sources_disagree) and V(unreadable) are
               warnings.
-            - V(hl_smi_mismatch) and V(numa_unknown) are for information.
+            - V(hl_smi_mismatch), V(groups) and V(numa_unknown) are for information.
           type: str
           sample: link_down
         severity:

@@ -39,7 +39,7 @@ options:
     type: str
     default: ""
   timeout:
-    description: How many seconds each question may take.
+    description: How many seconds each question may take, the whole of its answer included.
     type: int
     default: 60
 attributes:
@@ -83,8 +83,10 @@ refused_id:
 import hashlib
 import json
 import re
+import signal
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
@@ -109,6 +111,22 @@ LONGEST_LIST = 16 * 1024 * 1024
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError where the block takes longer: a socket's own limit begins anew with every byte that comes."""
+
+    def over(_number: int, _frame: object) -> None:
+        raise TimeoutError(f"the answer was not whole after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def get(params: dict[str, Any], path: str, limit: int) -> bytes:
     """What the hub sends for a path, at most so many bytes. Raises OSError or HTTPException."""
     request = urllib.request.Request(params["endpoint"].rstrip("/") + path)  # noqa: S310 - an address of HTTP
@@ -117,7 +135,7 @@ def get(params: dict[str, Any], path: str, limit: int) -> bytes:
         request.add_unredirected_header("Authorization", f"Bearer {params['token']}")
     proxies = {"http": params["proxy"], "https": params["proxy"]} if params["proxy"] else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
-    with opener.open(request, timeout=params["timeout"]) as answer:
+    with within(params["timeout"]), opener.open(request, timeout=params["timeout"]) as answer:
         content: bytes = answer.read(limit + 1)
     if len(content) > limit:
         raise OSError(f"it sends more than {limit} bytes for {path}")

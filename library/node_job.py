@@ -253,6 +253,7 @@ def request(module: AnsibleModule) -> bool:
         return decided(module, job, wanted) == "start"
     folder = JOBS / key
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_room(folder / "lock")
     # Two controllers may ask at once: the second one waits here, then finds the unit running.
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -59,6 +59,13 @@ let_through:
   type: list
   elements: str
   sample: ["chat runs although driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32) (preflight_allow_mismatch)"]
+acceptance:
+  description: >-
+    The verdict of M(fabric_check) on cards and links, lines for people; empty before the first one.
+  returned: always
+  type: list
+  elements: str
+  sample: ["cards and links: accepted at 2026-11-24T00:00:00+00:00"]
 instances:
   description: What RV(instances#module:vllm_service_info) of M(vllm_service_info) is.
   returned: always
@@ -79,15 +86,32 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.text import describe_node
+from ansible.module_utils.gaudi.fabric import asked, verdict
 from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight.compatibility import remembered
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "tuning_program": {"type": "path", "default": "/usr/local/lib/gaudi-serving/host_tuning.py"}
 }
+
+
+VERDICT = Path(paths.ACCEPTANCE)
+
+
+def acceptance() -> list[str]:
+    """The verdict on cards and links, a line each; of a damaged file that it is."""
+    try:
+        document = read_json(VERDICT)
+        return asked.lines(None if document is None else verdict.read_verdict(document))
+    except (Damaged, Refusal) as damage:
+        return [f"cards and links: {damage}"]
 
 
 def waits(module: AnsibleModule, program: str) -> str:
@@ -112,6 +136,7 @@ def main() -> None:
         changed=False,
         picture=describe_node(topology, holders),
         waits=waits(module, module.params["tuning_program"]),
+        acceptance=acceptance(),
         let_through=remembered(found),
         instances=found,
         strangers="\n".join(map(instances.say_stranger, instances.strangers())),

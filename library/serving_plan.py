@@ -51,8 +51,9 @@ options:
         type: list
         elements: str
       tensor_parallel_size:
-        description: Number of cards, 1 to 16.
-        type: int
+        description: Number of cards, 1 to 16, or V(auto) for the fewest of 1, 2, 4 and 8 that hold the model and one
+          longest request.
+        type: raw
       modules:
         description: V(auto), V(all), or a list of module ids, which is obeyed or refused, never changed.
         type: raw
@@ -170,6 +171,64 @@ options:
       metrics_gc_details:
         description: Detailed metrics of the graph compiler.
         type: bool
+      data_parallel_size:
+        description: Copies of the model behind one address, each on O(requests[].tensor_parallel_size) cards of the
+          node. This and the following up to O(requests[].contiguous_pa) are of releases 1.23 and later, which serve
+          with vLLM itself and its plugin.
+        type: int
+      num_gpu_blocks_override:
+        description: Blocks of the KV cache, whatever the memory holds.
+        type: int
+      quantization:
+        description: Quantisation method of vLLM; left out, it follows the weights.
+        type: str
+      enable_expert_parallel:
+        description: Spread the experts of a mixture over the cards.
+        type: bool
+      enable_prefix_caching:
+        description: Keep the KV cache of common beginnings. On by default where the model can; not with
+          O(requests[].contiguous_pa).
+        type: bool
+      enable_chunked_prefill:
+        description: Prefill long prompts in pieces. On by default.
+        type: bool
+      enable_lora:
+        description: Serve LoRA adapters.
+        type: bool
+      max_loras:
+        description: Adapters in one batch.
+        type: int
+      max_lora_rank:
+        description: Largest rank of an adapter.
+        type: int
+      lora_modules:
+        description: Adapters by the name clients ask for, each an absolute path on the node.
+        type: dict
+      speculative_config:
+        description: Speculative decoding, in vLLM's words (C(method), C(num_speculative_tokens), C(model)).
+        type: dict
+      structured_outputs_config:
+        description: Structured outputs, in vLLM's words.
+        type: dict
+      async_scheduling:
+        description: Schedule the next step while one runs.
+        type: bool
+      reasoning_parser:
+        description: Parser of a model that thinks; left out, the model's own.
+        type: str
+      tool_call_parser:
+        description: Parser of tool calls, which turns automatic tool choice on.
+        type: str
+      bucketing_strategy:
+        description: How buckets are spaced. Release 1.23 has no padding-aware strategy, later ones no unified one.
+        type: str
+        choices: [exponential, linear, padding-aware, file, unified]
+      bucketing_file:
+        description: Absolute path on the node of a file of buckets, which wins over every strategy.
+        type: str
+      contiguous_pa:
+        description: Contiguous paged attention, which turns prefix caching off.
+        type: bool
       recipe_cache:
         description: Absolute path of the directory of compiled recipes, or a mapping of C(directory) and C(size) (MiB);
           V(false) for none.
@@ -233,6 +292,11 @@ options:
       - With C(build) the tag of RV(plans[].image) is a hash of what the image is built from.
     type: dict
     default: {}
+  host_nics:
+    description: Whether host NICs that join the node's cards were verified. Where the cards' own links join groups of
+      them only (C(groups) in C(catalog/cards.yml)), an instance has cards of one group otherwise.
+    type: bool
+    default: false
   topology:
     description:
       - Topology of the node, as M(gaudi_topology_info) returns it, or what hl-smi printed there, as in
@@ -397,6 +461,11 @@ plans:
       description:
         - The shapes that requests are padded to, as the release's own bucketing makes them, and the number of graphs
           that the warm-up captures. V(warmup) says what keeps it from capturing any.
+        - Of releases with the plugin V(prompt) and V(decode) are whole shapes, C([batch size, query length, context
+          blocks]), or V(unified) is C([query, shared, unique, causal]); they are exact for V(kv_blocks).
+          V(kv_blocks_from) says where that number is from, V(reason) why the strategy was taken, V(compared) what
+          each strategy would warm up and pad (V(unprepared_percent) is what no shape holds and compiles later), and
+          V(without_effect) which variables change nothing about buckets.
         - Release 1.16 has no buckets. There the lists are the shapes of decoding that its server captures.
       type: dict
       sample:
@@ -502,6 +571,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "weights_root": {"type": "path", "default": "/data/models"},
     "image_registry": {"type": "str"},
     "image": {"type": "dict", "default": {}},
+    "host_nics": {"type": "bool", "default": False},
     "reservations_file": {"type": "path", "default": "/var/lib/gaudi-serving/cards.lock"},
     "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
 }
@@ -526,6 +596,14 @@ def read_weights(path: str) -> Weights | None:
             headers[shard.name] = (stream.read(length), size)
     index, said = read_text(directory, INDEX), read_text(directory, CONVERTED)
     return weights_from(headers, index, said, read_config(directory / "config.json"), wrong)
+
+
+def read_file(path: str) -> str | None:
+    """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text."""
+    try:
+        return documents.read_text(Path(path))
+    except Damaged as damage:
+        raise Refusal("file_unreadable", f"{damage}. Put the file itself there, or correct the path.") from damage
 
 
 def read_text(directory: Path, name: str) -> str | None:
@@ -574,8 +652,10 @@ def main() -> None:
             weights_root=module.params["weights_root"],
             image_registry=module.params["image_registry"],
             image=module.params["image"],
+            host_nics=module.params["host_nics"],
             reservations=reservations,
             read_weights=read_weights if given is None else None,
+            read_file=read_file if given is None else None,
         )
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)

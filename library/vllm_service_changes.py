@@ -93,6 +93,13 @@ outdated:
   returned: always
   type: bool
   sample: false
+left_over:
+  description: >-
+    Whether the unit is down, and its container goes on with what the node has no more, as in RV(outdated). The next
+    start would take it over, so it has to be removed first.
+  returned: always
+  type: bool
+  sample: false
 label:
   description: >-
     The label that its container has to have after the run, for M(vllm_service_verify). That of one that stays, also
@@ -108,7 +115,9 @@ current:
   type: bool
   sample: true
 reasons:
-  description: What differs, is missing or is damaged, a phrase each; empty for an instance that does not run.
+  description: >-
+    What differs, is missing or is damaged, a phrase each. For an instance whose unit is down, only what its container
+    has outlived.
   returned: always
   type: list
   elements: str
@@ -120,7 +129,8 @@ installed:
   sample: true
 settled:
   description: >-
-    Whether unit and target are active, start at boot, and are known to systemd as they lie on the disk.
+    Whether unit and target are active, start at boot, and are known to systemd as they lie on the disk, and nobody has
+    started the container anew, whose warm-up is followed as any other.
   type: bool
   returned: always
   sample: true
@@ -140,6 +150,7 @@ from ansible.module_utils.gaudi.node.folders import no_room
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
+from ansible.module_utils.gaudi.serving.state import STARTING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -234,7 +245,7 @@ def main() -> None:
     made_so = wanted.is_on(label)
     outlived = (
         containers.outlived(module, container, module.params["plan"])
-        if running and made_so and container is not None and container.running
+        if made_so and container is not None and container.running
         else []
     )
     outdated = running and (not made_so or bool(outlived))
@@ -244,11 +255,12 @@ def main() -> None:
         changed=False,
         running=running,
         outdated=outdated,
+        left_over=not running and bool(outlived),
         label=label if running and not outdated else wanted.digest,
         current=not running or bool(here["current"]),
-        settled=all(unit == SETTLED for unit in units),
+        settled=all(unit == SETTLED for unit in units) and here["state"].get("phase") not in STARTING,
         installed=(UNITS / name).exists(),
-        reasons=[*reasons(PLANS / instance, UNITS / name, module.params), *outlived] if running else [],
+        reasons=[*(reasons(PLANS / instance, UNITS / name, module.params) if running else []), *outlived],
     )
 
 

@@ -48,6 +48,8 @@ def _up(arguments: argparse.Namespace) -> None:
         *(engine.ensure(), scope, names, arguments.describe, print, releases, arguments.share),
         own_settings=arguments.own_settings,
         buildable=arguments.buildable,
+        measuring=arguments.measuring,
+        packages=arguments.packages,
     )
     for node in started:
         print(f"Simulated node {node.name} is up ({node.description}): ssh -F {_ssh_config(scope)} {node.name}")
@@ -142,6 +144,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="nodes build their images: git host, index and base image instead of a ready one",
     )
+    up.add_argument(
+        "--measuring",
+        action="store_true",
+        help="the vault holds a small image that measures the bandwidth between cards and serves nothing",
+    )
+    up.add_argument("--packages", action="store_true", help="a repository with stand-ins for the driver's packages")
     up.add_argument("--no-vault", action="store_true", help="nodes only")
     return parser
 

@@ -106,6 +106,15 @@ def vendor(client: DockerClient, tag: str, say: Say) -> str:
     return build(client, "vendor", files, {"BASE": base(client, say)}, say)
 
 
+def measuring(client: DockerClient, say: Say) -> str:
+    """Give a small image that the bandwidth between cards is measured in: hccl_demo and libfabric, and no vLLM."""
+    files = context.tree(_SOURCES / "measuring")
+    for name in ("hccl_demo", "libfabric", "hccl_ofi_wrapper"):
+        files |= context.tree(SIMULATOR / "repositories" / name, prefix=f"{name}/")
+    files["libfabric/fi_info"] = File(files["libfabric/fi_info"].content, 0o755)
+    return build(client, "measuring", files, {"BASE": base(client, say)}, say)
+
+
 def serving(client: DockerClient, release: str, tag: str, say: Say) -> str:
     """Give the stand-in for the vendor's serving image of a release: the real vLLM behind that release's front."""
     arguments = {

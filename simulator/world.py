@@ -10,7 +10,7 @@ import yaml
 from docker import DockerClient
 
 from plugin_utils import releases as catalogue
-from simulator import context, host, images, kernel, layers, network, nodes, playbook, sources, supply, vault
+from simulator import context, drivers, host, images, kernel, layers, network, nodes, playbook, sources, supply, vault
 from simulator.context import Files
 from simulator.inventory import Node
 from simulator.settings import ROOT, Scope, SimulatorError
@@ -18,6 +18,8 @@ from simulator.standins import description
 
 # Where the vault holds the image that was built for the inventory's release.
 READY = "gaudi-serving/vllm"
+# And the small one, in which the bandwidth between cards is measured.
+MEASURING = "gaudi-serving/measuring"
 
 _WISHES = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
 
@@ -35,17 +37,26 @@ def up(
     *,
     own_settings: bool = False,
     buildable: bool = False,
+    measuring: bool = False,
+    packages: bool = False,
 ) -> list[Node]:
     """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index.
 
     The vault holds the releases' images ready, and the scope's inventory asks for these. buildable: there is what
-    images are built from, and the nodes build theirs, as inventories/simulated says.
+    images are built from, and the nodes build theirs, as inventories/simulated says. measuring: the vault holds the
+    small image alone, which serves nothing. packages: there is a repository with the driver's packages, and the
+    scope's inventory names it.
     """
+    if measuring:
+        return _measuring(client, scope, names, describe, say, own_settings=own_settings)
     wanted = {release: image_name(release) for release in releases}
     kernel.record()
     site: dict[str, object] = {}
     if not buildable:
         site = {"serving_image_build": False, **_ready(client, list(wanted), say)}
+    if packages:
+        site |= drivers.site()
+        drivers.start(client, scope, say)
     started = _up(client, scope, names, describe, say, site, share, own_settings=own_settings)
     if wanted:
         registry = vault.start(client, scope, say)
@@ -58,6 +69,22 @@ def up(
             with host.lock("images"):
                 image = images.serving(client, release, tag, say)
             vault.hold(client, registry, image, path, tag, say)
+    return started
+
+
+def _measuring(
+    client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say, *, own_settings: bool
+) -> list[Node]:
+    """Start nodes beside a vault that holds what they measure with."""
+    kernel.record()
+    with host.lock("images"):
+        image = images.measuring(client, say)
+    site: dict[str, object] = {
+        "serving_image_build": False,
+        "serving_image_ref": f"{vault.NAME}/{MEASURING}:simulated",
+    }
+    started = _up(client, scope, names, describe, say, site, own_settings=own_settings)
+    vault.hold(client, vault.start(client, scope, say), image, MEASURING, "simulated", say)
     return started
 
 
@@ -150,6 +177,7 @@ def down(client: DockerClient, scope: Scope, names: Sequence[str] | None = None)
         vault.remove(client, scope)
         supply.remove(client, scope)
         sources.remove(client, scope)
+        drivers.remove(client, scope)
         network.remove(client, scope)
     return removed
 

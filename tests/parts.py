@@ -67,6 +67,7 @@ TEST = (
     scenario("refusals"),
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
     scenario("topology"),
+    scenario("fabric"),
     Part("torch", (*PYTEST, "tests/fp8_torch.py")),
 )
 
@@ -75,6 +76,7 @@ MORE = (
     scenario("fanout"),
     scenario("calibration"),
     scenario("images"),
+    scenario("bare"),
     scenario("nfs"),
     scenario("interrupted", tunes=True),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),

@@ -30,31 +30,54 @@ _RELEASES: dict[str, dict[str, str | None]] = {
     "1.21.1": {"driver": "1.21.1-bfcec49", "nic": "1.21.1-ead2cb0", "hl_smi": "hl-1.21.1-fw-59.2.3.0"},
     "1.22.1": {"driver": "1.22.1-97ec1a4", "nic": "1.22.1-97ec1a4", "hl_smi": "hl-1.22.1-fw-61.4.2.1"},
     "1.23.0": {"driver": "1.23.0-2eae87a", "nic": "1.23.0-2eae87a", "hl_smi": "hl-1.23.0-fw-62.2.1.1"},
+    # Not recorded but reported by two hosts: hl-smi says 1.24.0 in 1.24.1 as well. The network driver's is inferred.
+    "1.24.1": {"driver": "1.24.1-b336d5e", "nic": "1.24.1-b336d5e", "hl_smi": "hl-1.24.0-fw-62.6.2.0"},
 }
 
-# Memory in MiB, power in W. Ports: 24 on OAM cards, of which 8, 22 and 23 leave the machine; the Gaudi 2E
-# shows 18, all internal (recorded). Ports of HL-338 are not known: taken like the other PCIe card.
-_OAM_INTERNAL = [port for port in range(24) if port not in (8, 22, 23)]
-_PCIE_INTERNAL = [*range(6), *range(10, 22)]
+# Memory in MiB, power in W. Ports: 24 on OAM cards, of which three leave the machine: 8, 22 and 23 on Gaudi 2, on the
+# HL-325L by module id (HCL's table of the HLS3 server). The Gaudi 2E shows 18, all internal (recorded). On the HL-338
+# 0 and 1 lead nowhere and 8 to 11 leave the machine (HCL's table of the HLS3PCIE server).
+_EXTERNAL: dict[str, dict[int, tuple[int, ...]]] = {
+    "HL-225": dict.fromkeys(range(16), (8, 22, 23)),
+    "HL-288E": {},
+    "HL-325L": {
+        **dict.fromkeys((0, 3), (17, 20, 21)),
+        **dict.fromkeys((1, 2), (5, 8, 9)),
+        **dict.fromkeys((4, 7), (14, 15, 19)),
+        **dict.fromkeys((5, 6), (2, 3, 7)),
+        # The rack server with 16 modules.
+        **dict.fromkeys(range(8, 16), (8, 22, 23)),
+    },
+    "HL-338": dict.fromkeys(range(16), (8, 9, 10, 11)),
+}
+_EXTERNAL["HL-325"] = _EXTERNAL["HL-325L"]
+_PORTS = {"HL-288E": [*range(6), *range(10, 22)], "HL-338": list(range(2, 24))}
+# How many cards are joined by links of their own, and the "NW Bandwidth" of hccl_demo's all_reduce over all of them, in
+# 10^9 bytes a second: published for 8 HL-225 (32 MB, release 1.17) and for 8 Gaudi 3 (256 MB); made up for PCIe cards,
+# 95 % of 18 links at 100 and 200 Gb/s.
+_GROUPS = {
+    "HL-225": (8, 258.209121),
+    "HL-288E": (4, 213.75),
+    "HL-325": (8, 512.957298),
+    "HL-325L": (8, 512.957298),
+    "HL-338": (4, 427.5),
+}
 _CARDS: dict[str, dict[str, Any]] = {
     "HL-225": {
         "pci_id": "1020", "revision": "01", "device_type": "GAUDI2", "family": "gaudi2", "uuid": "01P0-HL2080A0-15",
         "memory": 98304, "idle": 768, "power_limit": 600, "power_idle": 85,
-        "internal": _OAM_INTERNAL, "external": [8, 22, 23],
     },
     "HL-288E": {
         "pci_id": "1021", "revision": "05", "device_type": "GAUDI2", "family": "gaudi2", "uuid": "01P0-HL2080A0-15",
-        "memory": 98304, "idle": 768, "power_limit": 450, "power_idle": 79, "internal": _PCIE_INTERNAL, "external": [],
+        "memory": 98304, "idle": 768, "power_limit": 450, "power_idle": 79,
     },
     "HL-325": {
         "pci_id": "1060", "revision": "01", "device_type": "GAUDI3", "family": "gaudi3", "uuid": "01P4-HL3090A0-18",
         "memory": 131072, "idle": 672, "power_limit": 900, "power_idle": 228,
-        "internal": _OAM_INTERNAL, "external": [8, 22, 23],
     },
     "HL-338": {
         "pci_id": "1061", "revision": "01", "device_type": "GAUDI3", "family": "gaudi3", "uuid": "01P4-HL3380A0-18",
         "memory": 131072, "idle": 672, "power_limit": 600, "power_idle": 150,
-        "internal": _PCIE_INTERNAL, "external": [],
     },
 }  # fmt: skip
 _CARDS["HL-325L"] = _CARDS["HL-325"]
@@ -117,12 +140,22 @@ def _contradictions(description: dict[str, Any]) -> list[str]:
     named += [("links_down", entry["module"]) for entry in description.get("links_down", [])]
     named += [("states", entry["module"]) for entry in description.get("states", [])]
     named += [("lost", module) for module in description.get("lost", [])]
+    fabric = description.get("fabric", {})
+    named += [("fabric.slow", entry["module"]) for entry in fabric.get("slow", [])]
+    named += [("fabric.slow_links", module) for entry in fabric.get("slow_links", []) for module in entry["modules"]]
+    named += [(f"fabric.{key}", module) for key in ("hang", "crash", "wrong") for module in fabric.get(key, [])]
     problems += [f"{key}: there is no module {module}" for key, module in named if module not in modules]
-    ports = set(_CARDS[description["card"]]["internal"]) | set(_CARDS[description["card"]]["external"])
     for entry in description.get("links_down", []):
-        if unknown := sorted(set(entry["ports"]) - ports):
+        internal, external = _ports(description["card"], entry["module"])
+        if unknown := sorted({*entry["ports"]} - {*internal, *external}):
             problems.append(f"links_down: {description['card']} has no port {unknown}")
     return problems
+
+
+def _ports(card: str, module: int) -> tuple[list[int], list[int]]:
+    """The internal and the external ports of a card with a module id."""
+    external = list(_EXTERNAL[card].get(module, ()))
+    return [port for port in _PORTS.get(card, range(24)) if port not in external], external
 
 
 def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
@@ -144,6 +177,7 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
     for index, module in enumerate(description["modules"]):
         measured = description.get("measured", [{}] * len(description["modules"]))[index]
         node = node_of.get(module, -1)
+        internal, external = _ports(description["card"], module)
         broken = module in states
         cards.append(
             {
@@ -169,8 +203,8 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
                 "state": states.get(module, "Operational"),
                 "lost": module in description.get("lost", []),
                 "ports": {
-                    "internal": card["internal"],
-                    "external": card["external"],
+                    "internal": internal,
+                    "external": external,
                     "down": sorted(down.get(module, [])),
                 },
             }
@@ -181,8 +215,10 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
         "simulated": True,
         "description": name,
         "release": description["release"],
+        "kernel": description.get("kernel", ""),
         "driver": {
             "loaded": driver.get("loaded", True),
+            "installed": driver.get("installed", True),
             "version": driver.get("version", release.get("driver")),
             "nic_version": driver.get("nic_version", release.get("nic")),
         },
@@ -205,7 +241,23 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
             }
             for entry in description.get("busy", [])
         ],
+        "fabric": _fabric(description),
         "faults": description.get("faults", {}),
+    }
+
+
+def _fabric(description: dict[str, Any]) -> dict[str, Any]:
+    """What joins the cards, and what is wrong with it."""
+    said = description.get("fabric", {})
+    group, bandwidth = _GROUPS[description["card"]]
+    return {
+        "group": group,
+        "bandwidth": bandwidth,
+        "slow": {str(entry["module"]): entry["share"] for entry in said.get("slow", [])},
+        "slow_links": said.get("slow_links", []),
+        **{fault: said.get(fault, []) for fault in ("hang", "crash", "wrong")},
+        "garbage": said.get("garbage", False),
+        "host_nics": {"provider": "verbs", **said["host_nics"]} if "host_nics" in said else None,
     }
 
 

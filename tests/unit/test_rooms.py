@@ -24,7 +24,10 @@ ALLOWED: dict[str, tuple[str, ...]] = dict.fromkeys(
     ),
     (),
 )
+# What stands for a value in Python, read without being run.
+ALLOWED["ast"] = ("literal_eval",)
 ALLOWED["io"] = ("BytesIO", "StringIO")
+ALLOWED["html"] = ("escape",)
 # Steps of a pickle, told and not taken.
 ALLOWED["pickletools"] = ("genops",)
 ALLOWED["pathlib"] = ("PurePosixPath",)

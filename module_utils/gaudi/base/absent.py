@@ -27,7 +27,7 @@ def _asked(words: str, alone: str | None = None) -> re.Pattern[str]:
 TWO_NODES = Absent(
     "two nodes",
     _asked(
-        "n?nodes|node_rank|pipeline_parallel_size|data_parallel_(?:size|address|start_rank|size_local|rpc_port)|dpa|dpl"
+        "n?nodes|node_rank|pipeline_parallel_size|data_parallel_(?:address|start_rank|size_local|rpc_port)|dpa|dpl"
         "|dp_master_(?:ip|port)|master_addr|ray_address"
     ),
     "One instance over two nodes is not built yet: the cards of an instance are those of one node.",

@@ -35,6 +35,12 @@ IMAGE_RECORD = f"{STATE}/images.json"
 """What is known of the serving images of the node."""
 SBOMS = f"{STATE}/sbom"
 """A bill of materials for each serving image, by its id."""
+ACCEPTANCE = f"{STATE}/acceptance.json"
+"""The verdict on cards and links of the node."""
+ACCEPTANCE_PAGE = f"{STATE}/acceptance.html"
+"""The same for people."""
+ACCEPTANCE_LOCK = f"{STATE}/acceptance.lock"
+"""Held by whoever measures."""
 RESERVATIONS = f"{STATE}/cards.lock"
 """Which instance has which cards."""
 
@@ -105,7 +111,10 @@ TABLE = (
     Owned(f"{CONFIGURATION}/weights/*.take.json", "model_weights", "0600", ("weights_supply",)),
     Owned(f"{CONFIGURATION}/weights/*.token", "model_weights", "0600"),
     Owned(f"{CONFIGURATION}/weights/peer.token", "model_weights", "0600", ("weights_supply",)),
-    Owned(STATE, "node_job", "0755", ("vllm_service",)),
+    Owned(STATE, "node_job", "0755", ("fabric_check", "vllm_service")),
+    Owned(ACCEPTANCE_PAGE, "fabric_check", "0644"),
+    Owned(ACCEPTANCE, "fabric_check", "0644"),
+    Owned(ACCEPTANCE_LOCK, "fabric_check", "0600"),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
     Owned(f"{STATE}/calibrations/*.json", "fp8_calibration", "0600"),
     Owned(f"{STATE}/calibrations/*.peer.json", "fp8_calibration", "0600"),

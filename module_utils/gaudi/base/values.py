@@ -6,6 +6,7 @@ What may hold a password is in no sentence.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
@@ -26,9 +27,6 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|[0-9A-Fa-f:.]{2,45}")
 _REACHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _SECRET = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
-
-# Hosts whose traffic leaves the node for nobody to read.
-_LOOPBACK = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1")
 
 
 def _hidden(value: object, what: str, pattern: re.Pattern[str], form: str) -> str:
@@ -104,6 +102,16 @@ KINDS: Mapping[str, Reader] = {
 }
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, a name or an address without brackets, is the one that asks: its traffic goes nowhere else."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def without_login(address: str) -> str:
     """The same address without an account: fit for a file that everybody reads."""
     scheme, separator, rest = address.partition("://")
@@ -143,7 +151,7 @@ def check_source(name: str, endpoint: str, has_token: bool, token_over_http: boo
             f"The endpoint of source {name} has an account in it, which logs and processes would show. Write the "
             f"address alone, and the account as token (and user).",
         )
-    if has_token and split.scheme != "https" and not (token_over_http or _LOOPBACK.fullmatch(split.hostname or "")):
+    if has_token and split.scheme != "https" and not (token_over_http or is_loopback(split.hostname or "")):
         raise Refusal(
             "token_in_the_clear",
             f"Source {name} has a token and an endpoint without TLS: anybody on the way reads the token. Use https, or "

@@ -18,6 +18,7 @@ from .findings import (
     count_findings,
     driver_findings,
     finding,
+    group_findings,
     held_by_nobody,
     identity_findings,
     name_findings,
@@ -52,7 +53,7 @@ def build_topology(sources: Sources) -> dict[str, Any]:
     for card, raw in sorted(pairs, key=lambda pair: _order(pair[0])):
         kernel, tool = _places(card, sources)
         findings += card_findings(card, raw, answering=answering) + place_findings(card, kernel, tool)
-    findings += identity_findings(cards) + name_findings(cards)
+    findings += identity_findings(cards) + name_findings(cards) + group_findings(cards)
     findings += [finding("unreadable", what=complaint) for complaint in (*seen.complaints, *sources.complaints)]
     return new_topology(
         cards,

@@ -21,6 +21,9 @@ CARD_NAMES = (
     *("HL-288", "HL-288E", "HL-325", "HL-325L", "HL-338"),
 )
 
+# What the cards' own links join, by name: the groups of catalog/cards.yml.
+GROUPS: Mapping[str, Sequence[Sequence[int]]] = {"HL-338": ((0, 1, 2, 3), (4, 5, 6, 7))}
+
 # A sensor that reads more is broken; one was seen to read 505712272. 0 is another matter: the vendor's
 # manual says that it means a card whose initialisation failed.
 PLAUSIBLE_C = 150
@@ -118,6 +121,11 @@ MESSAGES: Mapping[str, tuple[str, str]] = {
         "info",
         "hl-smi is of release {hl_smi}, the driver is {driver}. That is usual in a container; on a node, "
         "install firmware-tools and driver of one release.",
+    ),
+    "groups": (
+        "info",
+        "The links of {name} join modules {groups}, and nothing joins these groups but host NICs: an instance has "
+        "cards of one group.",
     ),
     "numa_unknown": (
         "info",
@@ -282,6 +290,18 @@ def name_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return names of cards that are no card type."""
     names = sorted({str(card["name"]) for card in cards if card["name"] is not None} - set(CARD_NAMES))
     return [finding("unknown_card", name=name) for name in names]
+
+
+def group_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return which cards are joined where not all of them are."""
+    present = {card["module_id"] for card in cards}
+    findings = []
+    for name in sorted({card["name"] for card in cards} & set(GROUPS)):
+        there = [[module_id for module_id in group if module_id in present] for group in GROUPS[name]]
+        groups = [", ".join(map(str, group)) for group in there if group]
+        if len(groups) > 1:
+            findings.append(finding("groups", name=name, groups=" and ".join(groups)))
+    return findings
 
 
 def version_findings(hl_smi: str | None, driver: str | None, nic: str | None) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ from ..base.checks import integer, mapping, only_known, sequence, shown, text
 from ..base.cpulist import normalise_cpulist
 from ..base.refusal import Refusal
 from .document import SCHEMA, new_card, new_topology
-from .findings import name_findings, topo_findings
+from .findings import group_findings, name_findings, topo_findings
 from .hl_smi import Affinity, parse_amount, parse_csv, parse_topo
 from .users import new_user
 
@@ -84,7 +84,8 @@ def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
         card.update(name=name, numa_node=place.numa_node, cpus=place.cpus or "", users=users)
         cards.append(card)
     modules = [module_id for _index, module_id in numbers]
-    return _new(cards, given, findings=topo_findings(modules, list(affinity)) + name_findings(cards))
+    findings = topo_findings(modules, list(affinity)) + name_findings(cards) + group_findings(cards)
+    return _new(cards, given, findings=findings)
 
 
 def _parsed(given: Mapping[str, object], key: str, parse: Callable[[str], T]) -> T:

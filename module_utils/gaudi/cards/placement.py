@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.cpulist import format_ranges, parse_ranges
@@ -140,6 +140,28 @@ def _users(users: object, instance: str | None, is_held: bool, leaving: Sequence
     return None
 
 
+@dataclass(frozen=True)
+class Joined:
+    """The module ids that the cards' own links join, by group; no groups where these join all cards of a node.
+
+    ``across``: whether something else joins the groups, so that an instance may have cards of several.
+    """
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    across: bool = False
+
+    def group_of(self, module_id: int) -> int:
+        """The place of a module's group; -1 for one that is in none."""
+        return next((place for place, group in enumerate(self.groups) if module_id in group), -1)
+
+    def spans(self, modules: Iterable[int]) -> bool:
+        """Whether modules are of several groups."""
+        return len({self.group_of(module_id) for module_id in modules}) > 1
+
+
+ALL_JOINED = Joined()
+
+
 def choose(
     cards: Sequence[Card],
     count: int,
@@ -148,17 +170,20 @@ def choose(
     wanted: Sequence[int] | None = None,
     within: Sequence[int] | None = None,
     own: Sequence[int] = (),
+    joined: Joined = ALL_JOINED,
 ) -> list[Card]:
     """Choose cards, or refuse with who has what.
 
     ``wanted`` (the option ``modules``) is obeyed or refused, in the order given. ``within`` narrows the free choice
     (HABANA_VISIBLE_MODULES of the caller). ``own`` are cards the instance already holds: it keeps them.
-    Free choice: the NUMA node with the most free cards if the instance fits there, lowest module ids first; else the
-    emptiest nodes together, as few as possible.
+    Free choice: one group of ``joined`` cards if the instance fits there; in it the NUMA node with the most free cards
+    if the instance fits there, lowest module ids first; else the emptiest nodes together, as few as possible.
     """
     by_id = {card.module_id: card for card in cards}
     if wanted is not None:
         _check_listed(by_id, wanted, what, "modules")
+        if joined.spans(wanted) and not joined.across:
+            raise _not_joined(f"{what}: modules names {', '.join(map(str, wanted))}", joined)
         return [by_id[module_id] for module_id in wanted]
     if within is not None:
         _check_listed(by_id, within, what, "HABANA_VISIBLE_MODULES")
@@ -171,8 +196,25 @@ def choose(
             f"Free cards{_how(allowed)} or lower tensor_parallel_size.",
         )
     kept = [card for card in free if card.module_id in own]
-    if len(kept) == count:
+    if len(kept) == count and (joined.across or not joined.spans(own)):
         return kept
+    fitting = _fitting_group(free, count, joined)
+    if fitting is None and not joined.across:
+        raise _not_joined(f"{what} asks for {_cards(count)}, and {_free(free)}", joined)
+    return _emptiest(fitting or free, count)
+
+
+def _fitting_group(free: Sequence[Card], count: int, joined: Joined) -> list[Card] | None:
+    """The free cards of the group with most of them; None where no group has enough."""
+    groups: dict[int, list[Card]] = {}
+    for card in free:
+        groups.setdefault(joined.group_of(card.module_id), []).append(card)
+    largest = max(groups.values(), key=len)
+    return largest if len(largest) >= count else None
+
+
+def _emptiest(free: Sequence[Card], count: int) -> list[Card]:
+    """The cards of the emptiest NUMA nodes, sorted by module id."""
     nodes: dict[int | None, list[Card]] = {}
     for card in free:
         nodes.setdefault(card.node, []).append(card)
@@ -181,6 +223,17 @@ def choose(
     for node in emptiest:
         chosen += node[: count - len(chosen)]
     return sorted(chosen, key=lambda card: card.module_id)
+
+
+def _not_joined(asked: str, joined: Joined) -> Refusal:
+    """Refuse cards of several groups; ``asked`` says what was wanted."""
+    groups = _and([f"modules {', '.join(map(str, group))}" for group in joined.groups])
+    return Refusal(
+        "cards_not_joined",
+        f"{asked}, but these cards have links in groups only ({groups}), and nothing joins the groups but host NICs. "
+        f"Use cards of one group, so at most {max(map(len, joined.groups))}; or configure host NICs, and have them "
+        "measured with fabric_check_host_nics: true for the node.",
+    )
 
 
 def _check_listed(by_id: Mapping[int, Card], wanted: Sequence[int], what: str, option: str) -> None:
@@ -231,10 +284,12 @@ def _cards(count: int) -> str:
 
 
 def _only_free(free: Sequence[Card]) -> str:
-    if not free:
-        return "no card is free"
+    return f"only {_free(free)}" if free else "no card is free"
+
+
+def _free(free: Sequence[Card]) -> str:
     ids = ", ".join(str(card.module_id) for card in free)
-    return f"only module {ids} is free" if len(free) == 1 else f"only modules {ids} are free"
+    return f"module {ids} is free" if len(free) == 1 else f"modules {ids} are free"
 
 
 def _others(cards: Sequence[Card]) -> str:

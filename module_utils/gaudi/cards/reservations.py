@@ -63,8 +63,9 @@ def rebuild(plans: Mapping[str, Mapping[str, Any]], now: str) -> Reservations:
             if other != instance:
                 raise Refusal(
                     "cards_claimed_twice",
-                    f"the plans of {other} and {instance} both name module {card['module_id']}. Remove one of the two: "
-                    f"playbooks/remove.yml --limit NODE -e instance={instance}",
+                    f"the plans of {other} and {instance} both name module {card['module_id']}. Remove the one that "
+                    "serves nothing (playbooks/status.yml shows both): playbooks/remove.yml --limit NODE "
+                    f"-e instance={other}, or -e instance={instance}",
                 )
         rebuilt[instance] = {"cards": sorted(cards, key=_module), "since": now}
     return rebuilt

@@ -11,16 +11,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.checks import Reader, integer, matching, number
+from ..base.checks import Reader, integer, mapping, matching, sequence
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
 from .build import Build, Pin
+from .fabric import Fabric
+from .typed import Typed
 
 # Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
 
 # Tasks that read a text once and keep nothing of it: no KV cache has to hold a conversation.
 POOLING_TASKS = ("embed", "score")
+
+
+@dataclass(frozen=True)
+class State:
+    """Layers without a KV cache (gated delta nets: gdn, or mamba), and the bytes of one sequence in one of them.
+
+    The bytes are those of the whole model; the cards of an instance share them.
+    """
+
+    kind: str
+    layers: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -44,8 +58,12 @@ class Architecture:
     # Multi-head latent attention keeps one compressed vector per token and layer instead of keys and values.
     kv_lora_rank: int | None = None
     qk_rope_head_dim: int | None = None
+    # How wide an expert is.
+    moe_intermediate_size: int | None = None
     # True for models whose published length needs an option (rope scaling), which extra_args may switch on.
     position_bias_alibi: bool = False
+    # Layers without a KV cache; None where every layer has one.
+    state: State | None = None
 
     KEYS = (
         "model_type",
@@ -60,7 +78,9 @@ class Architecture:
         "num_experts",
         "kv_lora_rank",
         "qk_rope_head_dim",
+        "moe_intermediate_size",
         "position_bias_alibi",
+        "state",
     )
 
     @classmethod
@@ -84,8 +104,18 @@ class Architecture:
             num_experts=reader.integer("num_experts", 0, 1 << 16, default=0),
             kv_lora_rank=optional("kv_lora_rank"),
             qk_rope_head_dim=optional("qk_rope_head_dim"),
+            moe_intermediate_size=optional("moe_intermediate_size"),
             position_bias_alibi=reader.switch("position_bias_alibi", default=False),
+            state=_state(reader.raw("state"), f"{where}.state") if reader.has("state") else None,
         )
+
+
+def _state(value: object, where: str) -> State:
+    """The ``state`` of an architecture: kind (gdn or mamba), layers, and bytes of one sequence in one layer."""
+    reader = Reader(value, where, ("kind", "layers", "bytes"))
+    return State(
+        reader.choice("kind", ("gdn", "mamba")), reader.integer("layers", 1, 4096), reader.integer("bytes", 1, _MOST)
+    )
 
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -144,6 +174,30 @@ class Measurements:
 
 
 @dataclass(frozen=True)
+class Validated:
+    """What the maintainers of vllm-gaudi say that they have validated (validated_models.md of its tags)."""
+
+    releases: tuple[str, ...]
+    generations: tuple[str, ...]
+    tensor_parallel_size: tuple[int, ...]
+    dtype: tuple[str, ...]
+
+    KEYS = ("releases", "generations", "tensor_parallel_size", "dtype")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str) -> Validated:
+        """Read the ``validated`` mapping of a model file."""
+        reader = Reader(value, where, cls.KEYS)
+        sizes = sequence(reader.raw("tensor_parallel_size"), f"{where}.tensor_parallel_size")
+        return cls(
+            releases=reader.texts("releases", required=True),
+            generations=reader.texts("generations", required=True),
+            tensor_parallel_size=tuple(integer(size, f"{where}.tensor_parallel_size", 1, 64) for size in sizes),
+            dtype=reader.texts("dtype", required=True),
+        )
+
+
+@dataclass(frozen=True)
 class Conversion:
     """How the served directory is made from the published weights, and for which card types that is needed."""
 
@@ -171,14 +225,17 @@ class ModelEntry:
 
     Required keys
         ``name`` (lower case, equals the file's name), ``title`` (as its authors write it), ``repositories``
-        (hub -> {repository, revision}), ``directory`` (below the weights root, what is *served*),
-        ``architecture``, ``weights_bytes`` (of the served files), ``dtype`` (as stored: bfloat16, float16,
-        float8_e4m3fn), ``defaults`` (request options, exactly as a request writes them; every one is overridable),
-        ``sources`` (where the values come from).
+        (hub -> {repository, revision}), ``directory`` (below the weights root, what is *served*), ``dtype`` (as
+        stored: bfloat16, float16, float8_e4m3fn, mxfp4), ``defaults`` (request options, exactly as a request writes
+        them; every one is overridable), ``sources`` (where the values come from).
 
     Optional keys
+        ``architecture``, ``weights_bytes`` (of the served files): left out where nobody has read them. The model is
+                            then planned with the config.json that a request brings (``model_config``)
         ``releases``        releases this model is known to be served with, the best first; others get a warning
         ``unsupported``     {"1.22": sentence} releases it is known not to be served with, and why: they are refused
+        ``unsupported_generations`` {"gaudi2": sentence} cards it is known not to be served on, and why: refused
+        ``validated``       what the maintainers of vllm-gaudi have validated; whatever else is asked for gets a warning
         ``release_defaults`` {"1.21": {option: value}} more defaults, applied over ``defaults``
         ``card_defaults``   {"HL-288E": {option: value}} more defaults for a card type, applied last
         ``task``            generate (default), complete (a base model that was taught no chat), embed or score
@@ -194,13 +251,15 @@ class ModelEntry:
     title: str
     repositories: Mapping[str, Source]
     directory: str
-    architecture: Architecture
-    weights_bytes: int
     dtype: str
     defaults: Mapping[str, object]
     sources: tuple[str, ...]
+    architecture: Architecture | None = None
+    weights_bytes: int | None = None
     releases: tuple[str, ...] = ()
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    unsupported_generations: Mapping[str, str] = field(default_factory=dict)
+    validated: Validated | None = None
     release_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     card_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     task: str = "generate"
@@ -224,6 +283,8 @@ class ModelEntry:
         "sources",
         "releases",
         "unsupported",
+        "unsupported_generations",
+        "validated",
         "release_defaults",
         "card_defaults",
         "task",
@@ -235,7 +296,7 @@ class ModelEntry:
         "measurements",
         "notes",
     )
-    DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn")
+    DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "mxfp4")
     TASKS = ("generate", "complete", "embed", "score")
 
     @classmethod
@@ -250,13 +311,23 @@ class ModelEntry:
             title=reader.text("title", longest=128),
             repositories=_repositories(reader.mapping("repositories"), f"{where}: repositories"),
             directory=reader.text("directory", longest=256),
-            architecture=Architecture.from_mapping(reader.raw("architecture"), f"{where}: architecture"),
-            weights_bytes=reader.integer("weights_bytes", 1, _MOST),
+            architecture=(
+                Architecture.from_mapping(reader.raw("architecture"), f"{where}: architecture")
+                if reader.has("architecture")
+                else None
+            ),
+            weights_bytes=reader.integer("weights_bytes", 1, _MOST) if reader.has("weights_bytes") else None,
             dtype=reader.choice("dtype", cls.DTYPES),
             defaults=reader.mapping("defaults", required=True),
             sources=reader.texts("sources", required=True),
             releases=reader.texts("releases"),
             unsupported=reader.text_mapping("unsupported"),
+            unsupported_generations=reader.text_mapping("unsupported_generations"),
+            validated=(
+                Validated.from_mapping(reader.raw("validated"), f"{where}: validated")
+                if reader.has("validated")
+                else None
+            ),
             release_defaults=_nested(reader.mapping("release_defaults"), f"{where}: release_defaults"),
             card_defaults=_nested(reader.mapping("card_defaults"), f"{where}: card_defaults"),
             task=reader.choice("task", cls.TASKS, default="generate"),
@@ -318,6 +389,30 @@ class AskedOfEngine:
 
 
 @dataclass(frozen=True)
+class Successor:
+    """What became of a variable or argument of another release; one of the three is said.
+
+    ``becomes`` is its new name, ``implied`` why it needs no word any more, ``because`` why nothing took its place.
+    """
+
+    becomes: str | None = None
+    implied: str | None = None
+    because: str | None = None
+
+    KEYS = ("becomes", "implied", "because")
+
+    @classmethod
+    def table(cls, value: Mapping[str, object], where: str) -> dict[str, Successor]:
+        """Read ``successors``: {variables: {name: ...}, arguments: {name: ...}} as one table."""
+        found = {}
+        for kind, names in value.items():
+            for name, entry in mapping(names, f"{where}.{kind}").items():
+                reader = Reader(entry, f"{where}.{kind}.{name}", cls.KEYS)
+                found[name] = cls(*(reader.optional_text(key) for key in cls.KEYS))
+        return found
+
+
+@dataclass(frozen=True)
 class ReleaseEntry:
     """One file of ``catalog/releases``.
 
@@ -325,6 +420,9 @@ class ReleaseEntry:
     ``constants`` are the numbers those rules use; ``unsupported`` are features with the sentence to refuse them with;
     ``arguments`` and ``variables`` are what the release's server knows, each list under the place it was read from;
     ``paths`` is where its server answers, listed like the arguments;
+    ``typed_arguments`` and ``typed_variables`` are those whose type, default and choices are known, and count as known;
+    ``warned`` are features with the sentence to warn of them; ``metrics`` are the names that /metrics exports;
+    ``successors`` is what became of names that other releases know;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
     ``model_types`` are what the server has classes of its own for, listed like the arguments; ``build`` is how its
     image is built, None where the file says no way.
@@ -350,6 +448,17 @@ class ReleaseEntry:
     build: Build | None = None
     # Where the server answers, sorted.
     paths: tuple[str, ...] = ()
+    typed_arguments: Mapping[str, Typed] = field(default_factory=dict)
+    typed_variables: Mapping[str, Typed] = field(default_factory=dict)
+    warned: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    successors: Mapping[str, Successor] = field(default_factory=dict)
+
+    @property
+    def code(self) -> str:
+        """The code that its rules were read in, for explanations: the fork, or the plugin."""
+        name = "vllm_gaudi" if "vllm_gaudi" in self.pins else "vllm_fork"
+        return f"{name.replace('_', '-')} {self.pins[name].commit[:9]}"
 
     KEYS = (
         "name",
@@ -371,6 +480,11 @@ class ReleaseEntry:
         "model_types",
         "build",
         "paths",
+        "typed_arguments",
+        "typed_variables",
+        "warned",
+        "metrics",
+        "successors",
     )
 
     @classmethod
@@ -384,6 +498,8 @@ class ReleaseEntry:
             raise Refusal(
                 "moving_tag", f"{where}: image.tag is latest, which means another image tomorrow. Name the build."
             )
+        options = Typed.table(reader.mapping("typed_arguments"), f"{where}: typed_arguments")
+        variables = Typed.table(reader.mapping("typed_variables"), f"{where}: typed_variables")
         return cls(
             name=reader.text("name", longest=32),
             title=reader.text("title", longest=128),
@@ -405,13 +521,18 @@ class ReleaseEntry:
             environment=reader.text_mapping("environment"),
             execution_modes=reader.text_mapping("execution_modes"),
             unsupported=reader.text_mapping("unsupported"),
-            arguments=_flat(reader.mapping("arguments", required=True), f"{where}: arguments"),
-            variables=_flat(reader.mapping("variables", required=True), f"{where}: variables"),
+            arguments=_flat(reader.mapping("arguments", required=True), f"{where}: arguments").union(options),
+            variables=_flat(reader.mapping("variables", required=True), f"{where}: variables").union(variables),
             sources=reader.texts("sources", required=True),
             architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
             model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
             build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
             paths=tuple(sorted(_flat(reader.mapping("paths"), f"{where}: paths"))),
+            typed_arguments=options,
+            typed_variables=variables,
+            warned=reader.text_mapping("warned"),
+            metrics=reader.texts("metrics"),
+            successors=Successor.table(reader.mapping("successors"), f"{where}: successors"),
         )
 
 
@@ -423,7 +544,7 @@ def _flat(value: Mapping[str, object], where: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class CardType:
-    """One entry of ``catalog/cards.yml``. Memory in MiB, power in watts, bandwidth in GB/s (10^9 bytes)."""
+    """One entry of ``catalog/cards.yml``. Memory in MiB, power in watts."""
 
     name: str
     generation: str
@@ -437,10 +558,8 @@ class CardType:
     cards_without_host_nics: int | None
     # Largest finite value of the card's FP8 format: 240 where published weights (448) must be converted.
     fp8_max: int | None
-    # Lowest acceptable all_reduce network bandwidth by number of cards, empty where no figure is published; and how
-    # much data it was measured with, as hccl_demo's --size takes it.
-    bandwidth_floor: Mapping[str, float]
-    bandwidth_size: str | None
+    # Who is joined to whom, and published bandwidths; None of a card that nobody measures.
+    fabric: Fabric | None
 
     KEYS = (
         "generation",
@@ -453,10 +572,18 @@ class CardType:
         "external_ports",
         "cards_without_host_nics",
         "fp8_max",
-        "bandwidth_size",
-        "bandwidth_floor_gb_s",
+        "fabric",
         "sources",
     )
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Module ids that the cards' own links are known to join, by group; empty where these join all cards of a node.
+
+        Groups that are inferred refuse no plan; a measurement of the links finds out.
+        """
+        known = self.fabric is not None and self.fabric.groups_confidence == "published"
+        return self.fabric.groups if self.fabric and known and len(self.fabric.groups) > 1 else ()
 
     @classmethod
     def table(cls, value: object) -> dict[str, CardType]:
@@ -481,11 +608,7 @@ class CardType:
                 external_ports=optional("external_ports"),
                 cards_without_host_nics=optional("cards_without_host_nics"),
                 fp8_max=optional("fp8_max"),
-                bandwidth_floor={
-                    cards: number(floor, f"{where}: {key}.bandwidth_floor_gb_s.{cards}", 0.0, 1e6)
-                    for cards, floor in reader.mapping("bandwidth_floor_gb_s").items()
-                },
-                bandwidth_size=reader.text("bandwidth_size", longest=8) if reader.has("bandwidth_size") else None,
+                fabric=Fabric.from_mapping(reader.raw("fabric"), f"{where}: {key}") if reader.has("fabric") else None,
             )
             for printed in reader.texts("names", required=True):
                 if printed in result:

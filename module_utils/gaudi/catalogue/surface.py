@@ -8,6 +8,7 @@ from ..base.absent import absent
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from .entries import ReleaseEntry
+from .typed import Typed
 
 # Namespaces that belong to the server and the cards: there, a name the release does not read is a mistake.
 CHECKED = re.compile(r"(VLLM_|PT_HPU|HABANA_|HLS_|INC_|QUANT_CONFIG|EXPERIMENTAL_WEIGHT|RAY_)")
@@ -30,11 +31,18 @@ class Surface:
         self._release = release.name
         self._options = frozenset(normal(name) for name in release.arguments)
         self._variables = release.variables
+        self._typed = release.typed_arguments
 
     def knows(self, option: str) -> bool:
         """Whether the server's parser has an option (or its --no- form)."""
         name = normal(option)
         return name in self._options or (name.startswith("--no-") and f"--{name[5:]}" in self._options)
+
+    def typed(self, option: str) -> Typed | None:
+        """What an option takes, by any spelling of its long name; None where the release file does not say."""
+        name = normal(option)
+        negative = self._typed.get(f"--{name[5:]}") if name.startswith("--no-") else None
+        return self._typed.get(name) or negative
 
     def reads(self, variable: str) -> bool:
         """Whether a variable has any effect; names outside the server's own namespaces belong to other libraries."""

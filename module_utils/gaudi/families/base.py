@@ -76,6 +76,10 @@ class Family:
     # ---- the request
     # Options that its server has no counterpart for: asked for, they would be without effect.
     without_effect: tuple[str, ...] = ()
+    # Why, where more can be said than that.
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    # Options of the plugin (PLUGIN_OPTIONS) that its server has.
+    takes: tuple[str, ...] = ()
     # Whether its script plans by ranges or by a length. A length that is asked for then replaces the default ranges,
     # and ranges replace a default length.
     plans_by_length: bool = False
@@ -91,10 +95,18 @@ class Family:
     script_binds_cpus: bool = False
     # The module below vllm/worker that divides the card's memory.
     worker: str = "hpu_worker"
+    # Whether prompts are prefilled in chunks where nobody says otherwise, so that a batch may be below a request.
+    chunks_prefill: bool = False
+    # Whether its engine is V1 with the plugin: one block of the KV cache is kept empty, weights in FP8 are scaled for
+    # the card while they load, and layers of several kinds share the KV cache.
+    plugin_engine: bool = False
     # Whether it serves the FP8 of published weights as it is stored: a byte a weight, and converted for Gaudi2 first.
     serves_stored_fp8: bool = False
 
     # ---- buckets
+    # The ``buckets`` part of a plan without its counts, where it is made otherwise than by what follows here: from the
+    # draft, the request, the lengths and the plan's memory.
+    buckets: Callable[[Draft, ResolvedRequest, Lengths, Mapping[str, object] | None], dict[str, object]] | None = None
     # Bucket variables that its server takes by default, where the script sets none.
     bucket_defaults: Callable[[Lengths, int], Mapping[str, str]] = _no_variables
     # Where its bucketing is written down, below vllm_hpu_extension; {strategy} is linear or exponential.

@@ -9,10 +9,11 @@ from ..catalogue.entries import ReleaseEntry
 from .base import Family
 from .deepseek import DEEPSEEK
 from .defaults import DEFAULTS
+from .plugin import PLUGIN
 from .r121 import R121
 from .r122 import R122
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (DEFAULTS, R121, R122, DEEPSEEK)}
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (DEFAULTS, R121, R122, DEEPSEEK, PLUGIN)}
 
 
 def family_of(release: ReleaseEntry) -> Family:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..base import values
 from ..base.checks import Reader, mapping
+from ..base.refusal import Refusal
 
 # What stands between the scheme and the path of an address.
 _AUTHORITY = re.compile(r"://([^/\s'\"]+)")
+# An address of IPv4 or IPv6, where a name has letters beyond F and no colon.
+_NUMBERS = re.compile(r"[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 
 
 def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str:
@@ -55,9 +58,31 @@ def pip_config(indexes: Sequence[object]) -> str:
 
 
 def hosts(text_: str) -> list[str]:
-    """The names of hosts in addresses, wherever they stand in a text, each once; no bare numbers."""
-    names = {authority.rpartition("@")[2].partition(":")[0] for authority in _AUTHORITY.findall(text_)}
-    return sorted(name for name in names if re.search("[A-Za-z]", name))
+    """The hosts in addresses, wherever they stand in a text, each once: names and numbers, without brackets."""
+    return sorted({host for authority in _AUTHORITY.findall(text_) for host in [_bare(authority)] if host})
+
+
+def asked(addresses: object, proxies: Iterable[object]) -> list[str]:
+    """The hosts that a build asks: those of addresses, wherever they stand in a value, and of proxies."""
+    named = [proxy if "://" in proxy else f"http://{proxy}" for proxy in map(str, proxies) if proxy]
+    return hosts(str([addresses, named]))
+
+
+def check_reached(network: str, found: Iterable[tuple[str, str]]) -> None:
+    """Refuse a build that would ask for something on its own loopback, where nothing listens.
+
+    network: of the build, "default" for the engine's own, "host" for the node's. found: hosts as the site names them,
+    each with the address that it has on the node, or itself again.
+    """
+    lost = [(host, address) for host, address in found if values.is_loopback(address)]
+    if network == "default" and lost:
+        host, address = lost[0]
+        raise Refusal(
+            "mirror_on_loopback",
+            f"A build is to get things from {host}{'' if host == address else f' ({address})'}, which is the node's "
+            "own loopback, and builds are in the engine's network, which has another. Name an address of the node "
+            "that others reach, or set serving_image_build_network: host.",
+        )
 
 
 def unknown_to_builds(names: Sequence[str], hosts_file: str, resolv_conf: str) -> list[str]:
@@ -67,12 +92,19 @@ def unknown_to_builds(names: Sequence[str], hosts_file: str, resolv_conf: str) -
 
     resolv_conf: of systemd-resolved, where that is what answers on the node.
     """
+    names = [name for name in names if not _NUMBERS.fullmatch(name)]
     servers = re.findall(r"^nameserver\s+(\S+)", resolv_conf, re.MULTILINE)
-    if servers and all(server.startswith("127.") or server == "::1" for server in servers):
-        return list(names)
+    if servers and all(values.is_loopback(server) for server in servers):
+        return names
     lines = [line.partition("#")[0].split() for line in hosts_file.splitlines()]
     own = {name for line in lines for name in line[1:]}
     return [name for name in names if name in own]
+
+
+def _bare(authority: str) -> str:
+    """A host without account, port and the brackets of IPv6."""
+    place = authority.rpartition("@")[2]
+    return place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
 
 
 def _host(address: str) -> str:

@@ -27,6 +27,7 @@ _SECRETS = {
     "hccl_ofi_wrapper": (_GIT,),
     "install": (_PIP,),
     "libfabric": (_APT, _GIT),
+    "locked": (_PIP,),
     "make": (),
     "packages": (_PIP,),
     "pillow_simd": (_APT, _PIP),
@@ -83,6 +84,11 @@ def constraints(recipe: Recipe) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def lock(recipe: Recipe) -> str:
+    """The file of what is installed from an index, empty where anything that fits is."""
+    return "".join(f"{line}\n" for line in recipe.lock)
+
+
 def _quoted(value: str) -> str:
     """A value of LABEL: within double quotes, where a Dockerfile knows backslashes and variables."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
@@ -97,6 +103,9 @@ def _environment(recipe: Recipe) -> list[str]:
 
 def _steps(recipe: Recipe) -> Iterator[Step]:
     yield Step("packages of the system", ("system", "ca-certificates", "git", "make", "g++"))
+    if recipe.lock:
+        # All of an index at once; what later steps install is checkouts.
+        yield Step("the packages of the lock", ("locked",))
     if recipe.build.kind == "fork":
         yield from _fork(recipe)
     else:

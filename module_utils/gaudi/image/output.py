@@ -80,6 +80,15 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
+        r"THESE PACKAGES DO NOT MATCH THE HASHES",
+        lambda at, it: Refusal(
+            "not_as_locked",
+            f"{at}: the Python index has another file than serving_image_lock says; the lines after it in the journal "
+            "name it. Ask another index (serving_image_python_indexes), and trust a file of that name only when you "
+            f"know why it changed. {_AGAIN}",
+        ),
+    ),
+    (
         r"HTTPS?ConnectionPool\(host='([^']+)'|HTTPS?Connection\(host='([^']+)'|Could not fetch URL (\S+?):? ",
         lambda at, it: Refusal(
             "index_unreachable", f"{at}: the Python index {it} does not answer. Check {_INDEXES}. {_AGAIN}"

@@ -48,10 +48,12 @@ _REPOSITORY = re.compile(r"(https?|ssh|git)://[^\s'\"\\$`]+|/[^\s'\"\\$`]+")
 # The distribution reference grammar: a host with a dot or a port, and path components.
 _NAME = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*((==|!=|<=|>=|<|>|~=)[^\s;#'\"\\$`]+)")
+# As pip writes and reads it: one distribution of one version, and the checksums of its files.
+_LOCKED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+_-]+)(( --hash=sha256:[0-9a-f]{64})+)")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 # Repositories that every image of a kind is made of; those after the first only where the release pins them.
-_OF_KIND = {
+OF_KIND = {
     "fork": ("vllm_fork", "vllm_hpu_extension", "neural_compressor"),
     "plugin": ("vllm_gaudi", "vllm"),
 }
@@ -75,9 +77,10 @@ class Wish:
     pins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    lock: tuple[str, ...] = ()
     push: bool = False
 
-    KEYS = ("ref", "build", "name", "base", "way", "pins", "parts", "constraints", "push")
+    KEYS = ("ref", "build", "name", "base", "way", "pins", "parts", "constraints", "lock", "push")
 
     @classmethod
     def from_mapping(cls, value: object) -> Wish:
@@ -95,6 +98,7 @@ class Wish:
             pins={name: mapping(pin, f"serving_image_pins.{name}") for name, pin in reader.mapping("pins").items()},
             parts=ordered(reader.texts("parts")),
             constraints=tuple(_constraint(line) for line in reader.texts("constraints")),
+            lock=_locked(reader.raw("lock")) if reader.has("lock") else (),
             push=reader.switch("push", default=False),
         )
         if wish.ref and wish.build:
@@ -131,9 +135,26 @@ def _constraint(line: str) -> str:
     return found[1] + found[2]
 
 
+def _locked(text_: object) -> tuple[str, ...]:
+    """The lines of a lock, sorted; those that begin with # say something to people."""
+    lines = [line.strip() for line in str(text_).splitlines()]
+    lines = sorted(line for line in lines if line and not line.startswith("#"))
+    for line in lines:
+        if not _LOCKED.fullmatch(line):
+            raise Refusal(
+                "wrong_lock",
+                f"serving_image_lock has the line {shown(line)}, which is no name==version --hash=sha256:... of 64 "
+                "hexadecimal digits. Take the lock from an image that was built (docs/images.md).",
+            )
+    return tuple(lines)
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """All that goes into one image. ``base`` has no registry; ``registry`` is where this site gets it from."""
+    """All that goes into one image. ``base`` has no registry; ``registry`` is where this site gets it from.
+
+    With a ``lock`` packages of an index come from it alone; without one, any that fit are installed.
+    """
 
     release: str
     base: str
@@ -145,6 +166,7 @@ class Recipe:
     released: Mapping[str, str]
     parts: tuple[str, ...]
     constraints: Mapping[str, str]
+    lock: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> dict[str, object]:
@@ -160,6 +182,7 @@ class Recipe:
             "version": self.build.version,
             "pillow_simd": self.build.pillow_simd if PILLOW_SIMD in self.parts else None,
             "directory": self.fork_directory,
+            **({"lock": hashlib.sha256("\n".join(self.lock).encode()).hexdigest()} if self.lock else {}),
         }
 
     @property
@@ -229,6 +252,7 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
         released={name: pin.commit for name, pin in release.pins.items()},
         parts=parts,
         constraints={**{name: entry.version for name, entry in build.constraints.items()}, **own},
+        lock=wish.lock,
     )
 
 
@@ -250,7 +274,7 @@ def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapp
     way = build.ways[name]
     if way.refused:
         raise Refusal("way_refused", f"{release.name} cannot be built the way {name}: {way.refused}")
-    others = {pin: said for pin, said in release.pins.items() if not way.pins or pin not in _OF_KIND[build.kind]}
+    others = {pin: said for pin, said in release.pins.items() if not way.pins or pin not in OF_KIND[build.kind]}
     return build.by(way), {**others, **way.pins}
 
 
@@ -258,8 +282,8 @@ def _pins(
     release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], wish: Wish, parts: Iterable[str]
 ) -> dict[str, Pin]:
     """The repositories of the image at their commits, in the order in which they are needed."""
-    names = [*_OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]
-    known = [*_OF_KIND[build.kind], *_ALWAYS, *(name for more in _OF_PART.values() for name in more)]
+    names = [*OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]
+    known = [*OF_KIND[build.kind], *_ALWAYS, *(name for more in _OF_PART.values() for name in more)]
     for name in wish.pins:
         if name not in known:
             raise Refusal(

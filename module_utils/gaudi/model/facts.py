@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 
 from ..base.checks import shown
 from ..base.refusal import Refusal
-from ..catalogue.entries import Architecture, ModelEntry
+from ..catalogue.entries import Architecture, ModelEntry, State
 from .positions import KEYS as POSITION_KEYS
 from .positions import Positions, positions_of
+from .state import state_of
 
 # Models the vendor's scripts treat in a way of their own: (model_type, hidden_size, num_hidden_layers) of their
 # config.json. Fine-tuned and distilled models share the shape of what they came from, whatever they are called.
@@ -93,7 +94,10 @@ class Shape:
     num_experts: int | None = None
     kv_lora_rank: int | None = None
     qk_rope_head_dim: int | None = None
+    moe_intermediate_size: int | None = None
     parameters: int | None = None
+    # Layers without a KV cache, and what they keep of a sequence; None for a model of attention alone.
+    state: State | None = None
 
     @classmethod
     def of(cls, architecture: Architecture) -> Shape:
@@ -143,7 +147,7 @@ def facts(
             if (positions.longest if key == "max_position_embeddings" else getattr(shape, key)) is None
         )
         return ModelFacts(name, "model_config", shape, positions, kind, method_of(config), alibi, gaps)
-    if entry is not None:
+    if entry is not None and entry.architecture is not None:
         architecture = entry.architecture
         shape = Shape.of(architecture)
         method = "fp8" if entry.dtype.startswith("float8") else None
@@ -241,4 +245,6 @@ def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape
         num_experts=0 if experts is None and model_type is not None else experts,
         kv_lora_rank=find("kv_lora_rank"),
         qk_rope_head_dim=find("qk_rope_head_dim"),
+        moe_intermediate_size=find("moe_intermediate_size"),
+        state=state_of(inner),
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
-from .remote_code import Code, code_in
+from .remote_code import Code, code_of, config_in
 
 INDEX = "model.safetensors.index.json"
 # The record of the role fp8_weights, written last: where it is, the conversion is whole.
@@ -34,7 +34,8 @@ class Weights:
     # published measurement files were made with.
     converted: bool = False
     fits_published: bool = True
-    # What config.json says of code beside the weights; None where it is not there.
+    # The model's config.json, and what it says of code beside the weights; None where it is not there.
+    config: Mapping[str, object] | None = None
     code: Code | None = None
 
 
@@ -110,6 +111,7 @@ def weights_from(
                 "index_unreadable", f"{INDEX} cannot be read ({type(error).__name__}). Fetch it again."
             ) from error
         missing = tuple(sorted({*(named - set(headers)), *wrong}))
+    said = config_in(config) if config is not None else None
     # Shards that are missing would make the sum a guess.
     return Weights(
         bytes=total if headers and not missing else None,
@@ -118,5 +120,6 @@ def weights_from(
         missing=missing,
         converted=record is not None,
         fits_published=record is None or fits_published(record, headers),
-        code=code_in(config) if config is not None else None,
+        config=said,
+        code=code_of(said) if said is not None else None,
     )

@@ -46,14 +46,17 @@ def code_of(config: Mapping[str, object]) -> Code:
     )
 
 
-def code_in(config: bytes) -> Code:
-    """The same of a file's content. Raises :class:`Refusal` for one that is no config.json."""
+def config_in(content: bytes) -> Mapping[str, object]:
+    """A config.json from the file's content. Raises :class:`Refusal` for one that is none."""
     try:
-        return code_of(json.loads(config))
-    except (ValueError, AttributeError, RecursionError) as error:
+        config = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise Refusal(
             "config_unreadable", f"config.json cannot be read ({type(error).__name__}). Fetch it again."
         ) from error
+    if not isinstance(config, dict):
+        raise Refusal("config_unreadable", "config.json cannot be read (it is no mapping). Fetch it again.")
+    return config
 
 
 def lacking(code: Code, release: ReleaseEntry) -> str | None:

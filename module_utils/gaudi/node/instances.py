@@ -25,8 +25,9 @@ from .programs import library_digest, supervisor_digest, unit_digest
 PLANS = Path(paths.INSTANCES)
 PROGRAMS = Path(paths.PROGRAMS)
 STATES = Path(paths.INSTANCE_STATES)
-# Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces.
-ROOM = 1_000_000
+# Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces. A
+# plan of the most buckets that are planned, each on lines of its own, has 18 million.
+ROOM = 20_000_000
 PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
 
 

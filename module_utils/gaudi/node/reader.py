@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
 from ..cards.document import build_topology
 from ..cards.findings import finding
-from ..cards.hl_smi import parse_bus_id
+from ..cards.hl_smi import parse_bus_id, parse_links, parse_ports
 from ..cards.query import Answer, Seen, query_hl_smi
 from ..cards.reservations import holders
 from ..cards.sources import (
@@ -44,11 +44,43 @@ HL_SMI_SECONDS = 60
 # docker ps and ip answer at once or, with their daemon or kernel in trouble, not at all.
 OTHER_SECONDS = 20
 
+T = TypeVar("T")
+
 
 def read_topology(module: AnsibleModule, *, links: bool = True) -> dict[str, Any]:
     """Return the topology document of this node; links=False saves one hl-smi call per card."""
     document: dict[str, Any] = build_topology(read_sources(module, links=links))
     return document
+
+
+def read_ports(
+    module: AnsibleModule, cards: Sequence[Mapping[str, Any]]
+) -> list[tuple[int, int, bool | None, bool | None]]:
+    """Return the ports of a topology's cards: module id, number, whether it leaves the node, whether its link is up.
+
+    None is what hl-smi did not tell; the links of external ports it tells of only where their numbers are asked for.
+    """
+    found: list[tuple[int, int, bool | None, bool | None]] = []
+    for card in cards:
+        if card["module_id"] is None or card["bus_id"] is None:
+            continue
+        kinds = _ask_ports(module, parse_ports, "-n", "ports", "-i", card["bus_id"])
+        links = _ask_ports(module, parse_links, "-n", "link", "-i", card["bus_id"])
+        for number in sorted({*kinds, *links}):
+            kind = kinds.get(number)
+            found.append((card["module_id"], number, None if kind is None else kind == "external", links.get(number)))
+    return found
+
+
+def _ask_ports(module: AnsibleModule, parse: Callable[[str], dict[int, T]], *arguments: str) -> dict[int, T]:
+    """Ask hl-smi for ports; nothing where it fails or its answer cannot be read, which is what nobody tells then."""
+    answer = _run(module, HL_SMI_SECONDS, "hl-smi", *arguments)
+    if answer is None or answer.status != 0:
+        return {}
+    try:
+        return parse(answer.stdout)
+    except ValueError:
+        return {}
 
 
 def read_holders() -> tuple[dict[int, str], list[dict[str, str]]]:

@@ -55,6 +55,7 @@ def describe_plan(plan: Mapping[str, Any], title: str = "", notes: Sequence[str]
         _heading(f"{title or _title(plan)}: {_address(plan)}"),
         _summary(plan),
         *_section("Warnings", [line for text in plan["warnings"] for line in _bullet(text)]),
+        *_section("What changes", [line for text in plan.get("changes", []) for line in _bullet(text)]),
         *_section("Notes", [line for text in notes for line in _bullet(text)]),
         *_section("What must be there", _aligned(_requirements(plan["requires"]))),
         *_section("Command line", _command(plan)),
@@ -177,7 +178,7 @@ def _requirements(requires: Mapping[str, Any]) -> list[tuple[str, str]]:
     if requires.get("disk_bytes"):
         facts.append(("recipe cache", f"room for {_size(requires['disk_bytes'])}"))
     if requires.get("host_nics"):
-        facts.append(("host NICs", "verified, with libfabric"))
+        facts.append(("host NICs", "measured, with libfabric"))
     return facts
 
 
@@ -273,10 +274,37 @@ def _writable(box: Mapping[str, Any]) -> list[str]:
 
 
 def _buckets(buckets: Mapping[str, Any] | None) -> list[str]:
-    """Return the lists of shapes, and how many graphs they make; nothing where the longest request is not known."""
+    """Return the lists of shapes, and how many graphs they make; nothing where the longest request is not known.
+
+    Whole shapes are counted, as there are hundreds of them; what each strategy comes to stands a line each.
+    """
     if not buckets:
         return []
-    return _aligned([(_words(name), _value(value)) for name, value in buckets.items()])
+    rows = []
+    for name, value in buckets.items():
+        if name == "compared":
+            rows += [(f"as {row['strategy']}", _compared(row)) for row in value]
+        elif isinstance(value, list) and value and isinstance(value[0], list):
+            ends = f"{_shape(value[0])} to {_shape(value[-1])}" if len(value) > 1 else _shape(value[0])
+            rows.append((_words(name), f"{len(value):,} shapes, {ends}"))
+        else:
+            rows.append((_words(name), _value(value)))
+    return _aligned(rows)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"({', '.join(str(side) for side in shape)})"
+
+
+def _compared(row: Mapping[str, Any]) -> str:
+    """Return what a strategy would warm up and pad."""
+    if "why_not" in row:
+        return f"would be refused: {row['why_not']}"
+    padding = row["padding_percent"]
+    return (
+        f"{row['graphs']:,} graphs; padding about {padding['prompt']} % of prompts, {padding['decode']} % of decoding; "
+        f"{row['unprepared_percent']} % unprepared"
+    )
 
 
 # What a name alone does not say.

@@ -9,6 +9,7 @@ from ..base.absent import absent
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..catalogue.surface import Surface, normal
+from ..catalogue.typed import Typed
 from ..rules.draft import Draft
 
 # Options of a request that decide more than one argument: set here, they would contradict the buckets or the cards.
@@ -21,8 +22,8 @@ OWNED = {
     # An instance is as many cards as its tensor parallel size, and one engine; a second copy is a second instance.
     "--pipeline-parallel-size": "tensor_parallel_size",
     "-pp": "tensor_parallel_size",
-    "--data-parallel-size": "tensor_parallel_size",
-    "-dp": "tensor_parallel_size",
+    "--data-parallel-size": "tensor_parallel_size (data_parallel_size from release 1.23 on)",
+    "-dp": "tensor_parallel_size (data_parallel_size from release 1.23 on)",
     "--max-model-len": "max_model_len",
     "--max-num-seqs": "max_num_seqs",
     "--max-num-batched-tokens": "max_num_batched_tokens",
@@ -187,7 +188,7 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
         if name in FIXED:
             raise Refusal("argument_fixed", f"extra_args has {name}, but {FIXED[name]}. Leave it out.")
         surface.check_option(token)
-        _check_values(name, values)
+        _check_values(name, values, surface.typed(token))
         replaced.add(name)
     draft.arguments[:] = [entry for entry in draft.arguments if normal(entry[0]) not in replaced]
     for name in sorted(replaced):
@@ -206,10 +207,14 @@ def _grouped(extra: Sequence[str]) -> list[tuple[str, list[str]]]:
     return groups
 
 
-def _check_values(name: str, values: Sequence[str]) -> None:
-    """Refuse what the server's parser would end with: a value too many, too few, or of another type."""
-    if _FLAG.fullmatch(name):
-        if values and name not in _WITH_WORD:
+def _check_values(name: str, values: Sequence[str], typed: Typed | None) -> None:
+    """Refuse what the server's parser would end with: a value too many, too few, or of another type.
+
+    typed is what the release file says of the option; without it the name tells.
+    """
+    flag = _FLAG.fullmatch(name) is not None if typed is None else typed.type == "flag"
+    if flag:
+        if values and (typed is not None or name not in _WITH_WORD):
             raise Refusal(
                 "argument_takes_no_value",
                 f"extra_args has {name} with the value {shown(values[0])}, but it takes none. Remove it.",
@@ -217,14 +222,20 @@ def _check_values(name: str, values: Sequence[str]) -> None:
         return
     if not values:
         raise Refusal("argument_without_value", f"extra_args has {name} without a value. Write it after the option.")
+    needed = _wrong_by_name(name, values[0]) if typed is None else typed.wrong(values[0])
+    if needed is not None:
+        raise Refusal("wrong_argument_value", f"extra_args has {name} {shown(values[0])}, but it takes {needed}.")
+
+
+def _wrong_by_name(name: str, value: str) -> str | None:
+    """What an option takes by its name, where the value is no such thing; None where it is, or nobody knows."""
     for pattern, word, read in ((_WHOLE, "a whole number", int), (_NUMBER, "a number", float)):
         if pattern.fullmatch(name):
             try:
-                read(values[0])
+                read(value)
             except ValueError:
-                raise Refusal(
-                    "wrong_argument_value", f"extra_args has {name} {shown(values[0])}, but it takes {word}."
-                ) from None
+                return word
+    return None
 
 
 def check_environment(draft: Draft, surface: Surface) -> None:

@@ -12,6 +12,8 @@ from ..rules.draft import Draft
 
 # The 72 graphs of an 8 B model took 29 seconds in the documentation of 1.18 (warm-up log): these take hours.
 MANY_GRAPHS = 20000
+# The lists of whole shapes, where a server's buckets are not said dimension by dimension.
+SHAPES = ("prompt", "decode", "unified")
 # What is about graphs alone.
 GRAPH_OPTIONS = ("graph_reserved_mem", "graph_prompt_ratio", "graph_prompt_strategy", "graph_decode_strategy")
 
@@ -25,6 +27,8 @@ def buckets_part(
     Raises :class:`Refusal` for a bucket variable that the server would stop at.
     """
     release, family = resolved.release, family_of(resolved.release)
+    if family.buckets is not None and lengths.max_model_len is not None:
+        return _counted(family.buckets(draft, resolved, lengths, memory), _without_graphs(draft, resolved), draft)
     has_buckets = bool(resolved.constant("buckets"))
     if lengths.max_model_len is None:
         unknown = "the buckets and the warm-up" if has_buckets else "the warm-up"
@@ -57,14 +61,30 @@ def buckets_part(
     without = _without_graphs(draft, resolved)
     document = buckets.document(strategy, lists, lengths.max_num_batched_tokens, without)
     graphs = int(str(document["graphs"]))
-    if graphs > MANY_GRAPHS:
-        draft.warn(
-            f"The warm-up compiles {graphs} graphs, which takes hours. Narrow input_range and output_range, lower "
-            f"max_num_seqs, or raise padding_limit where the release knows it."
-        )
+    narrower = (
+        "Narrow input_range and output_range, lower max_num_seqs, or raise padding_limit where the release knows it"
+    )
+    _warn_about_many(draft, graphs, narrower)
     counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
     draft.note("buckets", counts, rule, _source(resolved, code), inputs)
     return document
+
+
+def _counted(found: dict[str, object], without: str | None, draft: Draft) -> dict[str, object]:
+    """Lists of whole shapes with the graphs that a warm-up takes, one for each; ``without`` says what keeps it."""
+    lists = {name: shapes for name in SHAPES if isinstance(shapes := found.get(name), list)}
+    if draft.argument("--runner") == "pooling":
+        without = without or "a pooling model"
+    counts = {f"{name}_graphs": 0 if without else len(shapes) for name, shapes in lists.items()}
+    total = sum(counts.values())
+    _warn_about_many(draft, total, "bucketing_strategy exponential has the fewest, and larger steps have fewer")
+    known = {**counts, "graphs": total} if lists or without else {}
+    return {"warmup": "all graphs" if without is None else f"skipped, no graphs ({without})", **found, **known}
+
+
+def _warn_about_many(draft: Draft, graphs: int, advice: str) -> None:
+    if graphs > MANY_GRAPHS:
+        draft.warn(f"The warm-up compiles {graphs} graphs, which takes hours. {advice}.")
 
 
 def _without_buckets(

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.absent import TWO_NODES
 from ..base.refusal import Refusal
-from ..cards.placement import Card, choose, cpu_binding, read_cards
-from ..catalogue.entries import ReleaseEntry
+from ..cards.placement import Card, Joined, choose, cpu_binding, read_cards
+from ..catalogue.entries import CardType, ReleaseEntry
 from ..families.registry import family_of
 from ..model.facts import ModelFacts
 from ..request.node import Node
 from ..request.options import Request
 from ..rules.draft import Draft, given, rule
-from .refusals import check_card_names, check_heads, inputs_of
+from .refusals import check_card_names, check_heads, inputs_of, one_node_only
 
 # More cards than this on one node are beyond every manual and script.
 MOST_TRIED = 8
@@ -34,9 +33,15 @@ def all_modules(topology: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def place(
-    request: Request, release: ReleaseEntry, model: ModelFacts, node: Node, label: str, draft: Draft
+    request: Request,
+    release: ReleaseEntry,
+    model: ModelFacts,
+    node: Node,
+    card_type: CardType | None,
+    label: str,
+    draft: Draft,
 ) -> tuple[list[Card], list[Card]]:
-    """The chosen cards and all cards."""
+    """The chosen cards and all cards; ``card_type`` is that of the node."""
     fixed = release.constants.get("tensor_parallel_size")
     asked = request.tensor_parallel_size
     if fixed is not None and asked not in (None, fixed):
@@ -45,11 +50,14 @@ def place(
             f"{label}: tensor_parallel_size is {asked}, but release {release.name} always serves on {fixed} cards. "
             f"Leave it out, or use another release.",
         )
-    count = int(fixed or asked or (len(request.modules) if request.modules else 1))
+    copies = request.data_parallel_size or 1
+    named = len(request.modules) // copies if request.modules else 1
+    size = int(fixed or asked or max(named, 1))
+    count = size * copies
     if request.modules is not None and len(request.modules) != count:
         raise Refusal(
             "card_counts_differ",
-            f"{label}: modules names {len(request.modules)} cards, but tensor_parallel_size is {count}. "
+            f"{label}: modules names {len(request.modules)} cards, but {_wanted(size, copies)}. "
             f"Name as many modules as the instance has cards.",
         )
     cards = read_cards(node.topology, node.reservations, request.instance, node.planned, node.named)
@@ -64,9 +72,10 @@ def place(
             "too_few_cards",
             f"{label} asks for {count} cards, but the node has {len(cards)} "
             f"(modules {_list([card.module_id for card in cards])}). Lower tensor_parallel_size, or serve it on a node "
-            f"with more cards. {TWO_NODES.sentence}",
+            f"with more cards. {one_node_only(release)}",
         )
-    check_heads(model, count, len(cards), label)
+    # num_kv_heads of vLLM's attention layers: max(1, total // size), and the size a multiple of the heads.
+    check_heads(model, size, len(cards), label, copied="vllm_gaudi" in release.pins)
     own = node.reservations.modules.get(request.instance or "", ())
     for card in cards:
         held = node.reservations.serials.get(card.module_id)
@@ -77,7 +86,8 @@ def place(
                 f"{card.serial}: the card was exchanged. Release the instance's reservation and plan again.",
             )
     within = _within(request, label, draft, count, fixed=fixed is not None)
-    chosen = choose(cards, count, what=label, wanted=request.modules, within=within, own=own)
+    joined = Joined(card_type.groups if card_type else (), node.host_nics)
+    chosen = choose(cards, count, what=label, wanted=request.modules, within=within, own=own, joined=joined)
     check_card_names(chosen, label)
     moved = sorted(own) != sorted(card.module_id for card in chosen)
     if request.modules is None and len(own) == count and moved:
@@ -101,6 +111,12 @@ def place(
     if count > MOST_TRIED:
         draft.warn(f"{count} cards on one node are more than any manual serves with: nobody is known to have tried.")
     return chosen, cards
+
+
+def _wanted(size: int, copies: int) -> str:
+    """How many cards are asked for, in the words of a request."""
+    one = f"tensor_parallel_size is {size}"
+    return one if copies == 1 else f"{one} and data_parallel_size {copies}, {size * copies} cards in all"
 
 
 def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bool) -> tuple[int, ...] | None:

@@ -165,8 +165,8 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         mount(request.recipe_cache.directory, writable="recipe_cache")
     if request.profile:
         mount(setting.working_directory, writable="profile (its directory)")
-    if setting.calibration is not None:
-        mount(*setting.calibration[:2])
+    for place in _read(setting):
+        mount(*place)
     if setting.measurements is not None:
         # The server keeps the scales it computes beside the measurements: in memory, anew for each start. The
         # measurements themselves, which root of the node reads as well, it cannot change.
@@ -199,6 +199,14 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _read(setting: Setting) -> list[tuple[str, ...]]:
+    """Directories that the server reads beside its weights: of a bucket file, of adapters, of its calibration."""
+    request = setting.request
+    files = [(request.bucketing_file.rpartition("/")[0],)] if request.bucketing_file is not None else []
+    calibration = [setting.calibration[:2]] if setting.calibration is not None else []
+    return [*files, *((adapter,) for adapter in request.lora_modules.values()), *calibration]
+
+
 def requires(setting: Setting) -> dict[str, Any]:
     """The ``requires`` part of a plan. Raises :class:`Refusal` for measurements made for another number of cards."""
     entry, weights, request = setting.entry, setting.weights, setting.request
@@ -215,10 +223,17 @@ def requires(setting: Setting) -> dict[str, Any]:
         "weights_missing": list(weights.missing) if weights is not None else [],
         "disk_bytes": recipe_mib * MIB,
         "cards": setting.cards,
-        "files": [f"{setting.calibration[0]}/{setting.calibration[2]}"] if setting.calibration is not None else [],
+        "files": _files(setting),
         "measurements": _measurements(setting),
         "conversion": _conversion(entry, setting.weights_path),
     }
+
+
+def _files(setting: Setting) -> list[str]:
+    """Files that must be there: of the calibration, and of buckets."""
+    calibration = setting.calibration
+    named = [f"{calibration[0]}/{calibration[2]}"] if calibration is not None else []
+    return [*named, *([setting.request.bucketing_file] if setting.request.bucketing_file is not None else [])]
 
 
 def _measurements(setting: Setting) -> dict[str, object] | None:

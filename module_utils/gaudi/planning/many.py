@@ -48,13 +48,16 @@ def plan_all(
     weights_root: str,
     image_registry: str | None = None,
     image: Mapping[str, object] | None = None,
+    host_nics: bool = False,
     reservations: Mapping[str, Mapping[str, Any]] | None = None,
     read_weights: Callable[[str], Weights | None] | None = None,
+    read_file: Callable[[str], str | None] | None = None,
 ) -> list[dict[str, Any]]:
     """One plan document a request, in order, or ``{"instance": ..., "refused": sentence, "refused_id": id}``.
 
-    ``image`` is what the site says of its images; ``reservations`` are those of the node by instance; ``read_weights``
-    looks at a path of the node, None where the node is not there.
+    ``image`` is what the site says of its images, ``host_nics`` whether those of the node were verified;
+    ``reservations`` are those of the node by instance; ``read_weights`` looks at a path of the node, and ``read_file``
+    reads a text there, None where the node is not there.
     """
     held = Reservations.from_document({"reservations": dict(reservations or {})})
     named = _named_modules(requests, topology)
@@ -79,11 +82,12 @@ def plan_all(
                 named=named,
                 weights_root=weights_root,
                 image_registry=image_registry,
+                host_nics=host_nics,
                 image=Wish.from_mapping(image or {}),
             )
             model = request.get("model") if isinstance(request, Mapping) else None
             entry = catalogue.models.get(model) if isinstance(model, str) else None
-            made = _made(request, entry, catalogue, node, read_weights)
+            made = _made(request, entry, catalogue, node, read_weights, read_file)
         except Refusal as refusal:
             plans.append({"instance": instance, **_named(request, refusal).as_keys()})
             continue
@@ -127,10 +131,11 @@ def _made(
     catalogue: Catalogue,
     node: Node,
     read_weights: Callable[[str], Weights | None] | None,
+    read_file: Callable[[str], str | None] | None,
 ) -> dict[str, Any]:
     """The plan of one request, for one model or for several on one card."""
     if not check_options(request).get("share_card_with"):
-        return plan(request, catalogue.release, entry, catalogue.cards, node, read_weights)
+        return plan(request, catalogue.release, entry, catalogue.cards, node, read_weights, read_file)
     wanted = Request.from_mapping(
         {key: value for key, value in request.items() if key in ("instance", "model", "share_card_with")}
     ).share_card_with
@@ -141,5 +146,5 @@ def _made(
         )
     others = [catalogue.models[name] for name in wanted]
     adjusted = common(request, entry, others, catalogue.release)
-    made = plan(adjusted, catalogue.release, entry, catalogue.cards, node, read_weights)
+    made = plan(adjusted, catalogue.release, entry, catalogue.cards, node, read_weights, read_file)
     return share(made, others, catalogue.release)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..base.absent import TWO_NODES
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..cards.placement import Card
@@ -15,6 +14,7 @@ from ..model.headers import WIDTHS, Weights
 from ..request.resolved import ResolvedRequest
 from ..rules import memory
 from ..rules.draft import Draft
+from .refusals import one_node_only
 
 # A card of an idle node uses less than this, in MiB; more is the instance itself, still running.
 IDLE_AT_MOST_MIB = 4096
@@ -23,7 +23,7 @@ IDLE_AT_MOST_MIB = 4096
 GPU_MEMORY_UTILIZATION = "0.9"
 
 # What the catalogue calls a dtype, and what safetensors calls it.
-DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float8_e4m3fn": "F8_E4M3"}
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float8_e4m3fn": "F8_E4M3", "mxfp4": "MXFP4"}
 # Bytes of a weight in the dtypes that can be asked for.
 WIDTHS_ASKED = {"bfloat16": 2, "float32": 4}
 # What is loaded in the dtype that is asked for; FP8 and integers stay as they are.
@@ -74,9 +74,13 @@ def memory_part(
     idle = chosen[0].memory_used_mib
     if idle is None or idle > IDLE_AT_MOST_MIB:
         idle = (card_type.idle_memory_mib if card_type else None) or 0
-    count = len(chosen)
+    # Each copy of the model has as many cards as the others.
+    count = resolved.cards
     reserve = memory.BRIDGE_MIB + memory.PROFILE_RUN_MIB
     grown = growth(_width(resolved, weights), stored_as(entry, weights))
+    if entry is not None and entry.dtype == "mxfp4" and resolved.model.shape.parameters:
+        # The plugin makes bfloat16 of it (gptoss_mxfp4.py, HPU_MXFP4_NATIVE=0, its default).
+        grown = resolved.model.shape.parameters * WIDTHS_ASKED["bfloat16"] / size
     per_card = size * grown / count / memory.GIB
     have = (total - idle - reserve) / 1024
     utilization = float(draft.argument("--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
@@ -121,21 +125,71 @@ def memory_part(
     }
     per_token = _kv_bytes_per_token(draft, resolved, count)
     pooling = entry is not None and entry.task in POOLING_TASKS
-    if per_token is not None and lengths.max_model_len is not None and not pooling:
+    length = lengths.max_model_len
+    if per_token is not None and length is not None and not pooling:
         inputs["kv_bytes_per_token"] = per_token
-        blocks = memory.blocks(split.kv_cache, per_token, resolved.block_size)
+        kept = _kept(draft, resolved, split, per_token, count)
+        result.update(kept)
+        blocks = memory.blocks(kept.get("kv_cache_gib", split.kv_cache), per_token, resolved.block_size)
+        blocks = _asked_blocks(draft, resolved, blocks)
         tokens = blocks * resolved.block_size
         result.update({"kv_cache_blocks": blocks, "kv_cache_tokens": tokens})
-        if tokens < lengths.max_model_len:
+        if tokens < length:
             raise Refusal(
                 "kv_cache_too_small",
                 f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
                 f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
                 f"gpu_memory_utilization, or use more cards.",
             )
-    source = f"{draft.origin.fork} vllm/worker/{family_of(resolved.release).worker}.py determine_num_available_blocks"
+        if family_of(resolved.release).plugin_engine:
+            result["longest_requests_at_once"] = round(tokens / length, 2)
+    result.update({name: round(value, 2) for name, value in result.items() if isinstance(value, float)})
+    family = family_of(resolved.release)
+    source = f"{draft.origin.fork} vllm/worker/{family.worker}.py determine_num_available_blocks"
+    if family.plugin_engine:
+        source = f"{draft.origin.fork} vllm_gaudi/{family.worker}.py determine_available_memory"
     draft.note("memory", result, "memory-split", source, inputs)
     return result
+
+
+def _kept(draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, count: int) -> dict[str, float]:
+    """What the plugin leaves of the KV cache, and what it puts beside it; nothing where a release knows none of it."""
+    if not family_of(resolved.release).plugin_engine:
+        return {}
+    shape, state = resolved.model.shape, resolved.model.shape.state
+    layers = (shape.num_hidden_layers or 0) - (state.layers if state else 0)
+    seqs = int(draft.argument("--max-num-seqs") or 0)
+    shared = memory.shared(
+        split,
+        block_bytes=per_token * resolved.block_size,
+        sequences=seqs,
+        attention_layers=max(layers, 1),
+        state_layers=state.layers if state else 0,
+        state_bytes=state.bytes // count if state else 0,
+        counted=state is not None and state.kind == "mamba",
+    )
+    kept = {"kv_cache_gib": shared.kv_cache, "dummy_block_gib": shared.dummy_block}
+    if state is None:
+        return kept
+    if shared.states > split.graphs and state.kind == "gdn":
+        draft.warn(
+            f"The states of {seqs} sequences take {shared.states:.1f} GiB of each card, which the server does not "
+            f"count: of the {split.graphs:.1f} GiB for graphs nothing is left (inferred from its code; such starts "
+            f"were seen to end in the warm-up). Lower max_num_seqs, raise graph_reserved_mem or lower "
+            f"gpu_memory_utilization."
+        )
+    return {**kept, "states_gib": shared.states}
+
+
+def _asked_blocks(draft: Draft, resolved: ResolvedRequest, fit: int) -> int:
+    """The blocks of the KV cache: as many as fit, or as were asked for."""
+    asked = resolved.request.num_gpu_blocks_override
+    if asked is not None and asked > fit:
+        draft.warn(
+            f"num_gpu_blocks_override is {asked}, but by this plan's figures {fit} blocks fit: the server takes the "
+            f"number as it is, and may run out of memory. Lower it, or leave it out."
+        )
+    return fit if asked is None else asked
 
 
 def _weights_size(
@@ -143,7 +197,11 @@ def _weights_size(
 ) -> tuple[int | None, str]:
     if weights is not None and weights.bytes is not None:
         return weights.bytes, "safetensors headers"
-    if entry is not None and resolved.weights.endswith(f"/{entry.directory}"):
+    directories = [] if entry is None else [entry.directory]
+    if entry is not None and entry.conversion is not None and family_of(resolved.release).plugin_engine:
+        # Converted or as it is published, FP8 takes as many bytes.
+        directories.append(entry.conversion.from_directory)
+    if entry is not None and resolved.weights.endswith(tuple(f"/{directory}" for directory in directories)):
         return entry.weights_bytes, "catalogue, from the model's own index"
     return None, "not known"
 
@@ -183,6 +241,8 @@ def _kv_bytes_per_token(draft: Draft, resolved: ResolvedRequest, count: int) -> 
     layers, heads, shared = shape.num_hidden_layers, shape.num_attention_heads, shape.num_key_value_heads
     if layers is None or heads is None or shared is None:
         return None
+    if shape.state is not None and family_of(resolved.release).plugin_engine:
+        layers -= shape.state.layers
     head_dim = shape.head_dim or (shape.hidden_size // heads if shape.hidden_size else None)
     if head_dim is None:
         return None
@@ -204,4 +264,4 @@ def _more_cards(weights_gib: float, have: float, count: int, resolved: ResolvedR
         divides = heads is None or heads % more == 0
         if more > count and divides and weights_gib / more < have:
             return f"Use {more} cards."
-    return f"It needs more or larger cards than one node has. {TWO_NODES.sentence}"
+    return f"It needs more or larger cards than one node has. {one_node_only(resolved.release)}"

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..base.refusal import Refusal
 from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..families.base import Lengths
 from ..families.registry import family_of
 from ..image.parts import needed
-from ..model.facts import facts
+from ..model.facts import ModelFacts, facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
 from ..model.remote_code import check_code, code_of
@@ -30,16 +31,19 @@ from .chosen_cards import all_modules, bind_cpus, card_name, module_variables, p
 from .container import Setting, check_places, container, image, requires
 from .memory import memory_part
 from .merging import merged, options_in_environment, with_recipe_cache
+from .moved import check_values, moved, without_fork
 from .refusals import (
     check_block_size,
     check_card_type,
     check_fp8,
     check_hub,
     check_kv_cache,
+    check_lazy_mode,
     check_lengths,
     check_missing,
     check_quantization,
     check_supported,
+    check_validated,
     fabric_warning,
     scale_once,
 )
@@ -50,12 +54,24 @@ from .server import (
     listen,
     model_options,
     network_variables,
+    ready_timeout,
     served_names,
     shutdown,
 )
 from .weights import data_type, served_name, weights_path
 
 SCHEMA = 1
+# A request's word for the fewest cards that hold its model, and the numbers that are tried.
+AUTO = "auto"
+SIZES = (1, 2, 4, 8)
+# What more cards may help against, and what the number itself may be wrong with.
+TOO_FEW = (
+    "weights_too_large",
+    "kv_cache_too_small",
+    "heads_not_divisible",
+    "more_cards_than_heads",
+    "too_few_cards",
+)
 
 
 @dataclass(frozen=True)
@@ -92,17 +108,70 @@ def plan(
     cards: Mapping[str, CardType],
     node: Node,
     read_weights: Callable[[str], Weights | None] | None = None,
+    read_file: Callable[[str], str | None] | None = None,
 ) -> dict[str, Any]:
     """Plan one request: the plan document. Raises :class:`Refusal` with one sentence for a person.
 
-    ``read_weights`` tells what lies at a path of the node; None where the node is not there to be asked.
+    ``read_weights`` tells what lies at a path of the node, ``read_file`` the text there; None where the node is not
+    there to be asked.
     """
+    if isinstance(request, Mapping) and request.get("tensor_parallel_size") == AUTO:
+        return _on_fewest_cards(request, release, entry, cards, node, read_weights, read_file)
     draft = Draft(origin_of(release))
-    subject = _subject(draft, request, release, entry, cards, node, read_weights)
+    subject = _subject(draft, request, release, entry, cards, node, read_weights, read_file)
     address = listen(draft, subject.resolved, node, subject.label)
     lengths = _fill(draft, subject, address["host"], node)
     document = _document(draft, subject, lengths, address, node)
-    return {**document, "explain": draft.explain, "warnings": draft.warnings}
+    changes = {"changes": draft.changes} if draft.changes else {}
+    return {**document, **changes, "explain": draft.explain, "warnings": draft.warnings}
+
+
+def _on_fewest_cards(
+    request: Mapping[str, object],
+    release: ReleaseEntry,
+    entry: ModelEntry | None,
+    cards: Mapping[str, CardType],
+    node: Node,
+    read_weights: Callable[[str], Weights | None] | None,
+    read_file: Callable[[str], str | None] | None,
+) -> dict[str, Any]:
+    """The plan on the fewest cards that hold the model and one longest request.
+
+    Raises the :class:`Refusal` of the largest number that was tried where none does, and where the memory is not known.
+    """
+    tried: dict[str, str] = {}
+    for count in SIZES:
+        asked = {**request, "tensor_parallel_size": count}
+        try:
+            found = plan(asked, release, entry, cards, node, read_weights, read_file)
+        except Refusal as refusal:
+            if refusal.id not in TOO_FEW or (count == SIZES[-1] and not tried):
+                raise
+            tried[str(count)] = str(refusal)
+            if refusal.id == "too_few_cards" or count == SIZES[-1]:
+                raise Refusal("fits_on_no_cards", _nowhere(tried)) from None
+            continue
+        if found["memory"] is None:
+            raise Refusal(
+                "auto_without_size",
+                "tensor_parallel_size is auto, but the size of the weights or of the cards is not known: nobody can "
+                "say how many cards hold the model. Fetch the model first, or give a number.",
+            )
+        why = {
+            "value": "tensor_parallel_size",
+            "result": count,
+            "rule": "fewest-cards",
+            "source": "gaudi-serving: the first of 1, 2, 4 and 8 cards whose memory holds the weights and one longest "
+            "request",
+            "inputs": tried,
+        }
+        return {**found, "explain": [*found["explain"], why]}
+    raise AssertionError("the last size returns or raises")
+
+
+def _nowhere(tried: Mapping[str, str]) -> str:
+    """Why no number of cards will do, by the last one that was planned."""
+    return f"tensor_parallel_size is auto, but no number of cards will do. {list(tried.values())[-1]}"
 
 
 def _subject(
@@ -113,19 +182,28 @@ def _subject(
     cards: Mapping[str, CardType],
     node: Node,
     read_weights: Callable[[str], Weights | None] | None,
+    read_file: Callable[[str], str | None] | None,
 ) -> Subject:
     """Settle what is asked for, read what lies on the node, choose the cards; refuse what cannot be served."""
     wanted, asked = _wanted(request, release, entry, cards, node)
+    wanted = moved(wanted, check_options(request), release, draft)
+    check_values(wanted, release)
     card_type = cards.get(card_name(node.topology))
-    served = weights_path(wanted, entry, card_type, node.root)
+    scales = family_of(release).plugin_engine
+    served = weights_path(wanted, entry, card_type, node.root, scaled_while_loading=scales)
+    if scales and entry is not None and entry.conversion is not None and wanted.weights is None:
+        draft.change(
+            f"weights: {served}, as they are published; the plugin scales FP8 for the card while it loads, so that "
+            f"playbooks/convert_weights.yml is not needed (vllm_gaudi/ops/hpu_fp8.py)"
+        )
     weights = read_weights(served) if read_weights is not None and served.startswith("/") else None
-    model = facts(served, entry, wanted.model_config, overrides_in(wanted.extra_args))
+    model = facts(served, entry, _config(wanted, entry, weights), overrides_in(wanted.extra_args))
     label = wanted.instance or wanted.model or model.name
     check_supported(wanted, asked, release, entry, model, draft, weights)
     # What lies on the node counts before what a request says of it.
     said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
     check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
-    chosen, node_cards = place(wanted, release, model, node, label, draft)
+    chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
     check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")
     dtype, quantization = data_type(wanted, release, model, card_type)
@@ -138,17 +216,33 @@ def _subject(
         weights=served,
         dtype=dtype,
         quantization_config=quantization,
-        parser=entry.reasoning_parser if entry is not None else family_of(release).reasoning_parser(model),
+        parser=_parser(wanted, release, entry, model),
         card_name=chosen[0].name or "",
-        cards=len(chosen),
+        cards=len(chosen) // (wanted.data_parallel_size or 1),
         profile_name=f"serve_{model.name}_{dtype}_{chosen[0].name}",
+        bucket_file=read_file(wanted.bucketing_file) if read_file is not None and wanted.bucketing_file else None,
     )
+    check_validated(entry, resolved, card_type, label, draft)
     check_quantization(resolved)
     check_missing(weights, served, label)
     check_hub(served, wanted, draft)
     check_fp8(resolved, entry, weights, card_type, label)
     check_block_size(resolved, draft)
     return Subject(resolved, label, served_name(wanted, entry), entry, weights, chosen, node_cards, card_type)
+
+
+def _config(request: Request, entry: ModelEntry | None, weights: Weights | None) -> Mapping[str, object] | None:
+    """The config.json to plan with: the request's, or for a model without figures the one beside its weights."""
+    if request.model_config is None and entry is not None and entry.architecture is None and weights is not None:
+        return weights.config
+    return request.model_config
+
+
+def _parser(request: Request, release: ReleaseEntry, entry: ModelEntry | None, model: ModelFacts) -> str | None:
+    """The reasoning parser: as it was asked for, of the model's file, or the family's."""
+    if request.reasoning_parser is not None:
+        return request.reasoning_parser
+    return entry.reasoning_parser if entry is not None else family_of(release).reasoning_parser(model)
 
 
 def _wanted(
@@ -177,7 +271,8 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     module_variables(draft, subject.cards, subject.node_cards, release)
     host_nics = fabric_warning(resolved, subject.card_type) is not None
     network_variables(draft, request, release, host, node, host_nics)
-    scale_once(draft, subject.weights, subject.card_type, surface)
+    if not family.plugin_engine:
+        scale_once(draft, subject.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)
     join_arguments(draft, request.extra_args, surface)
@@ -211,6 +306,12 @@ def _document(
     )
     binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
     needs = needed(bool(binding), entry.limit_mm_per_prompt if entry is not None else (), fabric is not None)
+    reference = image(release, replace(node, image=without_fork(node.image, release, draft)), needs)
+    check_lazy_mode(draft, release, reference)
+    mode = execution_mode(draft, request, release)
+    # A strategy that is chosen here adds to the environment.
+    buckets = buckets_part(draft, resolved, lengths, memory)
+    ready_timeout(draft, Surface(release), buckets, memory)
     document = {
         "schema": SCHEMA,
         "instance": request.instance,
@@ -219,7 +320,7 @@ def _document(
         # What it can be asked: chat, completion, embedding, rerank.
         "task": entry.task if entry is not None else "generate",
         "release": release.name,
-        "image": image(release, node, needs),
+        "image": reference,
         "container": container(setting, draft.environment),
         "modules": [{"module_id": card.module_id, "serial": card.serial} for card in subject.cards],
         "environment": dict(sorted(draft.environment.items())),
@@ -236,8 +337,8 @@ def _document(
         "listen": address,
         # Nobody without a key gets past the guard on any of them, which is looked at.
         "paths": list(release.paths),
-        "execution_mode": execution_mode(draft, request, release),
-        "buckets": buckets_part(draft, resolved, lengths, memory),
+        "execution_mode": mode,
+        "buckets": buckets,
         "memory": memory,
         "requires": {**requires(setting), "host_nics": fabric is not None, **_parts(node, needs)},
     }
@@ -253,4 +354,6 @@ def _parts(node: Node, needs: Sequence[str]) -> dict[str, list[str]]:
 
 def origin_of(release: ReleaseEntry) -> Origin:
     """Where this release's rules are written down."""
-    return Origin(f"vllm-fork {release.pins['vllm_fork'].commit[:9]}", release.constants.get("start_script"))
+    if "vllm_gaudi" in release.pins:
+        return Origin(release.code, otherwise="gaudi-serving, as the start scripts of earlier releases")
+    return Origin(release.code, release.constants.get("start_script"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base.absent import TWO_NODES
+from ..base.absent import TWO_NODES, absent
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..cards.placement import Card
@@ -17,7 +17,7 @@ from ..families.registry import family_of
 from ..families.shared import KNOBS
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
-from ..request.options import Request
+from ..request.options import PLUGIN_OPTIONS, Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given
 from .arguments import value_in
@@ -30,6 +30,9 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 # What the fork asks for (README_GAUDI.md, requirements: 1.16 Gaudi 2, later ones Gaudi 2 and 3).
 GENERATIONS = ("gaudi2", "gaudi3")
+
+# How the vendor names images with upstream's PyTorch, a base and a ready-made one.
+UPSTREAM = re.compile(r"pytorch-upstream-|-ptupstream-")
 
 # Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
 DEEPSEEK_ON_ONE_NODE = 32768
@@ -54,12 +57,18 @@ def check_supported(
     for feature, seen in [*_features_of_weights(request, model), *_features_of_arguments(request.extra_args)]:
         if feature in release.unsupported:
             raise Refusal("unsupported_feature", f"{seen}: {release.unsupported[feature]}")
-    _warn_of_gaps(model, weights, draft)
+    _warn_of_gaps(entry, model, weights, draft)
 
 
-def _warn_of_gaps(model: ModelFacts, weights: Weights | None, draft: Draft) -> None:
+def _warn_of_gaps(entry: ModelEntry | None, model: ModelFacts, weights: Weights | None, draft: Draft) -> None:
     """Say what is not known of a model, and what the rules do without it."""
-    if model.known_from == "name" and weights is not None and weights.code is not None:
+    if model.known_from == "name" and entry is not None:
+        draft.warn(
+            f"The catalogue has no figures of {entry.name}, whose config.json nobody has read: heads, lengths and the "
+            f"KV cache are not checked, and rules that look into a model fall back to its name. Give the content of "
+            f"its config.json as model_config, or plan again once its weights are on the node."
+        )
+    elif model.known_from == "name" and weights is not None and weights.code is not None:
         draft.warn(
             f"Of config.json beside {shown(model.name)} only the classes it names are read: rules that look into a "
             f"model fall back to its name. Give the content as model_config, or add a catalogue file."
@@ -75,7 +84,8 @@ def _warn_of_gaps(model: ModelFacts, weights: Weights | None, draft: Draft) -> N
 
 def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> None:
     """A model's file may name the releases it was served with, and those it cannot be served with."""
-    if not entry.releases or release.name in entry.releases:
+    validated = entry.validated.releases if entry.validated is not None else ()
+    if not entry.releases or release.name in (*entry.releases, *validated):
         return
     tried = f"{entry.name} is known to be served with release {', '.join(entry.releases)}"
     if release.name in entry.unsupported:
@@ -85,11 +95,14 @@ def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> No
 
 def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
     """Options that were asked for, and that the release's server never sees."""
-    for option in family_of(release).without_effect:
+    family = family_of(release)
+    for option in (*family.without_effect, *(name for name in PLUGIN_OPTIONS if name not in family.takes)):
         if option in asked:
+            why = family.reasons.get(option)
             raise Refusal(
                 "without_effect",
-                f"{option} is without effect on release {release.name}. Leave it out, or use another release.",
+                f"{option} is without effect on release {release.name}{'' if why is None else f' ({why})'}. Leave it "
+                f"out, or use another release.",
             )
     surface = Surface(release)
     for option, variable in KNOBS.items():
@@ -115,6 +128,12 @@ def _features_of_weights(request: Request, model: ModelFacts) -> Iterator[tuple[
         yield "alibi", f"{model.name} uses attention with linear biases"
 
 
+def one_node_only(release: ReleaseEntry) -> str:
+    """Why an instance cannot have the cards of two nodes: as the release's documents say it, else our own sentence."""
+    planned = release.unsupported.get("two_nodes")
+    return TWO_NODES.sentence if planned is None else f"{planned[0].upper()}{planned[1:]}"
+
+
 def _features_of_arguments(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The features that further arguments of the server ask for."""
     for argument in arguments:
@@ -125,6 +144,8 @@ def _features_of_arguments(arguments: Sequence[str]) -> Iterator[tuple[str, str]
             yield "chunked_prefill", f"extra_args has {option}"
         if option in ("--quantization", "-q", "--quantization-param-path"):
             yield "quantization", f"extra_args has {option}"
+        if option == "--pipeline-parallel-size" or absent(option) == TWO_NODES.sentence:
+            yield "two_nodes", f"extra_args has {option}"
         if "beam" in option:
             yield "beam_search", f"extra_args has {shown(option)}"
 
@@ -200,24 +221,60 @@ def check_kv_cache(draft: Draft, resolved: ResolvedRequest) -> None:
         )
 
 
-def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
+def check_validated(
+    entry: ModelEntry | None, resolved: ResolvedRequest, card_type: CardType | None, label: str, draft: Draft
+) -> None:
+    """Refuse cards that a model is known to fail on; of the plugin's releases, say what its maintainers validated."""
+    if entry is None:
+        return
+    generation = card_type.generation if card_type is not None else None
+    if generation is not None and generation in entry.unsupported_generations:
+        raise Refusal(
+            "unsupported_generation",
+            f"{label}: {entry.name} is not served on {resolved.card_name} cards ({generation}): "
+            f"{entry.unsupported_generations[generation]}",
+        )
+    release = resolved.release
+    if "vllm_gaudi" not in release.pins:
+        return
+    said = entry.validated
+    if said is None or release.name not in said.releases:
+        draft.warn(
+            f"{entry.name} is not validated by the plugin: validated_models.md of vllm-gaudi "
+            f"{release.pins['vllm_gaudi'].reference} does not name it."
+        )
+        return
+    dtype = "fp8" if resolved.model.stored_fp8 else resolved.dtype
+    asked = {"cards": generation, "tensor_parallel_size": resolved.cards, "dtype": dtype}
+    known = {"cards": said.generations, "tensor_parallel_size": said.tensor_parallel_size, "dtype": said.dtype}
+    beyond = [
+        f"{name} {value} (validated: {', '.join(map(str, known[name]))})"
+        for name, value in asked.items()
+        if value is not None and value not in known[name]
+    ]
+    if beyond:
+        draft.warn(f"{entry.name} is validated by the plugin's maintainers, but not with {'; '.join(beyond)}.")
+
+
+def check_heads(model: ModelFacts, count: int, cards: int, label: str, *, copied: bool = False) -> None:
     """Attention heads are divided among the cards, and every card needs key-value heads of its own.
 
-    ``cards``: those of the node, more than which are not advised.
+    ``cards``: those of the node, more than which are not advised. ``copied``: whether the server gives several cards
+    the same key-value head, where their number is a multiple of the heads'.
     """
     heads, shared = model.shape.num_attention_heads, model.shape.num_key_value_heads
     if heads is None or shared is None:
         return
     # Latent attention keeps one compressed vector that is not divided among the cards.
     most = heads if model.shape.kv_lora_rank is not None else shared
-    fits = [n for n in range(1, min(most, cards) + 1) if heads % n == 0]
+    fits = [n for n in range(1, cards + 1) if heads % n == 0 and (n <= most or (copied and n % most == 0))]
     if heads % count:
         raise Refusal(
             "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "
             f"(num_attention_heads), which {count} does not divide. Use {_or(fits)}.",
         )
-    if count > most:
+    if count > most and not (copied and count % most == 0):
         raise Refusal(
             "more_cards_than_heads",
             f"{label}: tensor_parallel_size is {count}, above the {shared} key-value heads (num_key_value_heads) of "
@@ -240,7 +297,8 @@ def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> 
             f"max_model_len is {lengths.spoken}, but one node serves {model.name} with {most} tokens at most (the help "
             f"of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}",
         )
-    if length is not None and tokens is not None and tokens < length:
+    chunks = family_of(resolved.release).chunks_prefill and resolved.request.enable_chunked_prefill is not False
+    if length is not None and tokens is not None and tokens < length and not chunks:
         raise Refusal(
             "batch_below_longest_request",
             f"max_num_batched_tokens is {tokens}, below max_model_len {lengths.spoken}: without chunked prefill the "
@@ -278,6 +336,10 @@ def check_fp8(
     """Gaudi2's FP8 ends at 240 where published weights end at 448: unconverted, every large weight would be wrong."""
     if weights is None or weights.converted or card_type is None or card_type.fp8_max != 240:
         return
+    if family_of(resolved.release).plugin_engine:
+        # Scaled while they load (gaudi_weight_wrapper of vllm_gaudi/extension/ops.py, asked for by hpu_fp8.py,
+        # hpu_compressed_tensors.py and hpu_modelopt.py in vllm_gaudi/ops).
+        return
     must = family_of(resolved.release).serves_stored_fp8 or (entry is not None and entry.conversion is not None)
     if must and any(kind.startswith("F8") for kind in weights.parameters):
         raise Refusal(
@@ -305,6 +367,13 @@ def scale_once(draft: Draft, weights: Weights | None, card_type: CardType | None
     if surface.reads(variable):
         once = given("converted-weights", ".gaudi-serving/fp8.json beside the weights")
         draft.variable(variable, once(value="false"))
+
+
+def check_lazy_mode(draft: Draft, release: ReleaseEntry, image: str) -> None:
+    """Lazy mode is in the vendor's PyTorch; an image that names upstream's has none (vllm-gaudi, installation)."""
+    sentence = release.unsupported.get("lazy_mode_upstream")
+    if sentence and UPSTREAM.search(image) and draft.environment.get("PT_HPU_LAZY_MODE") == "1":
+        raise Refusal("lazy_mode_not_in_image", f"lazy_mode is on, but the image is {image}: {sentence}")
 
 
 def check_missing(weights: Weights | None, path: str, label: str) -> None:

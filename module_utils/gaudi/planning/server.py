@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ..base.checks import shown
@@ -12,7 +13,7 @@ from ..catalogue.surface import Surface
 from ..request.node import Node
 from ..request.options import Request
 from ..request.resolved import ResolvedRequest
-from ..rules.draft import Draft, given, rule
+from ..rules.draft import Draft, Rule, given, rule
 from .network import LOOPBACK, Network, check_reach, network, read_addresses
 
 # Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).
@@ -22,6 +23,16 @@ ONE_NODE = Network(
     "one-node",
     "gaudi-serving: ports between a server's processes have no key, and one node needs no network for them",
 )
+# Seconds a server with the plugin may take to be ready. Somebody's Gaudi 2 took 2 to 3 minutes for 7B to 32B models,
+# 19 minutes for Qwen3-235B on eight cards with about as many graphs (150, eight seconds each), and 30 minutes with long
+# contexts; two hours were set there. 200 MB/s is a slow disk. The rest are numbers of ours.
+ENGINE_READY = "VLLM_ENGINE_READY_TIMEOUT_S"
+GRAPH_SECONDS = 10
+LOADED_A_SECOND = 200 * 10**6
+SHORTEST_START = 1800
+LONGEST_START = 7200
+# What a pooling model of the catalogue becomes, in vLLM's words.
+CONVERSIONS = {"embed": "embed", "score": "classify"}
 # The kernel's own limit for processes that lack NET_BIND_SERVICE, which the container drops.
 LOWEST_PORT = 1024
 
@@ -76,17 +87,11 @@ def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | N
     elif entry is not None:
         draft.option("--trust-remote-code", from_catalogue(value=entry.trust_remote_code))
     draft.option("--enforce-eager", resolved.said("enforce_eager"))
-    if resolved.parser is not None and surface.knows("--reasoning-parser"):
-        draft.option("--enable-reasoning", reasoning_parser(parser=True))
-        draft.option("--reasoning-parser", reasoning_parser(parser=resolved.parser))
-    elif resolved.parser is not None:
-        draft.warn(
-            f"Release {resolved.release.name} has no reasoning parser: answers come with the thoughts before them."
-        )
+    _parser(draft, resolved, surface)
     if entry is None:
         return
     if entry.task in POOLING_TASKS:
-        draft.option("--task", from_catalogue(value=entry.task))
+        _pooling(draft, entry, from_catalogue, surface)
     for option, value in (
         ("--limit-mm-per-prompt", entry.limit_mm_per_prompt),
         ("--mm-processor-kwargs", entry.mm_processor_kwargs),
@@ -95,11 +100,54 @@ def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | N
             draft.option(option, from_catalogue(value=json.dumps(value, sort_keys=True, separators=(",", ":"))))
 
 
+def _parser(draft: Draft, resolved: ResolvedRequest, surface: Surface) -> None:
+    """The parser of a model that thinks; vLLM until 0.9 asks for the switch as well."""
+    if resolved.parser is not None and surface.knows("--reasoning-parser"):
+        if surface.knows("--enable-reasoning"):
+            draft.option("--enable-reasoning", reasoning_parser(parser=True))
+        draft.option("--reasoning-parser", reasoning_parser(parser=resolved.parser))
+    elif resolved.parser is not None:
+        draft.warn(
+            f"Release {resolved.release.name} has no reasoning parser: answers come with the thoughts before them."
+        )
+
+
+def _pooling(draft: Draft, entry: ModelEntry, from_catalogue: Rule, surface: Surface) -> None:
+    """What a model is for that writes no text. vLLM since 0.11 says what it is run as, and what its output becomes."""
+    if surface.knows("--convert"):
+        draft.option("--runner", from_catalogue(value="pooling"))
+        draft.option("--convert", from_catalogue(value=CONVERSIONS[entry.task]))
+    else:
+        draft.option("--task", from_catalogue(value=entry.task))
+
+
 def shutdown(draft: Draft, release: ReleaseEntry, surface: Surface) -> None:
     """How long a server that is told to stop goes on with its requests, where it knows that; most abort them."""
     seconds = release.constants.get("shutdown_timeout")
     if seconds is not None and surface.knows("--shutdown-timeout"):
         draft.option("--shutdown-timeout", given("shutdown", f"catalog/releases/{release.name}.yml")(value=seconds))
+
+
+@rule("engine-ready-timeout", "gaudi-serving: twice the estimate; vLLM's own 600 s ends a start that is well")
+def engine_ready_timeout(weights_bytes: int, graphs: int | None) -> int:
+    """Seconds for the engine to load and warm up, twice over; two hours where the graphs are not known."""
+    if graphs is None:
+        return LONGEST_START
+    return max(SHORTEST_START, 2 * (weights_bytes // LOADED_A_SECOND + graphs * GRAPH_SECONDS))
+
+
+def ready_timeout(
+    draft: Draft, surface: Surface, buckets: Mapping[str, object] | None, memory: Mapping[str, object] | None
+) -> None:
+    """How long the API process waits for the engine, where the server asks that and nobody said it."""
+    if surface.reads(ENGINE_READY) and ENGINE_READY not in draft.environment and surface.knows("--async-scheduling"):
+        graphs, size = (buckets or {}).get("graphs"), (memory or {}).get("weights_bytes")
+        draft.variable(
+            ENGINE_READY,
+            engine_ready_timeout(
+                weights_bytes=size if isinstance(size, int) else 0, graphs=graphs if isinstance(graphs, int) else None
+            ),
+        )
 
 
 def network_variables(

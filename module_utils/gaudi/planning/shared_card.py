@@ -77,15 +77,17 @@ def share(plan: Mapping[str, Any], others: Sequence[ModelEntry], release: Releas
     arguments = _arguments(plan["arguments"], release.constants["multi_model_server"], paths)
     sizes = [plan["requires"]["weights_bytes"], *(model.weights_bytes for model in others)]
     weights_bytes = sum(size for size in sizes if size)
-    if plan["memory"] is None:
+    unknown = next((model.name for model in others if model.weights_bytes is None), None)
+    if plan["memory"] is None or unknown is not None:
         raise Refusal(
             "model_size_unknown",
-            "share_card_with: the size of the first model is not known. Leave weights out or serve it alone.",
+            f"share_card_with: the size of {unknown or 'the first model'} is not known. "
+            f"Leave weights out or serve it alone.",
         )
     share_of_one = float(_said(plan["arguments"], "--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
     # Without --dtype a model is loaded as it is stored.
     width = WIDTHS_ASKED.get(_said(plan["arguments"], "--dtype") or "")
-    loaded = [model.weights_bytes * growth(width, stored_as(model, None)) / GIB for model in others]
+    loaded = [(model.weights_bytes or 0) * growth(width, stored_as(model, None)) / GIB for model in others]
     loaded_gib = plan["memory"]["weights_gib_per_card"] + sum(loaded)
     memory = _memory(plan["memory"], weights_bytes, loaded_gib, share_of_one, len(paths))
     mounts = [{"source": path, "target": path, "read_only": True} for path in beside]
@@ -118,7 +120,7 @@ def _said(arguments: Sequence[str], option: str) -> str | None:
 def _note(
     release: ReleaseEntry, value: str, result: object, name: str, inputs: Mapping[str, object]
 ) -> dict[str, object]:
-    source = f"vllm-fork {release.pins['vllm_fork'].commit[:9]} {FILES}"
+    source = f"{release.code} {FILES}"
     return {"value": value, "result": result, "rule": name, "source": source, "inputs": inputs}
 
 

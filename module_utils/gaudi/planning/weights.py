@@ -22,7 +22,7 @@ def check_model(request: Request, entry: ModelEntry | None) -> None:
         )
     if request.weights is not None:
         return
-    if request.model_config is not None:
+    if request.model_config is not None and (entry is None or entry.architecture is not None):
         raise Refusal(
             "model_config_beside_model",
             f"model_config describes weights, but the request names {shown(request.model)}, whose file in "
@@ -40,15 +40,30 @@ def served_name(request: Request, entry: ModelEntry | None) -> str | None:
     return request.served_model_name or (entry.name if entry is not None else None)
 
 
-def weights_path(request: Request, entry: ModelEntry | None, card_type: CardType | None, root: str) -> str:
-    """The directory (or hub id) that is served; a model's own is below ``root``. Raises :class:`Refusal` for none."""
+def weights_path(
+    request: Request,
+    entry: ModelEntry | None,
+    card_type: CardType | None,
+    root: str,
+    *,
+    scaled_while_loading: bool = False,
+) -> str:
+    """The directory (or hub id) that is served; a model's own is below ``root``. Raises :class:`Refusal` for none.
+
+    ``scaled_while_loading``: the release scales published FP8 for the card itself, so that nothing is converted.
+    """
     check_model(request, entry)
     if request.weights is not None or entry is None:
         return str(request.weights)
     directory = entry.directory
-    if entry.conversion is not None and card_type is not None and card_type.name not in entry.conversion.card_types:
-        # This card takes the weights as they are published.
-        directory = entry.conversion.from_directory
+    conversion = entry.conversion
+    if (
+        conversion is not None
+        and card_type is not None
+        and (scaled_while_loading or card_type.name not in conversion.card_types)
+    ):
+        # This card, or this release, takes the weights as they are published.
+        directory = conversion.from_directory
     return f"{root}/{directory}"
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from ..base.absent import absent
 from ..base.listeners import ANY, Listener
 from ..cards.users import describe_user
-from ..catalogue.entries import CardType
 
 GIB = 1024**3
 # Names listed in a sentence; more are counted.
@@ -28,8 +27,6 @@ SYSTEMS = (
     ("ubuntu", "24.04", "Ubuntu"),
     ("rhel", "9", "Red Hat Enterprise Linux"),
 )
-# How much data the manuals have hccl_demo reduce (v1.22 §1.2.1).
-MANUAL_SIZE = "32m"
 # What the hub's library needs.
 OLDEST_DOWNLOADER = (3, 10)
 _NUMBERS = re.compile(r"\d+")
@@ -288,38 +285,19 @@ def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Probl
 
 
 def missing_finding(instance: str, origin: str | None, target: str, size: int, converted: str | None) -> str:
-    """Say what will be fetched: ``size`` bytes from ``origin`` (None: they are here) into ``target``."""
-    fetched = f"{gib(size)} will be fetched from {origin} into {target}" if origin else f"{target} is there"
+    """Say what will be fetched: ``size`` bytes from ``origin`` (None: they are here) into ``target``; 0 is unknown."""
+    amount = gib(size) if size else "an unknown amount"
+    fetched = f"{amount} will be fetched from {origin} into {target}" if origin else f"{target} is there"
     return f"{instance}: {fetched}" + (f", and converted into {converted}." if converted else ".")
 
 
-def host_nics(plan: Mapping[str, Any], bandwidth: str) -> Problem:
-    """Refuse a plan whose cards talk over host NICs that nobody has verified; ``bandwidth`` says how that is done."""
+def host_nics(plan: Mapping[str, Any]) -> Problem:
+    """Refuse a plan whose cards talk over host NICs that the site does not say to be there."""
     return Problem(
         "host_nics",
-        f"{plan['instance']}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and "
-        f"nothing says that these work on this node. {bandwidth} Then set preflight_host_nics_verified: true for the "
-        "node.",
-    )
-
-
-def bandwidth_advice(cards: Mapping[str, CardType], name: str, count: int) -> str:
-    """Say what to run over ``count`` cards that hl-smi calls ``name``, and what its bandwidth is compared with.
-
-    Only some cards have a published figure. For the others the manual takes any bandwidth for proof, since it follows
-    the NICs (v1.22 §1.2.1).
-    """
-    card = cards.get(name)
-    floor = card.bandwidth_floor.get(str(count)) if card is not None else None
-    size = card.bandwidth_size if card is not None and card.bandwidth_size else MANUAL_SIZE
-    run = f"Run hccl_demo by hand (docs/hardware-checklist.md) with --test all_reduce --size {size} over {count} cards"
-    if floor is not None:
-        return f"{run}: its NW Bandwidth must be {floor:g} GB/s or more (catalog/cards.yml)."
-    known = sorted({f"{n} {card.name}" for card in cards.values() for n in card.bandwidth_floor})
-    return (
-        f"{run}. No bandwidth is published for {count} {name or 'cards of unknown type'}, only for "
-        f"{' and '.join(known)} (catalog/cards.yml): here it must end without an error and print one, which follows "
-        f"from the NICs. Compare it with their line rate, and with other nodes of this kind."
+        f"{plan['instance']}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and the "
+        "inventory does not say that this node has them configured. Configure them, then set "
+        "fabric_check_host_nics: true for the node: site.yml measures all its cards over them before this starts.",
     )
 
 
@@ -333,7 +311,9 @@ def check_start(plan: Mapping[str, Any], lacking: Sequence[str], found: int) -> 
     problems = []
     if lacking:
         problems.append(
-            Problem("files", f"{name}: {', '.join(lacking)} not there. Calibrate first, or correct the path.")
+            Problem(
+                "files", f"{name}: {', '.join(lacking)} not there. Calibrate first, put it there, or correct the path."
+            )
         )
     measurements = requires.get("measurements")
     if measurements and found < measurements["files"]:

@@ -22,6 +22,9 @@ SHARED = "gaudi_"
 # How much of two names has to be the same, beginning behind the role's name, for one to be meant by the other.
 NEAR = 0.8
 
+# Options of earlier releases, each with the one that is set in its place. An entry goes with the next release.
+RENAMED: Mapping[str, str] = {"preflight_host_nics_verified": "fabric_check_host_nics"}
+
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*\Z", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z", re.ASCII)
 _SWITCHES = {"y", "yes", "on", "1", "true", "t", "n", "no", "off", "0", "false", "f"}
@@ -170,6 +173,10 @@ def unknown(
     problems, findings = [], []
     prefixes = sorted([f"{role}_" for role in roles] + [SHARED], key=len, reverse=True)
     for name in sorted(set(names) - {*options, *results}):
+        if name in RENAMED:
+            said = f"{name} is of an earlier release, and nothing reads it any more. Set {RENAMED[name]} in its place."
+            problems.append(Problem("unknown_variable", said))
+            continue
         begun = _begun(name, prefixes)
         if begun is None:
             continue

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..base import values
 from ..base.refusal import Refusal
+from ..image.addresses import asked, check_reached
 from ..image.recipe import check_pushed
 
 # By option. Empty means: not set.
@@ -21,6 +22,10 @@ FORMS: Mapping[str, values.Reader] = {
     "container_runtime_no_proxy": values.no_proxy,
     "container_runtime_rhel_key": values.index,
     "container_runtime_rhel_repository": values.index,
+    "gaudi_driver_key": values.index,
+    "gaudi_driver_key_fingerprint": values.fingerprint,
+    "gaudi_driver_repository": values.index,
+    "gaudi_driver_suite": values.word,
     "gaudi_weights_address": values.reached,
     "model_weights_python": values.program,
     "model_weights_python_index": values.address,
@@ -50,6 +55,17 @@ def push_faults(build: object, push: object, name: object) -> list[str]:
         return []
     try:
         check_pushed(str(name))
+    except Refusal as refusal:
+        return [str(refusal)]
+    return []
+
+
+def network_faults(build: object, network: object, addresses: object, proxies: Iterable[object]) -> list[str]:
+    """Say what an image that is built in this network could not be built from, for the options of that name."""
+    if not _on(build):
+        return []
+    try:
+        check_reached(str(network), [(host, host) for host in asked(addresses, proxies)])
     except Refusal as refusal:
         return [str(refusal)]
     return []

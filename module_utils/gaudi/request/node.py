@@ -24,6 +24,8 @@ class Node:
     named: Mapping[str, Sequence[int]] = field(default_factory=dict)
     weights_root: str = "/data/models"
     image_registry: str | None = None
+    # Whether host NICs that join its cards were verified.
+    host_nics: bool = False
     # What the site says of its images; without a word they are those at the release's path of the registry.
     image: Wish = field(default_factory=Wish)
 

@@ -27,12 +27,15 @@ REGISTRY = re.compile(
     r"[a-z0-9]([a-z0-9.-]{0,252}[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?){0,8}"
 )
 INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
+METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 DTYPES = ("auto", "bfloat16", "float32", "fp8", "awq", "gptq")
 STRATEGIES = ("min_tokens", "max_bs")
 # Whose shared memory a container has.
 IPC = ("private", "host")
+# How buckets are spaced, in the words of a request.
+BUCKETINGS = ("exponential", "linear", "padding-aware", "file", "unified")
 KV_CACHE_DTYPES = ("auto", "fp8", "fp8_inc", "fp8_e4m3", "fp8_e5m2")
 
 # Longest context anybody asks of these servers, and most sequences: a million tokens, 4096 requests at once.
@@ -108,6 +111,26 @@ class Request:
     log_step_cpu_fallbacks: bool | None = None
     log_step_cpu_fallbacks_all: bool | None = None
     metrics_gc_details: bool | None = None
+    # Of servers that are vLLM itself with the plugin, in vLLM's own terms (PLUGIN_OPTIONS).
+    data_parallel_size: int | None = None
+    num_gpu_blocks_override: int | None = None
+    quantization: str | None = None
+    enable_expert_parallel: bool | None = None
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    enable_lora: bool | None = None
+    max_loras: int | None = None
+    max_lora_rank: int | None = None
+    # Adapters by the name clients ask for, each a directory of the node.
+    lora_modules: Mapping[str, str] = field(default_factory=dict)
+    speculative_config: Mapping[str, object] | None = None
+    structured_outputs_config: Mapping[str, object] | None = None
+    async_scheduling: bool | None = None
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
+    bucketing_strategy: str | None = None
+    bucketing_file: str | None = None
+    contiguous_pa: bool | None = None
     # None: not said; False: no cache.
     recipe_cache: RecipeCache | bool | None = None
     trust_remote_code: bool | None = None
@@ -350,6 +373,18 @@ def _environment(value: object, what: str) -> dict[str, str]:
     return result
 
 
+def _adapters(value: object, what: str) -> dict[str, str]:
+    given = mapping(value, f"{what} (adapters by name)")
+    if len(given) > 64:
+        raise Refusal("too_many_entries", f"{what} has {len(given)} adapters, the limit is 64.")
+    return {
+        matching(name, f"{what}: the name", NAME, "a name of letters, digits and ._/:@+-"): directory(
+            place, f"{what}.{name}"
+        )
+        for name, place in given.items()
+    }
+
+
 def _plain(content: object) -> object:
     """YAML reads true and 1 where a variable's text was meant."""
     if isinstance(content, bool):
@@ -402,6 +437,24 @@ READERS = {
     "log_step_cpu_fallbacks": switch,
     "log_step_cpu_fallbacks_all": switch,
     "metrics_gc_details": switch,
+    "data_parallel_size": _integer(1, 16),
+    "num_gpu_blocks_override": _integer(1, 1 << 24),
+    "quantization": _matching(METHOD, "a quantisation method of vLLM such as fp8 or inc"),
+    "enable_expert_parallel": switch,
+    "enable_prefix_caching": switch,
+    "enable_chunked_prefill": switch,
+    "enable_lora": switch,
+    "max_loras": _integer(1, 1024),
+    "max_lora_rank": _integer(1, 1024),
+    "lora_modules": _adapters,
+    "speculative_config": mapping,
+    "structured_outputs_config": mapping,
+    "async_scheduling": switch,
+    "reasoning_parser": _matching(METHOD, "the name of a parser such as deepseek_r1"),
+    "tool_call_parser": _matching(METHOD, "the name of a parser such as hermes"),
+    "bucketing_strategy": _choice(BUCKETINGS),
+    "bucketing_file": _file,
+    "contiguous_pa": switch,
     "recipe_cache": _recipe_cache,
     "trust_remote_code": switch,
     "extra_args": _arguments,
@@ -415,3 +468,5 @@ READERS = {
     "network_interface": _matching(INTERFACE, "the name of a network interface such as eth0"),
 }
 OPTIONS = tuple(option.name for option in fields(Request))
+# What only servers of the plugin have a counterpart for.
+PLUGIN_OPTIONS = OPTIONS[OPTIONS.index("data_parallel_size") : OPTIONS.index("recipe_cache")]

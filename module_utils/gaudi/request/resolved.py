@@ -31,6 +31,8 @@ class ResolvedRequest:
     card_name: str
     cards: int
     profile_name: str
+    # The text of bucketing_file; None where there is none, or nobody to read it.
+    bucket_file: str | None = None
 
     def constant(self, key: str) -> Any:
         """A number of the release file; a missing one is refused with file and key."""
@@ -62,7 +64,10 @@ class ResolvedRequest:
 
     @property
     def block_size(self) -> int:
-        """Tokens of one KV cache block."""
+        """Tokens of one KV cache block: as they were asked for, those of the model's type, or the release's."""
+        of_type = self.release.constants.get("block_size_by_type", {}).get(self.model.shape.model_type)
+        if of_type is not None and self.request.block_size is None:
+            return int(of_type)
         return int(self.pick("block_size").result)
 
     @property

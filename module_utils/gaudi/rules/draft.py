@@ -18,13 +18,15 @@ class Origin:
 
     fork: str
     script: str | None = None
+    # What is said of a rule that stands in no script of this release.
+    otherwise: str = "gaudi-serving, as the start scripts of later releases"
 
     def of(self, source: str) -> str:
         """A rule's source, for this release."""
         if not source.startswith("script:"):
             return source
         if self.script is None:
-            return "gaudi-serving, as the start scripts of later releases"
+            return self.otherwise
         function = source[len("script:") :]
         # Only the script of 1.21 and 1.22 is made of functions; the other is read from top to bottom.
         if not function or (function.startswith("set_") and not self.script.endswith("utils.sh")):
@@ -85,6 +87,8 @@ class Draft:
     arguments: list[tuple[str, ...]] = field(default_factory=list)
     explain: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    # What became of options and variables that were written for another release, a line each.
+    changes: list[str] = field(default_factory=list)
 
     def note(self, value: str, result: object, name: str, source: str, inputs: Mapping[str, object]) -> None:
         """Record a decision, replacing an earlier one about the same value."""
@@ -113,6 +117,11 @@ class Draft:
         """What an argument says first; None where it is not passed or takes no value."""
         found = (values for option, *values in self.arguments if option.replace("_", "-") == name)
         return next(iter(next(found, [])), None)
+
+    def change(self, line: str) -> None:
+        """Say what became of an option or variable of another release, or why it is left out."""
+        if line not in self.changes:
+            self.changes.append(line)
 
     def warn(self, sentence: str) -> None:
         """Say something an operator should read before starting."""

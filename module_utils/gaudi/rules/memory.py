@@ -68,3 +68,42 @@ def kv_bytes_per_token(
         return layers * (kv_lora_rank + (rope_head_dim or 0)) * element_bytes
     heads = -(-key_value_heads // tensor_parallel_size)
     return 2 * layers * heads * head_dim * element_bytes
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The KV cache of the plugin: what is left of ``split`` for it, and what stands beside it. GiB of one card."""
+
+    kv_cache: float
+    # One block, which is kept empty.
+    dummy_block: float
+    # States of layers without a KV cache, which the server does not count: they come out of what is kept for graphs.
+    states: float
+
+
+def shared(
+    split: Split,
+    *,
+    block_bytes: int,
+    sequences: int,
+    attention_layers: int,
+    state_layers: int = 0,
+    state_bytes: int = 0,
+    counted: bool = False,
+) -> Shared:
+    """Divide a KV cache as determine_available_memory of vllm_gaudi/v1/worker/hpu_worker.py does (0.26.0).
+
+    ``block_bytes`` is a block of all attention layers, ``state_bytes`` one sequence in one of ``state_layers``, both of
+    one card. ``counted`` is for Mamba: each block there has a state beside it, so that the KV cache shrinks by their
+    ratio. The states of gated delta nets are a fixed number (sequences for each layer, and two more for each group of
+    layers), which is not taken off.
+    """
+    dummy = block_bytes / GIB
+    left = split.kv_cache - dummy
+    if not state_layers:
+        return Shared(left, dummy, 0.0)
+    if counted:
+        page = block_bytes / attention_layers
+        kept = left * page / (page + state_bytes)
+        return Shared(kept, dummy, left - kept)
+    return Shared(left, dummy, (sequences * state_layers + 2 * attention_layers) * state_bytes / GIB)

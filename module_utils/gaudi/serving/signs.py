@@ -75,9 +75,79 @@ class Symptom:
 SYMPTOMS = (
     Symptom(
         "card-busy",
-        re.compile(r"Device already acquired|synStatus=20\b"),
+        re.compile(r"Device already acquired|synStatus=20\b|synStatus=26\b.*Device acquire failed"),
         "A card of this instance is held by another process. hl-smi names it: stop it, or plan other cards.",
         retry=True,
+    ),
+    # From here to the KV cache: of vLLM with the plugin, which 1.23 and later serve with. Texts from its
+    # troubleshooting page and from public issues of vllm-gaudi; what a text means is theirs, or what the code does.
+    Symptom(
+        "engine-ready-timeout",
+        re.compile(r"Timed out waiting for engine core processes to start"),
+        "Loading and warm-up took longer than the server waits for them. Raise VLLM_ENGINE_READY_TIMEOUT_S in"
+        " extra_environment, or warm up fewer buckets.",
+        retry=False,
+    ),
+    Symptom(
+        "no-plugin",
+        re.compile(
+            r"running on UnspecifiedPlatform|Failed to infer device type|No module named 'habana_frameworks"
+            r"|No module named 'vllm_gaudi"
+        ),
+        "The image has no vllm-gaudi, or none of the vendor's PyTorch. Build it (serving_image_build), or name one of"
+        " the vendor's ready-made ones.",
+        retry=False,
+    ),
+    Symptom(
+        "low-memory-fragmented",
+        re.compile(r"ctx_init failed|Failed to create context -12\b"),
+        "The driver found no whole piece of the host's low memory, though the cards are free. As root: sync, write 3 to"
+        " /proc/sys/vm/drop_caches and 1 to /proc/sys/vm/compact_memory; then start it again.",
+        retry=True,
+    ),
+    Symptom(
+        "no-verbs",
+        re.compile(r"ibv initialization failed"),
+        "HCCL found no card over verbs. Load habanalabs_ib; on Ubuntu it needs linux-modules-extra of the running"
+        " kernel.",
+        retry=False,
+    ),
+    Symptom(
+        "wrong-buckets",
+        re.compile(
+            r"_lru_cache_wrapper' object has no attribute|Generated 0 (?:prompt|decode) buckets"
+            r"|Min\. batch size cannot be greater than max"
+        ),
+        "The buckets contradict themselves, or a line of the bucket file is malformed. Correct the bucket variables or"
+        " the file.",
+        retry=False,
+    ),
+    Symptom(
+        "lazy-mode",
+        re.compile(r"ValidateSyncInputTensors tensor_data is empty|Neither storage attached to input tensor"),
+        "This model does not run in lazy mode as it is. Leave lazy_mode out; or set PT_HPUGRAPH_DISABLE_TENSOR_CACHE to"
+        " false in extra_environment, or enforce_eager.",
+        retry=False,
+    ),
+    Symptom(
+        "scale-patching",
+        re.compile(r"Scaling method \S+ is not supported for runtime scale patching"),
+        "Set RUNTIME_SCALE_PATCHING to 0 in extra_environment, or calibrate with another scaling method.",
+        retry=False,
+    ),
+    Symptom(
+        "graph-compiler",
+        re.compile(r"Graph compile failed"),
+        "The graph compiler could not build a graph. It was seen with models of gated delta layers on 1.24.1, which ran"
+        " with plugin 0.24.0. Try enforce_eager, or another release.",
+        retry=False,
+    ),
+    Symptom(
+        "model-not-for-card",
+        re.compile(r"Head size \d+ is not supported by PagedAttention|view size is not compatible with input tensor"),
+        "The plugin of this release does not run this model on this card. gpt-oss is validated on Gaudi 3 only, Gemma 4"
+        " from 1.24.1 on.",
+        retry=False,
     ),
     Symptom(
         "kv-cache-too-small",
@@ -92,8 +162,8 @@ SYMPTOMS = (
         "out-of-device-memory",
         re.compile(r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"),
         "Too little device memory is left beside the KV cache, for graphs and requests. Lower gpu_memory_utilization,"
-        " raise graph_reserved_mem (1.16 does not read it), or lower max_num_seqs or max_num_batched_tokens; then run"
-        " the playbook again.",
+        " raise graph_reserved_mem (1.16 does not read it), or lower max_num_seqs or max_num_batched_tokens; the last"
+        " resort is enforce_eager, which makes no graphs. Then run the playbook again.",
         retry=False,
         advice_while={
             "weights": "The weights do not fit on the cards. Raise tensor_parallel_size, or serve weights in FP8; then"
@@ -188,7 +258,7 @@ LOOKED_AT = 1000
 # Texts: core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1 of 0.32.0 and of earlier releases.
 ENGINE_DIED = re.compile(
     r"[Ee]ngine core (?:proc(?:ess)? \S+ )?(?:died|exited) unexpectedly|Worker proc \S+ died unexpectedly"
-    r"|EngineDeadError"
+    r"|EngineDeadError|Engine core initialization failed"
 )
 
 ERROR_LINE = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: ).*")
@@ -265,12 +335,18 @@ def quote(line: str, limit: int = 300) -> str:
 
 
 WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/ -]{1,40})\]\[(?P<done>\d+)/(?P<total>\d+)\]")
+# The plugin's progress: a bar for prompts and one for decoding, from every worker, on stderr, parted by carriage
+# returns. A line a bucket comes beside it where VLLM_DEVELOPER_MODE is on, which nobody needs for this (warmup_graphs
+# in vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0).
+BAR = re.compile(
+    r"(?P<phase>Prompt|Decode) warmup processing:[^|]{0,20}\|[^|]{0,100}\| *(?P<done>\d{1,9})/(?P<total>\d{1,9})\b"
+)
 GENERATED = re.compile(r"(?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
 SHARDS = re.compile(r"checkpoint shards:[^/]{0,100}?\b(?P<done>\d{1,9})/(?P<total>\d{1,9})\b")
 # 1.16 leaves "in total" out; it logs no line of MEMORY either, but BLOCKS as every release does.
-WEIGHTS = re.compile(r"Loading model weights took (?:in total )?(?P<size>[\d.]+ \S+) (?:of device memory|\()")
-MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for KV cache)")
-BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+")
+WEIGHTS = re.compile(r"Loading model weights took (?:in total )?(?P<size>[\d.]+ \S+)(?: of device memory| \(|$)")
+MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for (?:usable )?KV cache)")
+BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+|Usable num_blocks: (?P<usable>\d+),")
 FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
 SKIPPED = re.compile(r"Skipping warmup")
 # Kinds of passes of a warm-up that are kept. Releases have four; a line can be made to say anything.
@@ -303,15 +379,9 @@ class Progress:
 
     def _understand(self, line: str) -> None:
         if found := WARMUP.search(line):
-            phase = found["phase"].lower()
-            self.phase = "warming-up"
-            if len(self.warm_up) >= PHASES and phase not in self.warm_up:
-                return
-            self.warm_up[phase] = (int(found["done"]), int(found["total"]))
-            # What is announced comes in the same kind of pass: 1.22 has graph/prompt and graph/decode only.
-            kind = phase[: phase.find("/") + 1]
-            for name, total in self.expected.items():
-                self.warm_up.setdefault(kind + name, (0, total))
+            self._pass(found["phase"].lower(), int(found["done"]), int(found["total"]))
+        elif found := BAR.search(line):
+            self._advance(found["phase"].lower(), int(found["done"]), int(found["total"]))
         elif "Generated " in line:
             for found in GENERATED.finditer(line):
                 self.expected[found["phase"].lower()] = int(found["total"])
@@ -324,6 +394,21 @@ class Progress:
         elif SKIPPED.search(line):
             self.phase, self.warm_up = "warmed-up", {}
 
+    def _pass(self, phase: str, done: int, total: int) -> None:
+        """One bucket of a kind of pass; what is announced comes in the same kind, as graph/prompt of 1.22."""
+        self.phase = "warming-up"
+        if len(self.warm_up) >= PHASES and phase not in self.warm_up:
+            return
+        self.warm_up[phase] = (done, total)
+        kind = phase[: phase.find("/") + 1]
+        for name, expected in self.expected.items():
+            self.warm_up.setdefault(kind + name, (0, expected))
+
+    def _advance(self, phase: str, done: int, total: int) -> None:
+        """Workers run abreast, and each has its own bar: the furthest counts."""
+        before, _ = self.warm_up.get(phase, (0, 0))
+        self.phase, self.warm_up[phase] = "warming-up", (max(before, done), total)
+
     def _understand_memory(self, line: str) -> bool:
         """Whether a line says what the device's memory is used for."""
         if found := WEIGHTS.search(line):
@@ -331,7 +416,7 @@ class Progress:
         elif found := MEMORY.search(line):
             self.memory["device"] = found["text"]
         elif found := BLOCKS.search(line):
-            self.memory["kv_cache_blocks"] = found["count"]
+            self.memory["kv_cache_blocks"] = found["count"] or found["usable"]
         else:
             return False
         return True

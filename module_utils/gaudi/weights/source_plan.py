@@ -1,7 +1,8 @@
 """Where a model's folder of weights comes from: what is fetched from which repository, and what is converted from it.
 
 A source plan is a mapping that survives JSON: ``fetch`` (directory, repositories, bytes, measured_cards) and
-``convert`` (source, target, tool, bytes), either of which may be None. Directories are names below the weights root.
+``convert`` (source, target, tool, bytes), either of which may be None; 0 bytes are a size nobody knows. Directories are
+names below the weights root.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def published(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "directory": conversion["from_directory"] if conversion else entry["directory"],
         "repositories": entry["repositories"],
-        "bytes": entry["weights_bytes"] * (PUBLISHED_SHARE[conversion["tool"]] if conversion else 1),
+        "bytes": entry.get("weights_bytes", 0) * (PUBLISHED_SHARE[conversion["tool"]] if conversion else 1),
         "measured_cards": 0,
     }
 
@@ -60,7 +61,7 @@ def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | No
         "source": conversion["from_directory"],
         "target": directory,
         "tool": conversion["tool"],
-        "bytes": entry["weights_bytes"],
+        "bytes": entry.get("weights_bytes", 0),
     }
     return {"fetch": fetch, "convert": convert}
 

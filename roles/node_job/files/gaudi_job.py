@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,21 @@ class Job:
         }
         write_json(self.folder / "state.json", content)
 
-    def stop(self, _signal: int, _frame: object) -> None:
+    def listen(self) -> None:
+        """Hear a stop from now on, whatever the work does.
+
+        Python runs a handler between two steps of its main thread. One that had just begun to wait for a line of silent
+        work would run none: what the handler is called for is read by another thread.
+        """
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer)
+        signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
+        threading.Thread(target=self.stop, args=(reader,), daemon=True).start()
+
+    def stop(self, signals: int) -> None:
         """Pass a stop on to the work, which may finish what it is writing."""
+        os.read(signals, 1)
         self.stopped = True
         if self.work is not None:
             self.work.terminate()
@@ -116,7 +130,7 @@ class Job:
         make_room(self.folder / "state.json")
         log = Log(self.folder / "log")
         self.state("running", log)
-        signal.signal(signal.SIGTERM, self.stop)
+        self.listen()
         environment = {
             **os.environ,
             **self.description["environment"],

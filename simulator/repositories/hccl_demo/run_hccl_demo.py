@@ -1,3 +1,223 @@
-"""Simulated: measures nothing."""
+#!/usr/bin/env python3
+"""Simulated: measures nothing. Prints what hccl_demo prints at the commit that the releases pin, with made-up figures.
 
-print("Simulated: there is no card and no bandwidth here.")
+Bandwidth and faults are those of the node's description, which the simulated container runtime shows to containers. It
+takes the real runner's options, prints the real lines (hccl_demo.cpp and run_hccl_demo.py at f623d69), and acquires the
+cards that the container has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+NODE_DOCUMENT = Path("/etc/gaudi-simulator/node.json")
+DEV = Path("/dev/accel")
+UNITS = {"G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "B": 1}
+ELEMENT = 4  # bytes of a float
+GARBAGE = "[BENCHMARK]     NW Band\x1b[0m\x00width : nan G"
+
+# What each test is called, and network traffic as a multiple of the data, for n ranks (hccl_demo.cpp 829-859).
+TESTS: dict[str, tuple[str, Callable[[int], float]]] = {
+    "broadcast": ("hcclBroadcast", lambda n: 1.0),
+    "all_reduce": ("hcclAllReduce", lambda n: 2 * (n - 1) / n),
+    "reduce_scatter": ("hcclReduceScatter", lambda n: (n - 1) / n),
+    "all_gather": ("hcclAllGather", lambda n: n - 1.0),
+    "all2all": ("hcclAlltoAll", lambda n: (n - 1) / n),
+    "reduce": ("hcclReduce", lambda n: 1.0),
+}
+
+
+class Failed(Exception):
+    """A process of a rank ends with this error."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: the described cards that take part, and what hccl_demo was asked for. size in bytes."""
+
+    node: dict[str, Any]
+    cards: list[dict[str, Any]]
+    test: str
+    size: int
+    loop: int
+    measure: str
+
+    @property
+    def modules(self) -> list[int]:
+        """The module ids of the cards that take part."""
+        return [int(card["module_id"]) for card in self.cards]
+
+    def faulty(self, fault: str) -> list[int]:
+        """The ranks whose card is described with a fault."""
+        return [rank for rank, module in enumerate(self.modules) if module in self.node["fabric"][fault]]
+
+    def network(self) -> float:
+        """The "NW Bandwidth" of the run in 10^9 bytes a second: the slowest card holds up all others.
+
+        Within a group each card has as many links to each of the others. Raises Failed where nothing joins the cards.
+        """
+        fabric, share = self.node["fabric"], 1.0
+        groups = {module // fabric["group"] for module in self.modules}
+        if len(groups) > 1:
+            host_nics = fabric["host_nics"]
+            if host_nics is None:
+                raise Failed(
+                    "In function initDevice(): hcclCommInitRank(&resources.comm, envData.nranks, uniqueID, "
+                    "resources.commRank) failed: hcclInternalError"
+                )
+            full = float(host_nics["bandwidth"])
+        else:
+            full = fabric["bandwidth"] * (len(self.cards) - 1) / (fabric["group"] - 1)
+        for card in self.cards:
+            internal = card["ports"]["internal"]
+            up = len(set(internal) - set(card["ports"]["down"])) / len(internal)
+            share = min(share, up * fabric["slow"].get(str(card["module_id"]), 1.0))
+        for link in fabric["slow_links"]:
+            if set(link["modules"]) <= set(self.modules):
+                share = min(share, link["share"])
+        return full * share
+
+    def report(self) -> str:
+        """The lines between two rows of #, which one rank prints."""
+        name, factor = TESTS[self.test]
+        network = self.network()
+        algorithm = network / factor(len(self.cards))
+        head = f"{name}(dataSize={self.size}, count={self.size // ELEMENT}, dtype=float, iterations={self.loop})"
+        rule = "#" * (len(head) + len("[BENCHMARK]") + 1)
+        milliseconds = self.size / algorithm / 1e6
+        values = (
+            [f"    Host Latency   : {milliseconds:f} ms", f"    Device Latency : {milliseconds * 0.95:f} ms"]
+            if self.measure == "latency"
+            else [f"    NW Bandwidth   : {network:f} GB/s", f"    Algo Bandwidth : {algorithm:f} GB/s"]
+        )
+        return "\n".join([rule, *(f"[BENCHMARK] {line}" for line in [head, *values]), rule])
+
+    def checked(self) -> str:
+        """What each rank says of its result: fine, or bad."""
+        wrong = self.faulty("wrong")
+        return "\n".join(
+            f"rank={rank} size={self.size} <float> Input Buffer [{rank} {rank + 1} ...] Output Buffer "
+            f"[28 36 ...] which is {'bad.' if rank in wrong else 'fine.'}"
+            for rank in range(len(self.cards))
+        )
+
+
+def size_of(text: str) -> int:
+    """Bytes of 32m, 4G or 1024; ValueError for anything else."""
+    match = re.fullmatch(r"([0-9.]+)([GMKBgmkb]?)", text)
+    if match is None:
+        raise ValueError(f"could not convert string to float: {text!r}")
+    return int(float(match[1]) * UNITS[match[2].upper() or "B"])
+
+
+def acquire(node: dict[str, Any], count: int, ranks_per_node: int, dev: Path = DEV) -> list[dict[str, Any]]:
+    """Give each rank a card and hold it: the module of its number, or any other that is there (initDevice).
+
+    Raises Failed as a rank that gets none does.
+    """
+    there = [card for card in node["cards"] if (dev / f"accel{card['index']}").exists()]
+    taken: list[dict[str, Any]] = []
+    for rank in range(count):
+        wanted = [card for card in there if card["module_id"] == rank % ranks_per_node]
+        card = next((card for card in [*wanted, *there] if card not in taken and _locked(dev, card)), None)
+        if card is None:
+            raise Failed(
+                "In function initDevice(): synDeviceAcquire(&resources.deviceHandle, nullptr) failed with synapse "
+                "error: 20"
+            )
+        taken.append(card)
+    return sorted(taken, key=lambda card: int(card["module_id"]))
+
+
+def _locked(dev: Path, card: dict[str, Any]) -> bool:
+    """Hold a card for as long as this process lives; False where somebody else does."""
+    descriptor = os.open(dev / f"accel{card['index']}", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True
+
+
+def perform(run: Run) -> None:
+    """Print what the ranks print. Raises Failed where one ends with an error; does not return where one hangs."""
+    if run.faulty("crash"):
+        raise Failed(
+            f"In function collectiveTestDriver(): synStreamSynchronize(resources.collectiveStream) failed with synapse "
+            f"error: 26 (rank {run.faulty('crash')[0]})"
+        )
+    if run.faulty("hang"):
+        while True:
+            signal.pause()
+    report = GARBAGE if run.node["fabric"]["garbage"] else run.report()
+    print(run.checked(), report, sep="\n", flush=True)
+    if run.faulty("wrong"):
+        raise Failed("Collective operation has failed on correctness.")
+
+
+def leave(error: str) -> NoReturn:
+    """End as exit_demo does with an error."""
+    print(f"HCCL demo error: HCCL demo error: {error}")
+    print("\nExiting HCCL demo with code: 1")
+    sys.exit(1)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line as the real runner does."""
+    parser = argparse.ArgumentParser(description="Run HCCL demo test (simulated)", allow_abbrev=False)
+    for name in ("nranks", "node_id"):
+        parser.add_argument(f"--{name}", type=int, default=-1)
+    for name in ("ranks_per_node", "scaleup_group_size"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--timeout", type=int, default=0)
+    parser.add_argument("--test", default="broadcast")
+    parser.add_argument("--measure", default="bw")
+    parser.add_argument("--size", default="33554432")
+    parser.add_argument("--loop", type=int, default=1000)
+    parser.add_argument("--no_color", "-no_color", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Check the command line, acquire the cards, print, end as the real one does."""
+    given = parse(sys.argv[1:])
+    print("Welcome to HCCL demo\n\nSetting HCCL demo attributes:")
+    for name, value in vars(given).items():
+        print(f"{name.ljust(20)} = {value}")
+    if given.node_id < 0 or given.nranks < 1:
+        name = "node_id" if given.node_id < 0 else "nranks"
+        leave(f"[validate_arguments] Argument {name} was set to: {getattr(given, name)}")
+    if given.test not in TESTS:
+        leave(f"[validate_arguments] Chosen test: {given.test} is not part of the tests list")
+    if given.loop < 1:
+        leave(f"[validate_arguments] Argument loop was set to: {given.loop}, it must be positive")
+    size = size_of(given.size)
+    least = ELEMENT * (given.nranks if given.test in ("reduce_scatter", "all2all") else 1)
+    if size < least:
+        leave(f"[validate_size] Requested size: {size}B was less than supported minimum size: {least}B")
+    if not re.fullmatch(r"[0-9.]+:[0-9]+", os.environ.get("HCCL_COMM_ID", "")):
+        leave("[__main__] HCCL_COMM_ID is not set")
+    print("HCCL demo runs in pure mode\nAffinity: Creating affinity files...\nAffinity: Running in pure mode.")
+    print("Running HCCL Demo :: A simple program demonstrating HCCL usage from C++", flush=True)
+    node = json.loads(NODE_DOCUMENT.read_text(encoding="utf-8"))
+    try:
+        cards = acquire(node, given.nranks, given.ranks_per_node or given.nranks)
+        perform(Run(node, cards, given.test, size, given.loop, given.measure))
+    except Failed as failed:
+        print(f"HCCL demo error: {failed}", flush=True)
+        leave("[run_test] Unexpected error for command, terminating hccl demo, e=Subprocess failed, res=65280")
+
+
+if __name__ == "__main__":
+    main()

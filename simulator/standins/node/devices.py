@@ -7,6 +7,8 @@ Run by gaudi-simulator.service at boot. After editing /etc/gaudi-simulator/node.
   behind them, but a process can hold one open and is seen by its path in /proc/PID/fd.
 * /sys/class and /sys/bus/pci are covered by directories in which everything the kernel shows is still there
   (links into a bind mount of the real /sys) beside the described cards.
+* A kernel that is described is the one /proc/sys/kernel/osrelease names.
+* Where the vendor's packages are not installed, hl-smi and the runtime are not there until a package brings them.
 * Described users of cards without a pid are started as gaudi-simulated-user@N.service.
 """
 
@@ -28,6 +30,13 @@ WORK = Path("/run/gaudi-simulator")
 HABANA = "0x1da3"
 # What is covered, and the directory in WORK that covers it. Unmounted in reverse order.
 COVERS = {SYS / "class": WORK / "class", SYS / "bus" / "pci": WORK / "pci"}
+KERNEL = Path("/proc/sys/kernel/osrelease")
+# What the vendor's packages bring, and the package of each.
+PROGRAMS = {
+    Path("/usr/bin/hl-smi"): "habanalabs-firmware-tools",
+    Path("/usr/bin/habana-container-runtime"): "habanalabs-container-runtime",
+}
+PACKAGES = Path("/var/lib/dpkg/info")
 
 
 def make_nodes(node: dict[str, Any]) -> None:
@@ -131,15 +140,27 @@ def make_sysfs(node: dict[str, Any]) -> None:
         (accel / "device").symlink_to(SYS / "bus" / "pci" / "devices" / card["bus_id"])
 
 
+def remove_programs() -> None:
+    """Take away what no package has brought."""
+    for program, package in PROGRAMS.items():
+        if not (PACKAGES / f"{package}.list").exists():
+            program.unlink(missing_ok=True)
+
+
 def start(node: dict[str, Any]) -> None:
     """Bring the described hardware up."""
     stop()
+    if not node["driver"]["installed"]:
+        remove_programs()
     make_nodes(node) if present(node) else None
     (WORK / "real").mkdir(parents=True)
     subprocess.run(["mount", "--bind", str(SYS), str(WORK / "real")], check=True)
     make_sysfs(node)
     for covered, cover in COVERS.items():
         subprocess.run(["mount", "--bind", str(cover), str(covered)], check=True)
+    if node["kernel"]:
+        (WORK / "osrelease").write_text(f"{node['kernel']}\n", encoding="ascii")
+        subprocess.run(["mount", "--bind", str(WORK / "osrelease"), str(KERNEL)], check=True)
     users = [f"gaudi-simulated-user@{n}.service" for n, user in enumerate(node["busy"]) if user["pid"] is None]
     if users and present(node):
         subprocess.run(["systemctl", "start", *users], check=True)
@@ -148,8 +169,9 @@ def start(node: dict[str, Any]) -> None:
 def stop() -> None:
     """Take down whatever an earlier start left, also half of one."""
     subprocess.run(["systemctl", "stop", "gaudi-simulated-user@*.service"], check=True)
-    for mounted in (*reversed(COVERS), WORK / "real"):
-        while mounted.is_mount():
+    for mounted in (KERNEL, *reversed(COVERS), WORK / "real"):
+        # Path.is_mount() knows directories only.
+        while os.path.ismount(mounted):
             subprocess.run(["umount", str(mounted)], check=True)
     for directory in (WORK, DEV):
         if directory.exists():

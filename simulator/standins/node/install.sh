@@ -12,9 +12,10 @@ install -m 0644 "$here/habana-container-runtime.toml" /etc/habana-container-runt
 
 ln -sf "$lib/standins/hl_smi.py" /usr/bin/hl-smi
 ln -sf "$lib/standins/habana_container_runtime.py" /usr/bin/habana-container-runtime
+ln -sf "$lib/standins/dkms.py" /usr/sbin/dkms
 
 # The real tools stay within reach of the stand-ins; dpkg keeps out of the way when kmod is upgraded.
-for tool in lsmod modinfo; do
+for tool in lsmod modinfo modprobe; do
   path=$(command -v "$tool")
   dpkg-divert --quiet --local --rename --divert "$lib/kmod/$tool" --add "$path"
   ln -sf "$(readlink -f /bin/kmod)" "$lib/kmod/$tool"

@@ -163,6 +163,7 @@ def test_modules_quote_tools_printably(path: Path) -> None:
 EXITS = {
     "action_plugins/new_api_key.py": "the words of a task of ours, and the key that was drawn",
     "action_plugins/node_job.py": "Voice, failure",
+    "action_plugins/vllm_service_log.py": "printable",
     "action_plugins/vllm_service_wait.py": "line, failure",
     "roles/node_job/files/gaudi_job.py": "Log.add; its own sentences",
     "roles/vllm_service/files/gaudi_supervisor/command_line.py": "Failure; its own sentences",

@@ -177,7 +177,9 @@ def test_every_release_with_every_card_type(release: str, name: str, memory_mib:
     topology = build_topology(sources(given))
     assert topology["hl_smi_version"] == release
     assert topology["driver_version"].startswith(release)
-    assert {finding["severity"] for finding in topology["findings"]} <= {"warning"}
+    odd = [finding for finding in topology["findings"] if finding["id"] != "groups"]
+    assert {finding["severity"] for finding in odd} <= {"warning"}
+    assert (len(odd) < len(topology["findings"])) == (name == "HL-338")
     assert [card["module_id"] for card in topology["cards"]] == list(range(8))
     for card in topology["cards"]:
         assert (card["name"], card["memory_total_mib"], card["state"]) == (name, memory_mib, "operational")
@@ -355,6 +357,24 @@ def test_a_name_that_is_no_card_is_reported() -> None:
 def test_the_known_names_are_those_of_the_catalogue() -> None:
     cards = yaml.safe_load((Path(__file__).parents[3] / "catalog" / "cards.yml").read_text(encoding="utf-8"))["cards"]
     assert sorted(topology_findings.CARD_NAMES) == sorted(name for card in cards.values() for name in card["names"])
+
+
+def test_the_known_groups_are_those_of_the_catalogue() -> None:
+    cards = yaml.safe_load((Path(__file__).parents[3] / "catalog" / "cards.yml").read_text(encoding="utf-8"))["cards"]
+    fabrics = {name: card.get("fabric", {}) for card in cards.values() for name in card["names"]}
+    known = {name: each["groups"] for name, each in fabrics.items() if each.get("groups_confidence") == "published"}
+    listed = {name: groups for name, groups in known.items() if len(groups) > 1}
+    assert {name: [list(group) for group in groups] for name, groups in topology_findings.GROUPS.items()} == listed
+
+
+def test_two_quads_are_said_and_one_is_not() -> None:
+    def said(modules: list[int], name: str = "HL-338") -> list[str]:
+        cards = [{"name": name, "module_id": module_id} for module_id in modules]
+        return [found["message"] for found in topology_findings.group_findings(cards)]
+
+    (sentence,) = said([0, 1, 2, 3, 4, 6])
+    assert sentence.startswith("The links of HL-338 join modules 0, 1, 2, 3 and 4, 6, and nothing joins these groups")
+    assert said([4, 5, 6, 7]) == said(list(range(8)), "HL-325L") == []
 
 
 def test_numbers_that_hl_smi_and_the_driver_give_differently_are_reported() -> None:

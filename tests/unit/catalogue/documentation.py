@@ -44,8 +44,8 @@ def table(entries: dict[str, dict[str, Any]]) -> list[str]:
             " and ".join(KINDS[kind] for kind in entry.get("limit_mm_per_prompt", {}))
             or PURPOSE[entry.get("task", "generate")],
             entry["dtype"],
-            f"{entry['weights_bytes'] / 1e9:.1f}",
-            ", ".join(entry["releases"]),
+            f"{entry['weights_bytes'] / 1e9:.1f}" if "weights_bytes" in entry else "?",
+            ", ".join(dict.fromkeys([*entry["releases"], *entry.get("validated", {}).get("releases", [])])),
             f"`{playbook_name(name)}`",
         ]
         lines.append(f"| {' | '.join(cells)} |")

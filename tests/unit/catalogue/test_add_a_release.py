@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible.module_utils.gaudi.catalogue.extends import extended
 
+from action_plugins.serving_plan import findings
+from plugin_utils import releases
 from tests.unit.catalogue import walk
 from tests.unit.catalogue.documentation import ROOT
 
@@ -18,7 +23,7 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 RELEASE, SURFACE, FAMILY = (
     "catalog/releases/1.22-own.yml",
     "simulator/images/serving/surface/1.22-own.json",
-    "module_utils/gaudi/families/r123.py",
+    "module_utils/gaudi/families/r125.py",
 )
 REGISTRY = "module_utils/gaudi/families/registry.py"
 # Of what the document has a person run only what a release more can change, and not this walk itself.
@@ -77,18 +82,29 @@ def test_a_mistake_is_shown_as_the_document_says(checkout: Path) -> None:
 
 
 def test_a_family_is_a_file_an_import_and_an_entry(checkout: Path) -> None:
-    unknown = FILES[RELEASE].replace("constants:", 'rules: "1.23"\nconstants:')
+    unknown = FILES[RELEASE].replace("constants:", 'rules: "1.25"\nconstants:')
     write(checkout, RELEASE, unknown)
     refused = run(checkout, COMMANDS[1])
-    assert 'rules is "1.23", but must be the family of rules' in " ".join(refused.stdout.split())
+    assert 'rules is "1.25", but must be the family of rules' in " ".join(refused.stdout.split())
 
     write(checkout, FAMILY)
     (line,) = re.findall(r"^Add to `[^`]+registry.py`:\n\n```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     registry = (ROOT / REGISTRY).read_text(encoding="utf-8")
-    entered = registry.replace("from .r122 import", f"{line}from .r122 import").replace("R122, ", "R122, R123, ")
+    entered = registry.replace("from .r122 import", f"{line}from .r122 import").replace("R122, ", "R122, R125, ")
     write(checkout, REGISTRY, entered)
     shown = run(checkout, COMMANDS[1])
     assert shown.returncode == 0, shown.stdout + shown.stderr
     assert "refused" not in shown.stdout
     checked = run(checkout, "python -m pytest -q tests/unit/planning/test_families.py")
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_release_of_which_only_a_wheel_is_known_is_a_right_file() -> None:
+    (text,) = re.findall(r"1.24.2.yml` is then:\n\n```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (surface,) = re.findall(r"surface/1.24.2.json` is `([^`]+)`", TEXT)
+    own = yaml.safe_load(text)
+    known = {name: releases.own(name) for name in releases.names()}
+    whole = extended("1.24.2", {*known, "1.24.2"}, {**known, "1.24.2": own}.__getitem__).content
+    assert findings("release", whole) == []
+    assert whole["software"]["driver"] == whole["image"]["tag"] == "1.24.2-481"
+    assert json.loads(surface) == {"extends": own["extends"]}

@@ -94,9 +94,14 @@ def test_card_counts_are_those_of_the_manuals(name: str, number: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cards_divide_the_heads(name: str) -> None:
-    shape, number = MODELS[name]["architecture"], cards(MODELS[name])
+    shape, number = MODELS[name].get("architecture"), cards(MODELS[name])
+    if shape is None:
+        assert "architecture, parameters" in " ".join(MODELS[name]["sources"])
+        return
     assert shape["num_attention_heads"] % number == 0
-    assert number <= shape["num_key_value_heads"]
+    shared = shape["num_key_value_heads"]
+    # vLLM's own V1 engine copies a key-value head to several cards.
+    assert number <= shared or ("1.22" not in MODELS[name]["releases"] and number % shared == 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,8 +129,8 @@ def test_code_beside_the_weights_runs_where_nothing_else_serves_them(name: str) 
     entry = MODELS[name]
     said = [source for source in entry["sources"] if source.startswith("trust_remote_code:")]
     assert len(said) == 1, f'catalog/models/{name}.yml: sources lacks one line "trust_remote_code: ..."'
-    kind = entry["architecture"]["model_type"]
-    known = all(kind in classes(release, "model_types") for release in entry["releases"])
+    kind = entry.get("architecture", {}).get("model_type")
+    known = kind is not None and all(kind in classes(release, "model_types") for release in entry["releases"])
     if entry["trust_remote_code"]:
         assert "config.json has auto_map" in said[0]
         assert not known

@@ -107,7 +107,7 @@ def change(file: Path, old: str, new: str) -> None:
         ("1.22", "seed: 2025", "sead: 2025", 'releases/1.22.yml: constants has the unknown key "sead"'),
         ("1.22-2025.11", 'network: "listen-outside"', "port: null", "2025.11.yml: constants lacks the key port"),
         ("1.22-2025.11", 'name: "1.22-2025.11"\n', "", "2025.11.yml: name is None, but must be the file's own name"),
-        ("1.22-2025.11", 'extends: "1.22"', 'extends: "1.23"', "2025.11.yml: extends is '1.23', which has no file"),
+        ("1.22-2025.11", 'extends: "1.22"', 'extends: "9.99"', "2025.11.yml: extends is '9.99', which has no file"),
         ("1.22", "rules:", 'extends: "1.22-2025.11"\nrules:', "1.22.yml: extends is '1.22-2025.11', which extends it"),
     ],
 )

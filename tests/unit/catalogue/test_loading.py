@@ -68,9 +68,11 @@ def test_the_card_types_are_right() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"weights_bytes": ...}, ["lacks the key weights_bytes", "in bytes"]),
+        ({"dtype": ...}, ["lacks the key dtype", "how the weights are stored"]),
+        ({"validated": {"releases": ["1.22"]}}, ["validated lacks the key generations"]),
+        ({"unsupported_generations": {"HL-225": "no"}}, ["a generation of cards such as gaudi3"]),
         ({"directroy": "x"}, ['unknown key "directroy"', "Did you mean directory?", "Known: architecture,"]),
-        ({"defaults__tensor_paralel_size": 2}, ["defaults has", "Did you mean tensor_parallel_size?"]),
+        ({"defaults__tensor_paralel_size": 2}, ["defaults has", "Did you mean tensor_parallel_size"]),
         ({"defaults__modules": [0, 1]}, ['defaults has the unknown key "modules"']),
         ({"defaults__port": 80}, ["defaults.port is 80", "at least 1024"]),
         ({"defaults__port": "30001"}, ['defaults.port is "30001"', "of type integer"]),
@@ -128,7 +130,7 @@ def test_a_wrong_card_type_is_told_what_would_be_right() -> None:
 
 @pytest.mark.parametrize("key", sorted(QWEN))
 def test_required_keys_are_missed_and_only_those(key: str) -> None:
-    optional = {"release_defaults"}
+    optional = {"release_defaults", "architecture", "weights_bytes", "notes"}
     assert bool(findings("model", changed(QWEN, **{key: ...}))) == (key not in optional)
 
 
@@ -188,6 +190,7 @@ def test_a_hostile_name_is_no_path(name: object) -> None:
     with pytest.raises(Refusal, match="There is no model") as caught:
         resolve("models", "model", name)
     assert len(str(caught.value)) < 1500
+    assert "docs/models.md lists them" in str(caught.value) or "Did you mean" in str(caught.value)
 
 
 @settings(max_examples=200)

@@ -33,6 +33,26 @@ FEED_FORWARD = {
     "mistral-7b-instruct-v0.3": 14336,
     "mixtral-8x7b-instruct-v0.1": 14336,
     "qwen3-coder-480b-a35b-instruct-fp8": 2560,
+    "codellama-34b-instruct-hf": 22016,
+    "llama-3.3-70b-instruct": 28672,
+    "meta-llama-3.1-8b": 14336,
+    "meta-llama-3.1-8b-instruct": 14336,
+    "meta-llama-3.1-70b": 28672,
+    "meta-llama-3.1-70b-instruct": 28672,
+    "meta-llama-3.1-405b": 53248,
+    "meta-llama-3.1-405b-instruct": 53248,
+    "mistral-7b-instruct-v0.2": 14336,
+    "mistral-large-instruct-2407": 28672,
+    "mixtral-8x7b-v0.1": 14336,
+    "mixtral-8x22b-v0.1": 16384,
+    "qwen2.5-14b-instruct": 13824,
+    "qwen2.5-32b-instruct": 27648,
+    "qwen2.5-72b-instruct": 29568,
+    "qwen3-0.6b": 3072,
+    "qwen3-14b": 17408,
+    "qwen3-32b": 25600,
+    "qwen3-30b-a3b-instruct-2507": 768,
+    "qwen3-235b-a22b": 1536,
 }
 BLOCK = 128
 
@@ -71,6 +91,53 @@ def test_bytes_of_the_coder_model_follow_from_its_shape() -> None:
     linear = shape["num_hidden_layers"] * (attention + 3 * hidden * width * shape["num_experts"])
     expected = linear + 2 * (linear // BLOCK**2) + 2 * (shape["parameters"] - linear)
     assert MODELS["qwen3-coder-480b-a35b-instruct-fp8"]["weights_bytes"] == expected
+
+
+def language_and_vision(shape: dict[str, Any], width: int, tower: dict[str, int]) -> int:
+    """Parameters of a Qwen3-VL: the decoder, and a tower of pictures with a merger at its end and three below."""
+    inner, forward, patch = tower["hidden_size"], tower["intermediate_size"], tower["patch"]
+    block = 4 * inner * inner + 4 * inner + 2 * inner * forward + forward + inner + 4 * inner
+    joined = 4 * inner
+    merger = joined * joined + joined + joined * shape["hidden_size"] + shape["hidden_size"]
+    mergers = (merger + 2 * inner) + 3 * (merger + 2 * joined)
+    seen: int = patch * inner + inner + tower["positions"] * inner + tower["depth"] * block + mergers
+    return decoder(shape, width) + seen
+
+
+# vision_config of the family's larger models: patches of 2 x 16 x 16 x 3 values, 48 x 48 positions.
+TOWER = {"hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "patch": 1536, "positions": 2304}
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("qwen3-vl-30b-a3b-instruct", 768),
+        ("qwen3-vl-32b-instruct", 25600),
+        ("qwen3-vl-32b-thinking", 25600),
+        ("qwen3-vl-235b-a22b-instruct", 1536),
+        ("qwen3-vl-235b-a22b-thinking", 1536),
+    ],
+)
+def test_models_that_see_have_their_tower(name: str, width: int) -> None:
+    shape = MODELS[name]["architecture"]
+    assert language_and_vision(shape, width, TOWER) == shape["parameters"]
+    assert MODELS[name]["weights_bytes"] == 2 * shape["parameters"]
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "gpt-oss-120b"])
+def test_gpt_oss_to_the_last_tensor(name: str) -> None:
+    """Attention with biases and sinks, a router, experts with biases; experts in 4 bits, a byte of scale for 32."""
+    shape, width = MODELS[name]["architecture"], 2880
+    hidden, heads, experts = shape["hidden_size"], shape["num_attention_heads"], shape["num_experts"]
+    queries, keys = shape["head_dim"] * heads, shape["head_dim"] * shape["num_key_value_heads"]
+    attention = 2 * hidden * queries + 2 * hidden * keys + queries + 2 * keys + hidden + heads
+    packed = shape["num_hidden_layers"] * experts * 3 * hidden * width
+    others = attention + experts * (2 * width + hidden) + hidden * experts + experts + 2 * hidden
+    rest = shape["num_hidden_layers"] * others + 2 * shape["vocab_size"] * hidden + hidden
+    assert packed + rest == shape["parameters"]
+    assert packed // 2 + packed // 32 + 2 * rest == MODELS[name]["weights_bytes"]
+    assert MODELS[f"{name}-bf16"]["architecture"] == shape
+    assert MODELS[f"{name}-bf16"]["weights_bytes"] == 2 * shape["parameters"]
 
 
 def blocks(rows: int, columns: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.image.addresses import git_config, pip_config, unknown_to_builds
+from ansible.module_utils.gaudi.image.addresses import check_reached, git_config, pip_config, unknown_to_builds
 
 
 def asked_of_git(config: str, folder: Path, *arguments: str) -> str:
@@ -76,3 +76,22 @@ def test_names_that_a_build_would_not_know_are_brought() -> None:
     assert unknown_to_builds(names, "", "nameserver 10.0.0.53\n") == []
     # What answers on the node alone answers no build: BuildKit leaves such a server out.
     assert unknown_to_builds(names, "", "nameserver 127.0.0.11\noptions ndots:0\n") == names
+    assert unknown_to_builds([*names, "10.0.0.9", "fe80::1"], "", "nameserver ::1\n") == names
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "shown"),
+    [
+        ("127.0.0.1", "127.0.0.1", "from 127.0.0.1,"),
+        ("::1", "::1", "from ::1,"),
+        ("localhost", "localhost", "from localhost,"),
+        # What Debian calls a node's own name.
+        ("gaudi-01", "127.0.1.1", "from gaudi-01 (127.0.1.1),"),
+    ],
+)
+def test_a_mirror_on_loopback_is_not_asked_from_another_network(host: str, address: str, shown: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        check_reached("default", [("index.example.com", "10.0.0.9"), (host, address)])
+    assert caught.value.id == "mirror_on_loopback"
+    assert shown in str(caught.value)
+    check_reached("host", [(host, address)])

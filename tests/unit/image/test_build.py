@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi_image.request import load
 
 from filter_plugins.image_recipes import image_addresses, image_recipes
 from tests.unit.image.made import document
+from tests.unit.preflight.test_templates import render
 
 ROOT = Path(__file__).resolve().parents[3]
 BASE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1"
@@ -38,8 +40,8 @@ if words.startswith("image inspect"):
         sys.exit(1)
     print(json.dumps([there[image]]))
     sys.exit(0)
-for beginning, (status, text, now) in answers.items():
-    if sys.argv[1] == beginning:
+for beginning, (status, text, now) in sorted(answers.items(), key=lambda answer: -len(answer[0])):
+    if (words + " ").startswith(beginning + " "):
         print(text, flush=True)
         if beginning == "build" and "sleep" in text:
             time.sleep(60)
@@ -73,6 +75,7 @@ class Node:
             "version": (0, "20.10.24", {}),
             "info": (0, str(folder), {}),
             "pull": (0, "abc: Pulling fs layer\nabc: Pull complete", {self.base: self.image(NEW)}),
+            f"pull {self.reference}": (1, "manifest unknown: manifest unknown", {}),
             "build": (0, "#5 [1/3] FROM x\n#5 CACHED\n#6 [2/3] RUN y\n#6 DONE 1s", {self.reference: self.image(None)}),
             "push": (0, "pushed", {}),
         }
@@ -98,6 +101,7 @@ class Node:
             "accept_moved_base": False,
             "secrets": {Path(file["path"]).name: file["path"] for file in files},
             "hosts": [],
+            "network": "default",
             "proxies": {"HTTP_PROXY": "http://me:hidden-proxy@proxy:3128"},
             "room_bytes": 1,
             "push": False,
@@ -168,6 +172,7 @@ def test_it_pulls_the_base_and_builds_on_its_digest(node: Node) -> None:
     command = next(words for words in node.asked if words[0] == "build")
     assert f"--label=gaudi-serving.image.base-digest={NEW}" in command
     assert f"--tag={node.reference}" in command
+    assert "--network=default" in command
     assert f"--build-arg=BASE={BASE}@{NEW}" in command
     assert node.result["reference"] == node.reference
 
@@ -264,6 +269,14 @@ def test_room_is_looked_for_before_anything_begins(node: Node) -> None:
     assert (status, node.result["refused_id"], node.words) == (1, "no_room", [])
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_mirror_on_the_nodes_loopback_is_refused_before_anything_begins(node: Node, host: str) -> None:
+    status, _ = node.build(hosts=["10.0.0.9", host])
+    assert (status, node.result["refused_id"], node.words) == (1, "mirror_on_loopback", [])
+    assert node.build(hosts=[host], network="host")[0] == 0
+    assert "--network=host" in next(words for words in node.asked if words[0] == "build")
+
+
 def test_a_moved_base_is_taken_where_the_site_accepts_it(node: Node) -> None:
     built_before(node, OLD)
     assert node.build(accept_moved_base=True)[0] == 0
@@ -289,12 +302,26 @@ def test_without_a_registry_the_base_that_is_there_is_built_on(node: Node) -> No
 
 
 def test_a_built_image_is_pushed_where_the_site_says_so(node: Node) -> None:
-    assert node.build(push=True)[0] == 0
-    assert node.words == ["pull", "build", "push"]
+    status, printed = node.build(push=True)
+    assert status == 0
+    assert node.words == ["pull", "pull", "build", "push"]
+    assert f"The registry gives no {node.reference} (manifest unknown: manifest unknown); building it." in printed
     node.answers["push"] = (1, "denied: requested access to the resource is denied", {})
     assert node.build(push=True)[0] == 1
     assert node.result["refused_id"] == "push_refused"
     assert "denied: requested access" in node.result["refused"]
+
+
+def test_what_another_node_pushed_is_pulled_and_not_built(node: Node) -> None:
+    node.answers[f"pull {node.reference}"] = (0, "abc: Pull complete", {node.reference: node.image(None)})
+    assert node.build(push=True, room_bytes=1 << 60)[0] == 0
+    assert node.words == ["pull"]
+    assert node.result == {**node.result, "reference": node.reference, "id": "sha256:id"}
+
+
+def test_without_pushing_no_registry_is_asked_for_the_image(node: Node) -> None:
+    assert node.build()[0] == 0
+    assert ["pull", node.reference] not in node.asked
 
 
 def test_a_stop_ends_the_build(node: Node) -> None:
@@ -324,3 +351,19 @@ def test_a_request_that_cannot_be_read_is_said(node: Node) -> None:
     )
     assert done.returncode == 1
     assert "is damaged" in done.stderr
+
+
+def test_the_program_reads_what_the_role_writes(tmp_path: Path) -> None:
+    (recipe,) = image_recipes([], document(), {})
+    site = {
+        "gaudi_image_registry": "vault.habana.ai",
+        "serving_image_git_mirrors": {"https://github.com/": "https://git.example.com/"},
+        "serving_image_pins": {"vllm_fork": {"repository": "http://forks.example.com/x", "commit": "a" * 40}},
+        "serving_image_http_proxy": "proxy:3128",
+    }
+    for network, said in (("default", {}), ("host", {"serving_image_build_network": "host"})):
+        request = tmp_path / "request.json"
+        request.write_text(render("serving_image", "request.json.j2", item=recipe, **site, **said))
+        read = load(request)
+        assert (read.reference, read.network) == (recipe["reference"], network)
+        assert read.hosts == ("forks.example.com", "git.example.com", "proxy")

@@ -14,6 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.node import weight_folders
+from ansible.module_utils.gaudi.weights import record
+from gaudi_weights import take
+from gaudi_weights.progress import Progress
+
+from tests.unit.weights.test_take import RSYNC
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = "gaudi-serving/vllm:1.22-0123456789ab"
@@ -159,7 +165,8 @@ def test_a_file_has_its_checksum_and_what_it_is_beside_it(node: Node) -> None:
     assert status == 0, printed
     assert node.files == ["vllm.tar", "vllm.tar.json", "vllm.tar.sha256"]
     digest = hashlib.sha256(archive(REFERENCE)).hexdigest()
-    assert node.result == {"file": str(node.file), "changed": True, "sha256": digest}
+    size = len(archive(REFERENCE))
+    assert node.result == {"file": str(node.file), "changed": True, "sha256": digest, "bytes": size}
     checked = subprocess.run(
         ["sha256sum", "--check", "vllm.tar.sha256"], cwd=node.file.parent, capture_output=True, check=False
     )
@@ -382,3 +389,91 @@ def test_wrong_words_are_a_wrong_usage(node: Node) -> None:
         status, printed = node.run(*words)
         assert status == 2
         assert "save REFERENCE FILE" in printed
+
+
+def test_an_image_lies_in_a_folder_as_weights_do(node: Node) -> None:
+    """What the fan-out of weights gives and takes: whole by its record, and gone like any other."""
+    node.has({REFERENCE: node.image})
+    root, name = node.file.parent, "serving-image-1.22-0123456789ab"
+    # As a job has it.
+    work = node.start("share", REFERENCE, str(root / name), before="import os; os.umask(0o077)")
+    printed, _ = work.communicate(timeout=60)
+    assert work.returncode == 0, printed
+    for path in (root / name, *(root / name).rglob("*")):
+        assert path.stat().st_mode & 0o755 == (0o755 if path.is_dir() else 0o644)
+    assert node.result == {**node.result, "changed": True, "id": ID}
+    (found,) = weight_folders.look(root, [name])
+    assert (found["status"], found["repository"], found["revision"]) == ("whole", REFERENCE, ID)
+    made = record.parse((root / name / record.MANIFEST).read_text())
+    assert made.names == ["vllm.tar", "vllm.tar.json"]
+    for file in made.files:
+        assert hashlib.sha256((root / name / file.name).read_bytes()).hexdigest() == file.sha256
+    # A node that has taken these files loads the image from them.
+    node.has({})
+    assert node.run("load", str(root / name / "vllm.tar"))[0] == 0
+    assert node.result["id"] == ID
+
+
+def test_an_image_is_not_saved_twice_for_others_and_another_one_takes_its_place(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    folder = node.file.parent / "shared"
+    assert node.run("share", REFERENCE, str(folder))[0] == 0
+    assert node.run("share", REFERENCE, str(folder))[0] == 0
+    assert not node.result["changed"]
+    (folder / "vllm.tar").write_bytes(b"short")
+    assert node.run("share", REFERENCE, str(folder))[0] == 0
+    assert (node.result["changed"], (folder / "vllm.tar").read_bytes()) == (True, archive(REFERENCE))
+    node.has({REFERENCE: {**node.image, "Id": "sha256:other"}})
+    assert node.run("share", REFERENCE, str(folder))[0] == 0
+    assert weight_folders.look(folder.parent, ["shared"])[0]["revision"] == "sha256:other"
+    assert [path.name for path in folder.parent.iterdir()] == ["shared"]
+
+
+def test_a_folder_of_somebody_is_not_an_images(node: Node) -> None:
+    node.has({REFERENCE: node.image})
+    folder = node.file.parent / "shared"
+    folder.mkdir()
+    (folder / "mine").write_text("x")
+    assert node.run("share", REFERENCE, str(folder))[0] == 1
+    assert node.result["refused_id"] == "no_folder_of_an_image"
+    assert (folder / "mine").read_text() == "x"
+
+
+def test_what_is_not_saved_is_not_given(node: Node) -> None:
+    folder = node.file.parent / "shared"
+    assert node.run("share", REFERENCE, str(folder))[0] == 1
+    assert node.result["refused_id"] == "no_such_image"
+    assert weight_folders.look(folder.parent, ["shared"]) == []
+
+
+def test_another_node_takes_it_as_weights_and_loads_it(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the network: a program stands in for rsync, as for weights."""
+    node.has({REFERENCE: node.image})
+    folder, other = node.file.parent / "serving-image-1.22", Node(tmp_path / "other")
+    assert node.run("share", REFERENCE, str(folder))[0] == 0
+    program = tmp_path / "bin/rsync"
+    program.parent.mkdir()
+    program.write_text(RSYNC.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("GIVEN", str(folder))
+    (tmp_path / "token").write_text("secret")
+    target = other.file.parent / folder.name
+    request = {
+        "peer": "gaudi-01",
+        "address": "rsync://receiver@10.0.0.7:8730",
+        "relays": False,
+        "password_file": str(tmp_path / "token"),
+        "target": str(target),
+        "manifest": json.loads((folder / record.MANIFEST).read_text()),
+        "mounted_on": "",
+        "reserve": 0,
+        "extra_room": 0,
+        "measured_cards": 0,
+    }
+    (tmp_path / "take.json").write_text(json.dumps(request))
+    take.take(*take.load(tmp_path / "take.json"), Progress(None))
+    assert other.run("load", str(target / "vllm.tar"))[0] == 0
+    assert (other.result["changed"], other.result["id"]) == (True, ID)

@@ -27,7 +27,8 @@ def refused(release: str = "1.22", /, **wish: Any) -> Refusal:
 def test_every_release_names_a_way_to_its_image(name: str) -> None:
     way = made(name)
     assert way.base == f"{entry(name).image['path']}:{entry(name).image['tag']}"
-    assert way.pins["vllm_fork"].commit == entry(name).pins["vllm_fork"].commit
+    code = "vllm_gaudi" if way.build.kind == "plugin" else "vllm_fork"
+    assert way.pins[code].commit == entry(name).pins[code].commit
     assert way.reference.startswith(f"gaudi-serving/vllm:{name}-")
 
 
@@ -164,6 +165,9 @@ TAGS = {
     "1.21": "1.21-b89a365ec8f4",
     "1.22": "1.22-45078576749b",
     "1.22-2025.11": "1.22-2025.11-849082187626",
+    "1.23": "1.23-d7e93b600391",
+    "1.24": "1.24-684ce1950a6a",
+    "1.24.1": "1.24.1-f0b9becabd34",
     "deepseek-r1": "deepseek-r1-994253026ca5",
     "deepseek-r1-2025.11": "deepseek-r1-2025.11-bca715f889e6",
 }

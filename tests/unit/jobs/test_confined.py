@@ -53,6 +53,7 @@ def test_every_job_names_the_paths_it_is_about() -> None:
         "model_weights/fetch.yml",
         "model_weights/verify.yml",
         "serving_image/build.yml",
+        "serving_image/give.yml",
         "serving_image/load.yml",
         "serving_image/save.yml",
         "weights_supply/take.yml",

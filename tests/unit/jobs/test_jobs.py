@@ -188,6 +188,17 @@ def test_a_description_is_at_no_moment_for_others_to_read(tmp_path: Path, monkey
     assert (tmp_path / "k/job.json.was-a-directory").is_dir()
 
 
+def test_a_directory_in_the_place_of_the_lock_goes_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_job, "JOBS", tmp_path)
+    monkeypatch.setattr(node_job, "look", lambda _module, _key: {"key": "k", "status": "running", "digest": "d"})
+    monkeypatch.setattr(node_job, "decided", lambda _module, _job, _wanted: "attach")
+    (tmp_path / "k/lock").mkdir(parents=True)
+    params = {"key": "k", "command": ["/bin/true"], "environment": {}, "inputs": {}}
+    assert not node_job.request(SimpleNamespace(params=params, check_mode=False))
+    assert (tmp_path / "k/lock").is_file()
+    assert (tmp_path / "k/lock.was-a-directory").is_dir()
+
+
 def describe(folder: Path, code: str, **environment: str) -> None:
     (folder / "job.json").write_text(
         json.dumps({"command": [sys.executable, "-c", code], "environment": environment, "digest": "d"})
@@ -311,17 +322,27 @@ def test_whatever_lies_where_the_log_is_to_be_gives_way(folder: Path, name: str,
     assert (folder / "log.1").is_file()
 
 
+# As if a signal came just before the program waits for the next line: another thread takes it, which wakes nobody.
+UNNOTICED = (
+    "import signal, threading\n"
+    "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+)
+
+
+@pytest.mark.parametrize("before", ["", UNNOTICED], ids=["noticed", "unnoticed"])
 @pytest.mark.parametrize(("cancelled", "expected"), [(True, "cancelled"), (False, "interrupted")])
-def test_a_stop_reaches_the_work_and_is_written_down(folder: Path, cancelled: bool, expected: str) -> None:
+def test_a_stop_reaches_the_work_and_is_written_down(folder: Path, cancelled: bool, expected: str, before: str) -> None:
     describe(
         folder,
         "import signal, sys, pathlib, os\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\n"
         "pathlib.Path(os.environ['GAUDI_JOB_PROGRESS']).write_text('{}')\n"
         "signal.pause()",
     )
     script = (
-        f"import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
+        f"{before}import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
         f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL)

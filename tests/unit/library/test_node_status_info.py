@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden
 from ansible.module_utils.gaudi.node import instances
 
 from library import gaudi_preflight, node_status_info
@@ -29,6 +30,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
+    monkeypatch.setattr(node_status_info, "VERDICT", tmp_path / "acceptance.json")
     for module in (node_status_info, gaudi_preflight):
         monkeypatch.setattr(module, "read_topology", lambda _module: {**TOPOLOGY, "findings": []})
         monkeypatch.setattr(module, "read_holders", lambda: ({}, [FINDING]))
@@ -105,3 +107,22 @@ def test_preflight_reads_the_cards_only_where_nobody_did(given: dict[str, Any] |
     answer = run_main("library.gaudi_preflight", arguments)
     assert answer["topology"] == (given or {**TOPOLOGY, "findings": [FINDING]})
     assert (FINDING["message"] in answer["findings"]) is (given is None)
+
+
+def test_the_verdict_on_cards_and_links_is_shown(node: Path) -> None:
+    assert status(node / "none.py")["acceptance"] == []
+    made_of = MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None)
+    document = new_verdict(
+        node="n", time="now", made_of=made_of, faults=(), nics=None, results=(), located=(), not_measured="In use."
+    )
+    (node / "acceptance.json").write_text(json.dumps(overridden(document, "for a test")))
+    said = status(node / "none.py")["acceptance"]
+    assert said[0] == "cards and links: links not measured at now"
+    assert "  let through by fabric_check_override: for a test" in said
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"schema": 1}'])
+def test_a_damaged_verdict_is_said_and_ends_nothing(node: Path, content: str) -> None:
+    (node / "acceptance.json").write_text(content)
+    (said,) = status(node / "none.py")["acceptance"]
+    assert said.startswith("cards and links: ")

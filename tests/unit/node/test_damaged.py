@@ -173,6 +173,9 @@ def test_damaged_reservations_are_written_anew(
 # Documents that nobody on the node of the scenario default reads, with those who do.
 ELSEWHERE = {
     "/etc/gaudi-serving/image/*.json": "the scenario images",
+    "/var/lib/gaudi-serving/acceptance.html": "written and not read",
+    "/var/lib/gaudi-serving/acceptance.json": "tests/unit/library",
+    "/var/lib/gaudi-serving/acceptance.lock": "tests/unit/library",
     "/etc/gaudi-serving/image/apt": "the build's apt",
     "/etc/gaudi-serving/image/git": "the build's git",
     "/etc/gaudi-serving/image/pip": "the build's pip",

@@ -10,7 +10,7 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.model.headers import Weights
-from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT, Code, code_in, code_of
+from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT, Code, code_of, config_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,7 +150,7 @@ def test_the_module_reads_it_beside_the_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100000, b"7"])
 def test_a_config_json_nobody_can_read_is_refused(content: bytes) -> None:
     with pytest.raises(Refusal, match=r"^config\.json cannot be read"):
-        code_in(content)
+        config_in(content)
 
 
 junk = st.recursive(

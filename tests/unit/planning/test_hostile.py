@@ -56,6 +56,7 @@ values = st.one_of(
     st.dictionaries(st.text(max_size=8), st.one_of(st.text(max_size=8), st.integers()), max_size=3),
 )
 RELEASES = ["1.16", "1.18", "1.21", "1.22", "1.22-2025.11", "deepseek-r1", "deepseek-r1-2025.11"]
+RELEASES += ["1.23", "1.24.1"]
 
 
 def check(plan: dict[str, Any]) -> None:
@@ -171,17 +172,22 @@ TEXTS: dict[str, Any] = {
     "host": "right.example",
     "extra_args": "right",
     "extra_environment": "right",
+    "bucketing_file": "/data/right.txt",
 }
 # Options that take text of a fixed form, or none at all: no hostile word is one of theirs.
 FORMS = {"model", "dtype", "ipc", "kv_cache_dtype", "graph_prompt_strategy", "graph_decode_strategy", "node_address"}
 FORMS |= {"open_without_keys", "network_interface", "share_card_with", "modules", "model_config", "partial_warmup"}
+FORMS |= {"bucketing_strategy", "speculative_config", "structured_outputs_config", "lora_modules"}
+FORMS |= {"reasoning_parser", "tool_call_parser", "quantization"}
 NUMBERS = {"tensor_parallel_size", "max_model_len", "input_range", "output_range", "max_num_seqs", "block_size", "port"}
 NUMBERS |= {"max_num_batched_tokens", "max_num_prefill_seqs", "max_seq_len_to_capture", "gpu_memory_utilization"}
+NUMBERS |= {"data_parallel_size", "max_lora_rank", "max_loras", "num_gpu_blocks_override"}
 NUMBERS |= {"padding_limit", "scheduler_steps", "graph_reserved_mem", "graph_prompt_ratio"}
 SWITCHES = {"skip_warmup", "profile", "zero_padding", "fused_sdpa", "fp32_softmax", "enforce_eager", "lazy_mode"}
 SWITCHES |= {"exponential_bucketing", "log_step_graph_compilation", "log_step_graph_compilation_all"}
 SWITCHES |= {"log_step_cpu_fallbacks", "log_step_cpu_fallbacks_all", "metrics_gc_details", "trust_remote_code"}
-SWITCHES |= {"guarded"}
+SWITCHES |= {"guarded", "async_scheduling", "contiguous_pa", "enable_chunked_prefill", "enable_expert_parallel"}
+SWITCHES |= {"enable_lora", "enable_prefix_caching"}
 
 
 def with_text(option: str, text: str) -> dict[str, Any]:

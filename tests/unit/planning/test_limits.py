@@ -805,7 +805,7 @@ def test_a_refusal_shows_the_length_that_was_typed(release: str) -> None:
 )
 def test_a_misspelled_option_is_answered_with_the_one_that_is_meant(name: str, meant: str) -> None:
     sentence(f"does not know '{name}'. Did you mean {meant}?", **{name: 1})
-    sentence("does not know 'colour'. Known: block_size", colour="red")
+    sentence("does not know 'colour'. Known: async_scheduling", colour="red")
 
 
 @pytest.mark.parametrize("modules", ["AUTO", ["auto"], {}])

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base.cpulist import parse_cpulist
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.cards.placement import physical_ranges
+from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.planning.many import plan_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -314,3 +316,80 @@ def test_a_renamed_instance_is_told_to_remove_its_former_name() -> None:
     assert "-e instance=a frees those of a)" in one["refused"]
     (used,) = several(node(TWO, {0: {}}), None, {"instance": "c", "modules": [0]})
     assert used["refused"].endswith("Choose free cards or stop that user.")
+
+
+QUADS = [[0, 1, 2, 3], [4, 5, 6, 7]]
+# Sockets that are not the quads: every one has cards of both.
+CROSSED = [([0, 1, 4, 5], "0-39,80-119"), ([2, 3, 6, 7], "40-79,120-159")]
+
+
+def quads(
+    layout: list[tuple[list[int], str]], busy: dict[int, dict[str, Any]] | None = None, **options: Any
+) -> dict[str, Any]:
+    """The plan on a node of HL-338; ``verified``: its host NICs are, ``held``: what the instance x has already."""
+    topology = node(layout, busy)
+    for card in topology["cards"]:
+        card["name"] = "HL-338"
+    verified, held = options.pop("verified", False), options.pop("held", ())
+    (answer,) = plan_all(
+        [{"weights": "/models/QwQ-32B", "instance": "x", **options}],
+        vendor.catalogue("1.22"),
+        topology,
+        weights_root="/data/models",
+        host_nics=verified,
+        reservations=reservation(x=[(module_id, f"AN{module_id:08}") for module_id in held]) if held else None,
+    )
+    return answer
+
+
+def test_an_instance_has_cards_of_one_quad() -> None:
+    assert vendor.content("", "cards")["cards"]["HL-338"]["fabric"]["groups"] == QUADS
+    assert modules(quads(TWO, tensor_parallel_size=4)) == [0, 1, 2, 3]
+    assert modules(quads(TWO, {0: {}}, tensor_parallel_size=4)) == [4, 5, 6, 7]
+    # The quad counts before the socket, and in the quad the socket.
+    assert modules(quads(CROSSED, tensor_parallel_size=4)) == [0, 1, 2, 3]
+    assert modules(quads(CROSSED, {0: {}, 4: {}, 5: {}}, tensor_parallel_size=2)) == [2, 3]
+    assert modules(quads(TWO, modules=[7, 4])) == [7, 4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(0, 7), max_size=7), st.integers(1, 8), st.sampled_from([TWO, CROSSED]))
+def test_no_choice_ever_spans_the_quads(busy: set[int], count: int, layout: list[tuple[list[int], str]]) -> None:
+    free = [module_id for module_id in range(8) if module_id not in busy]
+    answer = quads(layout, {module_id: {} for module_id in busy}, tensor_parallel_size=count)
+    most = max(sum(module_id // 4 == quad for module_id in free) for quad in (0, 1))
+    if count <= most:
+        assert len({module_id // 4 for module_id in modules(answer)}) == 1
+    else:
+        assert answer["refused_id"] == ("cards_not_joined" if count <= len(free) else "too_few_free_cards")
+
+
+def test_cards_of_both_quads_are_refused_without_host_nics() -> None:
+    answer = quads(TWO, tensor_parallel_size=8)
+    assert answer["refused_id"] == "cards_not_joined"
+    words = "x asks for 8 cards, and modules 0, 1, 2, 3, 4, 5, 6, 7 are free, but these cards have links in groups only"
+    assert answer["refused"].startswith(words)
+    assert "(modules 0, 1, 2, 3 and modules 4, 5, 6, 7)" in answer["refused"]
+    assert "fabric_check_host_nics: true" in answer["refused"]
+    assert quads(TWO, modules=[3, 4])["refused"].startswith("x: modules names 3, 4, but these cards")
+    assert quads(TWO, {0: {}, 7: {}}, tensor_parallel_size=4)["refused_id"] == "cards_not_joined"
+
+
+def test_host_nics_join_the_quads() -> None:
+    answer = quads(TWO, tensor_parallel_size=8, verified=True)
+    assert modules(answer) == list(range(8))
+    assert answer["requires"]["host_nics"] is True
+    assert modules(quads(TWO, {0: {}, 7: {}}, tensor_parallel_size=4, verified=True)) == [1, 2, 3, 4]
+    assert modules(quads(CROSSED, tensor_parallel_size=4, verified=True)) == [0, 1, 2, 3]
+
+
+def test_a_reservation_across_the_quads_is_not_kept() -> None:
+    assert modules(quads(TWO, tensor_parallel_size=2, held=(3, 4))) == [0, 1]
+    assert modules(quads(TWO, tensor_parallel_size=2, held=(3, 4), verified=True)) == [3, 4]
+
+
+def test_a_card_in_two_groups_is_refused() -> None:
+    cards = vendor.content("", "cards")["cards"]["HL-338"]
+    with pytest.raises(Refusal, match="each module id must be in one group") as refused:
+        CardType.table({"cards": {"HL-338": {**cards, "fabric": {**cards["fabric"], "groups": [[0, 3], [3, 4]]}}}})
+    assert refused.value.id == "module_in_two_groups"

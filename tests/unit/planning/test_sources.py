@@ -38,7 +38,7 @@ REQUESTS: list[dict[str, Any]] = [
 def commits(plan: dict[str, Any]) -> set[tuple[str, str]]:
     """(repository, commit) of every source of a plan."""
     text = " ".join(item["source"] for item in plan["explain"])
-    return set(re.findall(r"(vllm-fork|vllm-hpu-extension) ([0-9a-f]{9})", text))
+    return set(re.findall(r"(vllm-fork|vllm-hpu-extension|vllm-gaudi) ([0-9a-f]{9})", text))
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -48,9 +48,8 @@ def test_every_source_is_of_the_release(release: str, request_: dict[str, Any]) 
     if "refused" in plan:
         return
     pins = vendor.content("releases", release)["pins"]
-    own = {("vllm-fork", pins["vllm_fork"]["commit"][:9])}
-    if "vllm_hpu_extension" in pins:
-        own.add(("vllm-hpu-extension", pins["vllm_hpu_extension"]["commit"][:9]))
+    code = ("vllm_fork", "vllm_hpu_extension", "vllm_gaudi")
+    own = {(name.replace("_", "-"), pins[name]["commit"][:9]) for name in code if name in pins}
     assert commits(plan) <= own
     for item in plan["explain"]:
         # No source says a commit in another way, and none was left unresolved.

@@ -65,6 +65,12 @@ def topology(name: str) -> Any:
     return topology_from_case(CASES["topologies"][name])
 
 
+def on_its_cards(model: str, topology: Any) -> Any:
+    """The topology of Gaudi 2 cards, or the same of Gaudi 3 for a model that was validated on these alone."""
+    validated = content("models", model).get("validated", {}).get("generations", ["gaudi2"])
+    return topology if "gaudi2" in validated else json.loads(json.dumps(topology).replace("HL-225", "HL-325L"))
+
+
 def pairs(release: str, arguments: list[str]) -> list[tuple[str, str]]:
     """(letter, value) of a getopts command line; a letter without a value has an empty one."""
     known, result, rest = OPTIONS[release], [], list(arguments)
@@ -199,12 +205,16 @@ def plan_case(case: dict[str, Any]) -> dict[str, Any]:
     return answers[0]
 
 
-def plan_request(release: str, request: dict[str, Any], where: str = "oam8") -> dict[str, Any]:
-    """The plan, or refusal, of one request on a topology of the cases."""
+def plan_request(
+    release: str, request: dict[str, Any], where: str = "oam8", image: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The plan, or refusal, of one request on a topology of the cases; ``image`` is what the site says of its own."""
     model = request.get("model")
-    found = catalogue(release, model if isinstance(model, str) and model in MODELS else None)
+    known = isinstance(model, str) and model in MODELS
+    found = catalogue(release, model if known else None)
+    cards = on_its_cards(str(model), topology(where)) if known else topology(where)
     answers: list[dict[str, Any]] = plan_all(
-        [said_openly(request)], found, topology(where), weights_root="/data/models"
+        [said_openly(request)], found, cards, weights_root="/data/models", image=image
     )
     return answers[0]
 

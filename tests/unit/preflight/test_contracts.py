@@ -105,12 +105,13 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     handed_on |= {"preflight_host_tuning", "serving_image_plans", "serving_image_release", "vllm_service_given_up_by"}
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
     handed_on |= {"summary_let_through", "vllm_service_let_through"}
+    handed_on |= {"summary_fabric", "fabric_check_image", "fabric_check_plans"}
     handed_on |= {"container_runtime_builds"}
     # What is fetched into which folder is the catalogue's; where from, and how, is the site's.
     handed_on |= {f"model_weights_{name}" for name in ("directory", "repository", "repositories", "revision", "root")}
     handed_on |= {f"model_weights_{name}" for name in ("include", "exclude", "extra_room", "measured_cards", "recheck")}
     roles = ["preflight", "host_tuning", "container_runtime", "serving_image", "weights_supply", "model_weights"]
-    roles += ["vllm_service", "summary"]
+    roles += ["fabric_check", "vllm_service", "summary", "gaudi_driver"]
     entry_points = [load(ROOT / "roles" / name / "meta/argument_specs.yml")["argument_specs"]["main"] for name in roles]
     options = {name for entry in entry_points for name in entry.get("options", {})} - handed_on
     example = (ROOT / "inventories/example/group_vars/gaudi_nodes/main.yml").read_text(encoding="utf-8")
@@ -161,6 +162,8 @@ NO_SECRETS = {
     "container_runtime_habana_suite": "a word of the distribution",
     "container_runtime_habana_key_checksum": "a checksum",
     "container_runtime_habana_key_fingerprint": "a fingerprint",
+    "gaudi_driver_suite": "a word of the distribution",
+    "gaudi_driver_key_fingerprint": "a fingerprint",
     "model_weights_repository": "owner and name on a hub",
     "model_weights_repositories": "owner and name on a hub",
     "model_weights_revision": "a commit",

@@ -56,4 +56,5 @@ def test_hosts_are_found_wherever_they_stand() -> None:
         ["http://me:x@index.example.com:8/simple", "http://10.0.0.1:8/"],
         {"a": "deb http://m/u x"},
     ]
-    assert hosts_in(said) == ["git-host", "index.example.com", "m"]
+    assert hosts_in(said) == ["10.0.0.1", "git-host", "index.example.com", "m"]
+    assert hosts_in([], ["proxy:3128", "http://u:p@[fe80::1]:3128", ""]) == ["fe80::1", "proxy"]

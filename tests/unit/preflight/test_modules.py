@@ -507,25 +507,19 @@ def test_a_sound_node_has_nothing_to_report(run: Run) -> None:
     assert ran["node"]["cards"] == 8
 
 
-@pytest.mark.parametrize(("verified", "needed"), [(False, True), (True, True), (False, False)])
-def test_unverified_host_nics_are_refused_where_the_plan_needs_them(
-    run: Run, tmp_path: Path, verified: bool, needed: bool
+@pytest.mark.parametrize(("configured", "needed"), [(False, True), (True, True), (False, False)])
+def test_host_nics_are_refused_where_the_plan_needs_them_and_nobody_configured_them(
+    run: Run, tmp_path: Path, configured: bool, needed: bool
 ) -> None:
     needing = plan(tmp_path, 30001) | {"modules": [{"module_id": card} for card in range(8)]}
     needing["requires"] = {**needing["requires"], "host_nics": needed}
     (tmp_path / "config.json").write_text("{}")
-    arguments = preflight(
-        plans=[needing],
-        host_nics_verified=verified,
-        topology={"cards": [{"module_id": card, "name": "HL-288E"} for card in range(8)], "findings": []},
-        card_types=yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")),
-    )
+    arguments = preflight(plans=[needing], host_nics=configured)
     said = [found["message"] for found in run(gaudi_preflight, arguments)["problems"] if found["id"] == "host_nics"]
-    assert bool(said) is (needed and not verified)
+    assert bool(said) is (needed and not configured)
     for sentence in said:
         assert sentence.startswith("one: ")
-        assert "No bandwidth is published for 8 HL-288E" in sentence
-        assert "preflight_host_nics_verified: true" in sentence
+        assert "fabric_check_host_nics: true" in sentence
 
 
 def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:

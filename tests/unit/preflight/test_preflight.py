@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
-import yaml
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.cards.users import new_user
-from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from hypothesis import given
@@ -323,45 +320,6 @@ def test_the_report_counts_and_numbers() -> None:
     text = preflight.report("gaudi-01", [preflight.Problem("a", "First."), preflight.Problem("b", "Second.")])
     assert text == "gaudi-01: 2 problems, nothing was changed.\n  1. First.\n  2. Second."
     assert preflight.report("gaudi-01", [preflight.Problem("a", "x")]).startswith("gaudi-01: 1 problem, ")
-
-
-TYPES = CardType.table(load_checked("cards", CATALOG / "cards.yml"))
-
-
-@pytest.mark.parametrize("name", sorted(TYPES))
-def test_whose_bandwidth_is_published_is_compared_and_whose_is_not_is_told_what_to_do(name: str) -> None:
-    """A refusal sends nobody to a file that has nothing for his card."""
-    said = preflight.bandwidth_advice(TYPES, name, 8)
-    floor = TYPES[name].bandwidth_floor.get("8")
-    if floor is not None:
-        assert f"--size {TYPES[name].bandwidth_size} over 8 cards: its NW Bandwidth must be {floor:g} GB/s" in said
-        return
-    assert f"No bandwidth is published for 8 {name}, only for 8 HL-225 and 8 HL-325" in said
-    assert "it must end without an error and print one" in said
-
-
-def test_a_figure_is_for_its_number_of_cards() -> None:
-    assert "No bandwidth is published for 16 HL-225" in preflight.bandwidth_advice(TYPES, "HL-225", 16)
-    assert "for 8 cards of unknown type" in preflight.bandwidth_advice(TYPES, "", 8)
-
-
-def test_a_figure_says_how_it_was_measured_and_where_it_comes_from() -> None:
-    for card in TYPES.values():
-        assert bool(card.bandwidth_floor) is (card.bandwidth_size is not None), card.name
-    for name, card in yaml.safe_load((CATALOG / "cards.yml").read_text(encoding="utf-8"))["cards"].items():
-        if "bandwidth_floor_gb_s" in card:
-            assert any(source.startswith("bandwidth: ") for source in card["sources"]), name
-
-
-def test_the_checklist_has_every_published_figure_and_the_cards_without_one() -> None:
-    text = (CATALOG.parent / "docs" / "hardware-checklist.md").read_text(encoding="utf-8")
-    for card in {card.name: card for card in TYPES.values()}.values():
-        if card.generation == "gaudi1":
-            continue
-        for count, floor in card.bandwidth_floor.items():
-            assert f"| {count} {card.name} | {card.bandwidth_size} | {floor:g} GB/s or more |" in text
-        if not card.bandwidth_floor:
-            assert re.search(rf"^\| .*\b{card.name}\b.* \| {preflight.MANUAL_SIZE} \| none is published", text, re.M)
 
 
 def test_files_a_plan_names_must_be_there() -> None:

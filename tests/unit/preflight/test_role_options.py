@@ -225,6 +225,27 @@ def test_an_image_is_not_pushed_to_docker_hub_by_default(said: dict[str, Any], r
 
 
 @pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"python_indexes": ["http://me:hidden@127.0.0.1:3141/simple"]}, True),
+        ({"git_mirrors": {"https://github.com/": "http://localhost/"}}, True),
+        ({"apt_sources": "deb http://[::1]:3142/ubuntu jammy main"}, True),
+        ({"https_proxy": "127.0.0.1:3128"}, True),
+        ({"pins": {"vllm_fork": {"repository": "http://127.0.0.2/x", "commit": "a" * 40}}}, True),
+        ({"https_proxy": "127.0.0.1:3128", "build_network": "host"}, False),
+        ({"https_proxy": "127.0.0.1:3128", "build": False}, False),
+        ({"python_indexes": ["http://10.0.0.9:3141/simple"], "no_proxy": "http://localhost"}, False),
+    ],
+)
+def test_a_build_is_not_sent_to_the_nodes_loopback(said: dict[str, Any], refused: bool) -> None:
+    site = {f"serving_image_{key}": value for key, value in {"build": True, **said}.items()}
+    problems, _, _ = action.judged(role_options.Host(DataLoader(), site))
+    assert [problem.id for problem in problems] == ["option"] * refused
+    assert all("which is the node's own loopback" in problem.message for problem in problems)
+    assert "hidden" not in str(problems)
+
+
+@pytest.mark.parametrize(
     ("address", "refused"), [("10.20.0.11", False), ("gpu-1.example", False), ("fd00::1", True), ("[fd00::1]", True)]
 )
 def test_weights_are_given_at_an_address_that_can_be_listened_at_alone(address: str, refused: bool) -> None:
@@ -388,3 +409,12 @@ def test_a_mistyped_name_is_refused_and_a_strange_one_said(answers: dict[str, An
 
 def test_no_secret_is_printed_however_much_ansible_says(answers: dict[str, Any]) -> None:
     assert HIDDEN not in answers["output"]
+
+
+def test_an_option_of_an_earlier_release_is_refused_with_its_new_name() -> None:
+    names = ["preflight_host_nics_verified", "fabric_check_host_nics"]
+    problems, findings = rules.unknown(names, ["fabric_check_host_nics"], [], ["preflight", "fabric_check"])
+    assert findings == []
+    (problem,) = problems
+    assert problem.message.startswith("preflight_host_nics_verified is of an earlier release")
+    assert "Set fabric_check_host_nics in its place." in problem.message

@@ -24,6 +24,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(module, name, MagicMock())
     monkeypatch.setattr(sources, "start", lambda *_: paths.append(sources.BASE_PATH))
     monkeypatch.setattr(images, "serving", lambda *_: "image:1")
+    monkeypatch.setattr(images, "measuring", lambda *_: "image:2")
     monkeypatch.setattr(vault, "hold", lambda _client, _vault, _image, path, *_: paths.append(path))
     monkeypatch.setattr(world, "build", lambda *_: READY)
     return paths
@@ -48,6 +49,15 @@ def test_nodes_take_the_built_image_from_the_vault(site: Site, held: list[str]) 
 def test_buildable_nodes_are_asked_for_what_the_inventory_says(site: Site, held: list[str]) -> None:
     assert site("1.22", buildable=True) == {}
     assert held == [sources.BASE_PATH]
+
+
+def test_nodes_that_only_measure_have_a_vault_with_the_small_image(site: Site, held: list[str]) -> None:
+    said = site("1.22", measuring=True)
+    assert said == {
+        "serving_image_build": False,
+        "serving_image_ref": "vault.habana.ai/gaudi-serving/measuring:simulated",
+    }
+    assert held == [world.MEASURING]
 
 
 def test_another_release_lies_ready_where_the_release_says(site: Site, held: list[str]) -> None:

@@ -36,6 +36,23 @@ def test_the_default_is_eight_oam_cards_whose_modules_are_not_their_indexes() ->
     assert {card["numa_node"] for card in cards} == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "module", "external"),
+    [
+        ("gaudi2-oam8", 5, [8, 22, 23]),
+        ("gaudi3-oam8", 5, [2, 3, 7]),
+        ("gaudi3-oam8", 0, [17, 20, 21]),
+        ("gaudi2e-pcie8", 5, []),
+        ("gaudi3-pcie8", 5, [8, 9, 10, 11]),
+    ],
+)
+def test_external_ports_are_those_of_the_card_and_its_place(name: str, module: int, external: list[int]) -> None:
+    cards = {card["module_id"]: card["ports"] for card in description.load(name)["cards"]}
+    assert cards[module]["external"] == external
+    assert not set(cards[module]["internal"]) & set(external)
+    assert len(cards[module]["internal"]) == (18 if "pcie" in name else 21)
+
+
 def good() -> dict[str, Any]:
     return {"card": "HL-225", "release": "1.22.1", "modules": [1, 0], "numa": [{"cpus": "0-3", "modules": [0, 1]}]}
 
@@ -56,6 +73,9 @@ def good() -> dict[str, Any]:
         ({"numa": [{"cpus": "3-0", "modules": [0, 1]}]}, "CPU range '3-0' runs backwards"),
         ({"numa": [{"cpus": "0-3,2", "modules": [0, 1]}]}, "names a CPU twice"),
         ({"numa": [{"cpus": "0-3", "modules": [0]}, {"cpus": "3-5", "modules": [1]}]}, "two nodes share a CPU"),
+        ({"fabric": {"slow": [{"module": 7, "share": 0.5}]}}, "fabric.slow: there is no module 7"),
+        ({"fabric": {"slow": [{"module": 1, "share": 1.5}]}}, "1.5 is greater than or equal to the maximum"),
+        ({"fabric": {"hang": [7]}}, "fabric.hang: there is no module 7"),
         ({"nonsense": 1}, "nonsense"),
         ({"faults": {"explode": True}}, "explode"),
     ],

@@ -34,7 +34,7 @@ FLAT = [{"cpus": "0-79", "modules": list(range(8))}]
     [
         ("gaudi2-oam8", "hl-smi__v1.22.1_gaudi2_8card.txt"),
         ("gaudi2e-pcie8", "hl-smi__v1.23.0_gaudi2e_pcie_8card.txt"),
-        ("gaudi3-oam8", "hl-smi__v1.21.0_gaudi3_8card_mixed_driver.txt"),
+        ("gaudi3-oam8-mixed", "hl-smi__v1.21.0_gaudi3_8card_mixed_driver.txt"),
     ],
 )
 def test_table_of_a_described_node_is_the_recorded_one(name: str, file: str, recorded: Recorded) -> None:

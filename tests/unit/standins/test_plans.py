@@ -29,10 +29,17 @@ def read(path: Path) -> Any:
 def pairs() -> list[Any]:
     models = {path.stem: read(path) for path in sorted((CATALOG / "models").glob("*.yml"))}
     return [
-        pytest.param(model, release, id=f"{model}-{release}")
+        pytest.param(model, release, machine, id=f"{machine}-{model}-{release}")
         for model, entry in models.items()
         for release in entry.get("releases", releases.names())
+        for machine in machines(entry)
     ]
+
+
+def machines(entry: dict[str, Any]) -> list[str]:
+    """The described nodes a model is planned on: those of Gaudi 3 where it was validated on these alone."""
+    on_gaudi2 = "gaudi2" in entry.get("validated", {}).get("generations", ["gaudi2"])
+    return ["gaudi2-oam8", "gaudi2-oam8-smt-off"] if on_gaudi2 else ["gaudi3-oam8"]
 
 
 def topology(node: dict[str, Any]) -> dict[str, Any]:
@@ -64,8 +71,7 @@ def topology(node: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("model", "release"), pairs())
-@pytest.mark.parametrize("machine", ["gaudi2-oam8", "gaudi2-oam8-smt-off"])
+@pytest.mark.parametrize(("model", "release", "machine"), pairs())
 def test_a_plan_passes_the_front(model: str, release: str, machine: str) -> None:
     node = description.load(machine)
     catalogue = Catalogue.from_mappings(
@@ -84,6 +90,9 @@ def test_a_plan_passes_the_front(model: str, release: str, machine: str) -> None
     if plan["cpu_binding"]:
         numactl.check(numactl.parse([*plan["cpu_binding"][1:], "python3"]), node)
 
+    if "vllm_gaudi" in catalogue.release.pins:
+        # What the front refuses further on, and how it counts graphs, is the fork's.
+        return
     limits = front.limits_of(command)
     work = warmup.buckets(plan["environment"], limits, padding_limits=known.reads_padding_limits)
     # The first two releases take the length from the weights, which are not here.

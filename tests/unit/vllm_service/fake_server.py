@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path == "/slow":
             Handler.slow += 1
-            while not (NODE / "slow-may-end").exists():
+            while NODE.exists() and not (NODE / "slow-may-end").exists():
                 time.sleep(0.02)
             Handler.slow -= 1
         if self.path == "/metrics" and (NODE / "no-metrics").exists():
@@ -90,7 +90,8 @@ def main() -> None:
     server.daemon_threads = False
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     signal.signal(signal.SIGUSR1, lambda *_: closing.set())
-    while not stopping.wait(0.05):
+    # A test that is over has nobody left to stop it.
+    while NODE.exists() and not stopping.wait(0.05):
         if closing.is_set():
             # It goes on, and nobody listens any more.
             server.socket.close()

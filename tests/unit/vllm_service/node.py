@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from ansible.module_utils.gaudi.serving.plan import (
 HERE = Path(__file__).resolve().parent
 # Seconds. Generous: the tests share a machine, and each step starts a handful of small programs.
 PATIENCE = 180.0
+# Seconds between two looks.
+PAUSE = 0.05
 
 
 def make_plan(port: int, weights: Path) -> dict[str, Any]:
@@ -101,9 +105,13 @@ class Node:
         self.scenario(lines=["INFO hello"])
         self.notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notifications.bind(str(root / "notify"))
-        self.notifications.settimeout(0.05)
+        self.notifications.setblocking(False)
         self.messages: list[str] = []
         self.processes: list[subprocess.Popen[str]] = []
+        self._reading = threading.Lock()
+        self._closed = threading.Event()
+        self._listener = threading.Thread(target=self._keep_listening, daemon=True)
+        self._listener.start()
 
     def write_plan(self) -> None:
         """Write the plan and its environment file, as the role does."""
@@ -165,28 +173,32 @@ class Node:
     def run(self, *options: str, action: str = "run", **environment: str) -> tuple[int, str]:
         """Start a supervisor and wait for its end: status and output."""
         process = self.start(*options, action=action, **environment)
-        with ThreadPoolExecutor() as pool:
-            # The kernel keeps ten messages for a socket that nobody reads; the eleventh waits.
-            ended = pool.submit(process.communicate, timeout=PATIENCE)
-            while not ended.done():
-                self.listen()
-            output, _ = ended.result()
+        output, _ = process.communicate(timeout=PATIENCE)
         self.listen()
         return process.returncode, output
 
     def listen(self) -> list[str]:
         """Collect what systemd was told so far."""
-        while True:
-            try:
+        with self._reading, contextlib.suppress(BlockingIOError):
+            while True:
                 self.messages.append(self.notifications.recv(65536).decode())
-            except TimeoutError:
-                return self.messages
+        return self.messages
+
+    def _keep_listening(self) -> None:
+        """Listen whatever the test waits for, as systemd does.
+
+        The kernel keeps ten messages for a socket that nobody reads, and whoever sends one more waits: a supervisor
+        would never end.
+        """
+        while not self._closed.wait(PAUSE):
+            self.listen()
 
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
         """Wait until a condition holds; fail after PATIENCE seconds."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline, f"{what} did not happen; systemd was told {self.messages}"
+            select.select([self.notifications], [], [], PAUSE)
             self.listen()
 
     def wait_ready(self) -> None:
@@ -224,13 +236,23 @@ class Node:
         """The process that plays the container."""
         return int(json.loads((self.root / "container.json").read_text())["pid"])
 
+    def kill(self) -> None:
+        """Kill the container, as the kernel does where memory is out."""
+        os.kill(self.container_pid(), signal.SIGKILL)
+        fresh = self.root / "container.status.new"
+        fresh.write_text("137")
+        fresh.replace(self.root / "container.status")
+
     def rename(self, name: str) -> None:
         """Give the container another name, as docker rename does."""
         self._write_container(name=name)
 
     def restart(self) -> None:
-        """Start the container anew, as docker restart does."""
-        os.kill(self.container_pid(), signal.SIGKILL)
+        """Start the container anew, as docker restart does: its port is free when the first one is gone."""
+        first = os.pidfd_open(self.container_pid())
+        signal.pidfd_send_signal(first, signal.SIGKILL)
+        select.select([first], [], [], PATIENCE)
+        os.close(first)
         with (self.root / "container.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "fake_server.py")],
@@ -278,4 +300,6 @@ class Node:
                 process.communicate()
         if self.container_runs():
             os.kill(self.container_pid(), signal.SIGKILL)
+        self._closed.set()
+        self._listener.join()
         self.notifications.close()

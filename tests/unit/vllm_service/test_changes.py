@@ -320,6 +320,31 @@ def test_a_directory_that_was_replaced_restarts_the_container(
     assert line == f"tiny restarts: {said}"
 
 
+@pytest.mark.parametrize(("replaced", "left_over"), [(True, True), (False, False)])
+def test_a_container_that_goes_on_without_its_unit_is_not_taken_over_with_what_was_replaced(
+    held: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool, left_over: bool
+) -> None:
+    """Its supervisor was killed too often, or gave the engine up."""
+    monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState="failed"))
+    source = Path(own_directories(held)[OWN_DIRECTORIES[0]])
+    if replaced:
+        source.rename(tmp_path / "former")
+    answer = ask(held)
+    said = [f"it still has the former {source}, which was replaced"] if replaced else []
+    assert (answer["left_over"], answer["reasons"], answer["outdated"]) == (left_over, said, False)
+    assert answer["label"] == made_of(held, b"guard").digest
+
+
+@pytest.mark.parametrize(("phase", "settled"), [("serving", True), ("warming-up", False), ("starting", False)])
+def test_a_container_that_somebody_started_anew_is_followed(
+    instance: Path, monkeypatch: pytest.MonkeyPatch, phase: str, settled: bool
+) -> None:
+    """Its unit is active all the while."""
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True, "state": {"phase": phase}}])
+    answer = ask(DOCUMENT)
+    assert (answer["settled"], answer["outdated"]) == (settled, False)
+
+
 @pytest.mark.parametrize(("now", "outdated"), [(IMAGE, False), ("sha256:" + "2" * 64, True), (None, False)])
 def test_another_image_of_the_same_name_restarts_the_container(
     held: dict[str, Any], monkeypatch: pytest.MonkeyPatch, now: str | None, outdated: bool

@@ -338,3 +338,99 @@ def test_a_log_full_of_phases_stays_small() -> None:
     for number in range(1000):
         progress.hear(f"[Warmup][PHASE{number}][1/2] batch_size:4")
     assert len(progress.warm_up) == PHASES
+
+
+# Of vllm-gaudi 0.17.1 to 0.26.0: bars from every worker (warmup_graphs), then what its worker says of the memory
+# (determine_available_memory). Put together from its code; no server was seen to print them.
+BARS = [
+    "(Worker_TP0 pid=7) Prompt warmup processing:   0%|          | 0/72 [00:00<?, ?item/s]",
+    "(Worker_TP1 pid=8) Prompt warmup processing:  10%|█         | 7/72 [00:41<06:20,  5.86s/item, 6/72]",
+    "(Worker_TP0 pid=7) Prompt warmup processing:   8%|▊         | 6/72 [00:36<06:20,  5.86s/item, 5/72]",
+    "(Worker_TP0 pid=7) Decode warmup processing:  50%|█████     | 3/6 [00:03<00:03,  1.00s/item, 2/6]",
+]
+
+
+def test_the_plugins_bars_are_progress() -> None:
+    progress = Progress()
+    texts = []
+    for line in BARS:
+        assert progress.hear(line)
+        texts.append(progress.text())
+    # A worker that lags behind takes nothing back.
+    assert texts == ["warm-up: prompt 0/72", "warm-up: prompt 7/72", "warm-up: prompt 7/72", texts[-1]]
+    assert texts[-1] == "warm-up: prompt 7/72, decode 3/6"
+    assert not progress.hear(BARS[-1])
+
+
+def test_what_the_plugin_says_of_the_memory() -> None:
+    progress = Progress()
+    progress.hear("(Worker pid=7) INFO 11-22 10:00:00 [hpu_model_runner.py:4800] Loading model weights took 15.2720 GB")
+    assert progress.memory == {"weights": "15.2720 GB"}
+    assert progress.filling == "profiling"
+    progress.hear(
+        "INFO 11-22 10:00:09 [hpu_worker.py:280] Free device memory: 78.3 GiB, 72.04 GiB usable"
+        " (gpu_memory_utilization=0.92), 7.204 GiB reserved for HPUGraphs (VLLM_GRAPH_RESERVED_MEM=0.1), 18 MiB"
+        " reserved for KV cache dummy block 64.81 GiB reserved for usable KV cache"
+    )
+    assert progress.memory["device"].endswith("64.81 GiB reserved for usable KV cache")
+    progress.hear("INFO x] Usable num_blocks: 3686, actual allocated num_blocks (max across layers): 3687 (_PAD_BLOCK")
+    assert progress.memory["kv_cache_blocks"] == "3686"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "advice"),
+    [
+        (
+            "TimeoutError: Timed out waiting for engine core processes to start.",
+            "engine-ready-timeout",
+            "READY_TIMEOUT_S",
+        ),
+        ("RuntimeError: synStatus=26 [Generic failure] Device acquire failed.", "card-busy", "held by another"),
+        ("WARNING No platform detected, vLLM is running on UnspecifiedPlatform", "no-plugin", "serving_image_build"),
+        ("ModuleNotFoundError: No module named 'habana_frameworks.torch'", "no-plugin", "vllm-gaudi"),
+        ("RuntimeError: Failed to create context -12", "low-memory-fragmented", "compact_memory"),
+        ("[ g_ibv.init(deviceConfig) == hcclSuccess ] failed. ibv initialization failed", "no-verbs", "habanalabs_ib"),
+        (
+            "AttributeError: 'functools._lru_cache_wrapper' object has no attribute 'warning'",
+            "wrong-buckets",
+            "malformed",
+        ),
+        ("RuntimeError: Generated 0 prompt buckets. Please increase", "wrong-buckets", "bucket variables"),
+        (
+            "[Rank:0] FATAL ERROR :: MODULE:PT_LAZY Error, ValidateSyncInputTensors tensor_data is empty",
+            "lazy-mode",
+            "",
+        ),
+        ("RuntimeError: Neither storage attached to input tensor, not its view", "lazy-mode", "lazy_mode"),
+        (
+            'AssertionError: Scaling method "MAXABS_ARBITRARY" is not supported for runtime scale patching',
+            "scale-patching",
+            "RUNTIME_SCALE_PATCHING to 0",
+        ),
+        ("RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure]", "graph-compiler", "eager"),
+        (
+            "RuntimeError: view size is not compatible with input tensor size and stride",
+            "model-not-for-card",
+            "gpt-oss",
+        ),
+        (NO_DEVICE_MEMORY, "out-of-device-memory", "weights do not fit"),
+    ],
+)
+def test_a_failure_of_the_plugin_has_an_advice(line: str, kind: str, advice: str) -> None:
+    wrapper = (
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}"
+    )
+    reason = diagnose(
+        [f"(Worker_TP3 pid=9) ERROR 11-22 10:00:00 [core.py:700] {line}", wrapper], 1, False, 0, Progress()
+    )
+    assert reason.kind == kind
+    assert advice in reason.message
+
+
+def test_the_wrapper_of_a_failure_points_above() -> None:
+    own = "ERROR 11-22 10:00:00 [core.py:700] ValueError: something else"
+    reason = diagnose(
+        [own, "RuntimeError: Engine core initialization failed. See root cause above."], 1, False, 0, Progress()
+    )
+    assert reason.kind == "engine-died"
+    assert "something else" in reason.message

@@ -43,6 +43,16 @@ WARM_UP = [
 ]
 
 
+def test_what_systemd_is_told_is_heard_whatever_a_test_waits_for(node: Node) -> None:
+    """The kernel keeps ten messages: a supervisor that could not send the next one would never end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.settimeout(PATIENCE)
+        for number in range(30):
+            supervisor.sendto(f"STATUS={number}".encode(), str(node.root / "notify"))
+    node.listen()
+    assert node.statuses == [str(number) for number in range(30)]
+
+
 def test_ready_only_when_the_endpoint_answers(node: Node) -> None:
     node.scenario(lines=["INFO: Application startup complete."], serve=False)
     process = node.start()
@@ -598,6 +608,9 @@ def test_a_state_that_cannot_be_written_ends_nothing(node: Node) -> None:
     folder.touch()
     (node.root / "unwell").touch()
     node.wait_for(lambda: any("not answering" in said for said in node.statuses), "the server being unwell")
+    # systemd is told first; who asks again has tried to write.
+    asked = len(node.requests)
+    node.wait_for(lambda: len(node.requests) > asked, "the next look")
     folder.unlink()
     aside.rename(folder)
     (node.root / "unwell").unlink()
@@ -781,9 +794,7 @@ def test_who_takes_the_port_first_gets_nothing_and_is_not_ready(node: Node, guar
     process = node.start()
     node.wait_for(node.container_runs, "the container's start")
     thief = Thief(node.port)
-    with ThreadPoolExecutor() as pool:
-        ended = pool.submit(process.communicate, timeout=PATIENCE)
-        node.wait_for(ended.done, "the end")
+    process.communicate(timeout=PATIENCE)
     thief.shutdown()
     thief.server_close()
     assert (process.returncode, thief.got) == (75, [])
@@ -803,9 +814,7 @@ def test_who_takes_the_port_of_a_server_that_has_lost_it_gets_nothing(node: Node
     os.kill(node.container_pid(), signal.SIGUSR1)
     node.wait_for(lambda: node.state["phase"] == "not-answering", "the closed port")
     thief = Thief(node.port)
-    with ThreadPoolExecutor() as pool:
-        ended = pool.submit(process.communicate, timeout=PATIENCE)
-        node.wait_for(ended.done, "the end")
+    process.communicate(timeout=PATIENCE)
     thief.shutdown()
     thief.server_close()
     assert (process.returncode, thief.got) == (75, [])
@@ -1003,8 +1012,7 @@ def test_the_engine_comes_back_without_the_container(node: Node) -> None:
     node.wait_ready()
     (node.root / "engine_down").touch()
     node.wait_for(lambda: any("engine is gone" in text for text in node.statuses), "the notice")
-    os.kill(node.container_pid(), signal.SIGKILL)
-    (node.root / "container.status").write_text("137")
+    node.kill()
     (node.root / "engine_down").unlink()
     assert process.wait(PATIENCE) == 75
     assert node.state["reason"]["kind"] == "engine-restarted"
@@ -1089,8 +1097,7 @@ def test_what_ended_an_earlier_start_is_no_reason_after_a_success(node: Node) ->
     assert "boom" in node.state["last_reason"]["message"], "why it was started again"
     process.kill()
     process.communicate()
-    os.kill(node.container_pid(), signal.SIGKILL)
-    (node.root / "container.status").write_text("137")
+    node.kill()
     node.messages.clear()
     node.start()
     node.wait_ready()

@@ -26,7 +26,15 @@ def runs(file: str, module: str, **given: Any) -> bool:
 
 def changes(**given: bool) -> dict[str, Any]:
     """What vllm_service_changes says of a settled instance, but for what is given."""
-    return {"settled": True, "current": True, "outdated": False, "installed": True, "reasons": [], **given}
+    return {
+        "settled": True,
+        "current": True,
+        "outdated": False,
+        "left_over": False,
+        "installed": True,
+        "reasons": [],
+        **given,
+    }
 
 
 @pytest.mark.parametrize(
@@ -46,6 +54,17 @@ def test_a_start_limit_does_not_outlive_the_repair(given: dict[str, bool], forge
         "{{ __vllm_service_settled }}", PLAN, __vllm_service_changes=found, __vllm_service_written=written
     )
     assert settled is False, "or the file with this task is not even looked at"
+
+
+@pytest.mark.parametrize("left_over", [True, False])
+def test_a_container_with_what_was_replaced_is_removed_before_the_start_would_take_it_over(left_over: bool) -> None:
+    names = [task["name"] for task in tasks("run.yml")]
+    (remove,) = [task for task in tasks("run.yml") if "ansible.builtin.include_tasks" in task and "vars" in task]
+    assert remove["ansible.builtin.include_tasks"]["file"] == "clean.yml"
+    assert evaluate(remove["vars"]["__vllm_service_selected"][0], PLAN) == "tiny"
+    found = changes(settled=False, left_over=left_over)
+    assert evaluate(f"{{{{ {remove['when']} }}}}", PLAN, __vllm_service_changes=found) is left_over
+    assert names.index(remove["name"]) < names.index("run | Ensure the instance runs this plan")
 
 
 PROGRAM = "/usr/local/lib/gaudi-serving/gaudi_supervisor/run.py"

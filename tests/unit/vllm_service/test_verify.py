@@ -423,7 +423,7 @@ def test_a_full_disk_is_not_the_supervisors_fault(
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({}, "has 4.1 kB free, and 1.0 MB are needed"),
+        ({}, "has 4.1 kB free, and 20.0 MB are needed"),
         ({"f_bfree": 10**6, "f_files": 9}, "has no room for one more file (df -i)"),
         ({"f_flag": os.ST_RDONLY}, "is read-only"),
         ({"f_bfree": 10**6}, ""),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import pickle
+import socket
+import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -325,6 +328,30 @@ def test_a_hub_that_cannot_be_asked_pins_nothing(hub: Hub) -> None:
     assert ask(hub, repository="nobody/nothing")["refused_id"] == "hub_unreadable"
     assert ask(hub, endpoint="http://u:p@127.0.0.1:1")["refused_id"] == "account_in_address"
     assert json.dumps(ask(hub, endpoint="file:///etc")).count("passwd") == 0
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])
+def test_a_hub_that_answers_in_drops_holds_nobody(hub: Hub, begun: bytes) -> None:
+    """Each byte comes before a socket's own limit; the answer as a whole never does."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(begun or b"HTTP/1.1 200 OK\r\n")
+                for _ in range(60):
+                    connection.sendall(b" " if begun else b"X-Drop: 1\r\n")
+                    if over.wait(0.5):
+                        return
+
+        dripping = threading.Thread(target=answer)
+        dripping.start()
+        said = ask(hub, endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", timeout=1)
+        over.set()
+        dripping.join()
+    assert said["refused_id"] == "hub_unreadable"
+    assert "the answer was not whole after 1 s" in said["msg"]
 
 
 def test_nothing_claims_a_pin_that_nobody_has_seen() -> None:

@@ -1,8 +1,9 @@
-"""Build a serving image, or carry one as a file.
+"""Build a serving image, or carry one.
 
     python3 -m gaudi_image build REQUEST.json
     python3 -m gaudi_image save REFERENCE FILE
     python3 -m gaudi_image load FILE
+    python3 -m gaudi_image share REFERENCE FOLDER
 
 Exit status 0 when it is there, 1 with one sentence, 2 for wrong usage, 130 when stopped. Progress and result go to the
 files that GAUDI_JOB_PROGRESS and GAUDI_JOB_RESULT name.
@@ -26,9 +27,10 @@ from . import request as requests
 from .build import build
 from .carry import load, save
 from .engine import Engine, Stopped
+from .share import share
 
-USAGE = "usage: python3 -m gaudi_image build REQUEST.json | save REFERENCE FILE | load FILE"
-_WORDS = {"build": 2, "save": 3, "load": 2}
+USAGE = "usage: python3 -m gaudi_image build REQUEST.json | save REFERENCE FILE | load FILE | share REFERENCE FOLDER"
+_WORDS = {"build": 2, "save": 3, "load": 2, "share": 3}
 
 
 def work(arguments: list[str], engine: Engine, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -38,6 +40,8 @@ def work(arguments: list[str], engine: Engine, tell: Callable[[dict[str, Any]], 
         return save(engine, tell, *rest)
     if action == "load":
         return load(engine, tell, *rest)
+    if action == "share":
+        return share(engine, tell, *rest)
     request = requests.load(Path(rest[0]))
     engine.log_in(request.docker_config)
     return build(request, engine, tell)

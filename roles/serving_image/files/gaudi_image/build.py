@@ -7,7 +7,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from gaudi.base.paths import STATE
 from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
 from gaudi.engine.image_record import digest_of, repository_of
-from gaudi.image.addresses import unknown_to_builds
+from gaudi.image.addresses import check_reached, unknown_to_builds
 from gaudi.image.output import Follower, failure
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.node.documents import read_json
@@ -35,23 +35,59 @@ _OF_LIBRARY = (
     "base/printable.py",
     "base/refusal.py",
     "image/__init__.py",
+    "image/lock.py",
     "image/requirements.py",
 )
 _CONTEXT = Path(__file__).parent / "context"
 
 
 def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
-    """Build the image, unless the engine has it. Raises Refusal with what to do."""
+    """Build the image, unless the engine or the site's registry has it. Raises Refusal with what to do."""
     engine.check_buildkit()
     found = engine.inspect(request.reference)
+    if not found and request.push and take(request, engine, tell):
+        return {"reference": request.reference, "id": engine.inspect(request.reference)["Id"]}
     if not found:
+        named = known_hosts(request.hosts)
+        check_reached(request.network, [(host, named.get(host, host)) for host in request.hosts])
         check_room(request, engine.directory())
         base, digest = base_image(request, engine, tell)
-        run(request, engine, tell, base, digest)
+        run(request, engine, tell, base, digest, named)
         found = engine.inspect(request.reference)
     if request.push:
         push(request, engine, tell)
     return {"reference": request.reference, "id": found.get("Id")}
+
+
+def take(request: Request, engine: Engine, tell: Tell) -> bool:
+    """Pull the image where another node has pushed it before; returns whether it is here now.
+
+    Registries have as many words for an image that they lack as for one that they do not give: what is really wrong
+    with the registry, the push says.
+    """
+    status, lines = pull(engine, tell, request.reference, "look for the image in the registry")
+    if status:
+        print(f"The registry gives no {request.reference} ({last(lines)}); building it.", flush=True)
+    return not status
+
+
+def pull(engine: Engine, tell: Tell, reference: str, phase: str) -> tuple[int, list[str]]:
+    """Have the engine pull an image; returns its status and what it said."""
+    lines: list[str] = []
+
+    def hear(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+        layers = [said.partition(": ")[0] for said in lines if "Pulling fs layer" in said or "Already exists" in said]
+        done = [said for said in lines if "Pull complete" in said or "Already exists" in said]
+        tell({"phase": phase, "done": len(done), "total": len(layers), "unit": "layers"})
+
+    return engine.follow(hear, {}, "pull", reference), lines
+
+
+def last(lines: Sequence[str]) -> str:
+    """The last words of a program."""
+    return next((line for line in reversed(lines) if line.strip()), "nothing was said")
 
 
 def check_room(request: Request, directory: Path) -> None:
@@ -71,22 +107,12 @@ def base_image(request: Request, engine: Engine, tell: Tell) -> tuple[str, str]:
 
     Raises Refusal for a base that is not the pinned one, or not the one that was built on before.
     """
-    lines: list[str] = []
-
-    def hear(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-        layers = [said.partition(": ")[0] for said in lines if "Pulling fs layer" in said or "Already exists" in said]
-        done = [said for said in lines if "Pull complete" in said or "Already exists" in said]
-        tell({"phase": "pull the base image", "done": len(done), "total": len(layers), "unit": "layers"})
-
-    status = engine.follow(hear, {}, "pull", request.base)
+    status, lines = pull(engine, tell, request.base, "pull the base image")
     found = engine.inspect(request.base)
     if status and not found:
-        why = next((line for line in reversed(lines) if line.strip()), "nothing was said")
         raise Refusal(
             "base_not_found",
-            f"The base image {request.base} could not be pulled: {why} Check gaudi_image_registry (or "
+            f"The base image {request.base} could not be pulled: {last(lines)} Check gaudi_image_registry (or "
             "serving_image_base), the engine's proxies, and the credentials if the registry asks for any.",
         )
     # An image that was loaded has a digest of no registry: its own id stands for it.
@@ -126,8 +152,11 @@ def built_on(base: str) -> set[str]:
     return {str(said[BASE_DIGEST]) for said in labels if said.get(BASE) == base and BASE_DIGEST in said}
 
 
-def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str) -> None:
-    """Have Docker build; what was done before, and is still the same, comes from its cache."""
+def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, named: Mapping[str, str]) -> None:
+    """Have Docker build; what was done before, and is still the same, comes from its cache.
+
+    named: addresses of the hosts that a build would not know.
+    """
     follower = Follower(request.titles)
     begun = time.monotonic()
 
@@ -141,12 +170,12 @@ def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str) ->
         secrets = [word for name, file in request.secrets.items() for word in ("--secret", f"id={name},src={file}")]
         # Without a value: it is taken from the environment, where no other user of the node reads it.
         proxies = [word for name in request.proxies for word in ("--build-arg", name)]
-        names = [f"--add-host={name}:{address}" for name, address in known_hosts(request.hosts).items()]
+        names = [f"--add-host={name}:{address}" for name, address in named.items()]
         status = engine.follow(
             hear,
             # The client writes which builder it is below its home, and a job has none.
             {"DOCKER_BUILDKIT": "1", "HOME": scratch, **request.proxies},
-            *("build", "--progress=plain", "--network=host", f"--tag={request.reference}"),
+            *("build", "--progress=plain", f"--network={request.network}", f"--tag={request.reference}"),
             *(f"--build-arg=BASE={base}", f"--label={BASE_DIGEST}={digest}"),
             *(*names, *secrets, *proxies, str(context)),
         )
@@ -174,6 +203,8 @@ def write_context(request: Request, folder: Path) -> Path:
         (folder / "context" / "gaudi" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(library / name, folder / "context" / "gaudi" / name)
     (folder / "context" / "constraints.txt").write_text(request.constraints, encoding="utf-8")
+    if request.lock:
+        (folder / "context" / "lock.txt").write_text(request.lock, encoding="utf-8")
     (folder / "context" / "Dockerfile").write_text(request.dockerfile, encoding="utf-8")
     for path in (folder / "context").rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "cards" else 0o644)
@@ -190,9 +221,8 @@ def push(request: Request, engine: Engine, tell: Tell) -> None:
         lines.append(line)
 
     if engine.follow(hear, {}, "push", request.reference):
-        why = next((line for line in reversed(lines) if line.strip()), "nothing was said")
         raise Refusal(
             "push_refused",
-            f"{request.reference} is built, but the registry did not take it: {why} Check serving_image_name, and the "
-            "account (serving_image_username), which must be allowed to push; then run again.",
+            f"{request.reference} is built, but the registry did not take it: {last(lines)} Check serving_image_name, "
+            "and the account (serving_image_username), which must be allowed to push; then run again.",
         )

@@ -70,7 +70,7 @@ def save(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, Any
         )
     there = Carried.beside(file)
     if there and (there.reference, there.id) == (reference, inspected["Id"]) and _size(file) == there.bytes:
-        return {"file": str(file), "changed": False, "sha256": there.sha256}
+        return {"file": str(file), "changed": False, "sha256": there.sha256, "bytes": there.bytes}
     for left in file.parent.glob(f"{file.name}.*{beneath.WRITING}"):
         beneath.remove(left, file.parent)
     size = int(inspected.get("Size") or 0)
@@ -82,7 +82,7 @@ def save(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, Any
     write_json(description_of(file), {"schema": SCHEMA, **vars(document)}, mode=0o644, place=file.parent)
     # As sha256sum --check reads it.
     write_text(file.with_name(f"{file.name}.sha256"), f"{digest}  {file.name}\n", mode=0o644, place=file.parent)
-    return {"file": str(file), "changed": True, "sha256": digest}
+    return {"file": str(file), "changed": True, "sha256": digest, "bytes": written}
 
 
 def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) -> tuple[str, int]:

@@ -18,9 +18,11 @@ _FORM = {
     "accept_moved_base": bool,
     "dockerfile": str,
     "constraints": str,
+    "lock": str,
     "titles": [str],
     "secrets": {str: str},
     "hosts": [str],
+    "network": str,
     "proxies": {str: str},
     "room_bytes": int,
     "push": bool,
@@ -33,7 +35,8 @@ class Request:
     """One image to build. ``room_bytes`` must be free below Docker's directory before anything begins.
 
     ``base_name`` is the base image without a registry; ``base_digest`` is the one that is pinned, empty for any;
-    ``secrets`` are files by id, ``hosts`` the names in them, ``proxies`` variables.
+    ``secrets`` are files by id, ``hosts`` those in them and in ``proxies``, which are variables; ``network`` is the
+    engine's ("default") or the node's ("host").
     """
 
     reference: str
@@ -43,9 +46,11 @@ class Request:
     accept_moved_base: bool
     dockerfile: str
     constraints: str
+    lock: str
     titles: tuple[str, ...]
     secrets: dict[str, str]
     hosts: tuple[str, ...]
+    network: str
     proxies: dict[str, str]
     room_bytes: int
     push: bool

@@ -5,6 +5,9 @@ set -eu
 
 context=/run/gaudi-build
 secrets=/run/secrets
+# What the build is held to, and what the image says that it got from an index.
+locked=$context/lock.txt
+lock=/usr/local/share/gaudi-serving/lock.txt
 python=python3
 
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
@@ -55,19 +58,46 @@ checkout() { # REPOSITORY COMMIT DIRECTORY
 }
 
 # Nothing puts another PyTorch, or another of the vendor's packages, in the place of the vendor's.
-pip_install() {
+hold() {
   $python -m pip list --format=freeze > /tmp/listed.txt
   # Status 1 is that it found nothing; anything else failed.
   grep -i -E '^(torch|habana)' /tmp/listed.txt > /tmp/held.txt || [ $? -eq 1 ]
-  $python -m pip install --constraint "$context/constraints.txt" --constraint /tmp/held.txt "$@"
+}
+
+noted() { # GONE ARGUMENT...: of what was uninstalled before, the name, and what pip is asked
+  gone=$1
+  shift
+  # A pip before 22.2 reports nothing; the image is then without a lock.
+  if $python -m pip install --help | grep -e --report > /dev/null; then
+    $python -m pip install --report /tmp/report.json "$@"
+    PYTHONPATH="$context" $python -m gaudi_lock /tmp/report.json "$lock" ${gone:+--gone="$gone"}
+    rm -f /tmp/report.json
+  else
+    $python -m pip install "$@"
+  fi
+}
+
+pip_install() {
+  if [ -e "$locked" ]; then
+    # What it needs is there, by the lock.
+    $python -m pip install --no-deps "$@"
+    return
+  fi
+  hold
+  noted "" --constraint "$context/constraints.txt" --constraint /tmp/held.txt "$@"
   rm -f /tmp/listed.txt /tmp/held.txt
+}
+
+from_lock() { # OPTION...: the lines of /tmp/locked.txt
+  $python -m pip install --require-hashes --no-deps "$@" --requirement /tmp/locked.txt
+  rm -f /tmp/locked.txt
 }
 
 requirements() { # DIRECTORY FILE [--replaced=NAME] [--dropped=NAME]
   directory=$1 file=$2
   shift 2
   PYTHONPATH="$context" $python -m gaudi_build "$directory/$file" "$@" || exit 1
-  pip_install --requirement "$directory/$file"
+  [ -e "$locked" ] || pip_install --requirement "$directory/$file"
 }
 
 leave() { # DIRECTORY: nothing of a checkout stays but what it installed
@@ -83,7 +113,16 @@ case $step in
   system) system "$@" ;;
   checkout) checkout "$@" ;;
   requirements) requirements "$@" ;;
-  install | packages) pip_install "$@" ;;
+  install) pip_install "$@" ;;
+  packages) [ -e "$locked" ] || pip_install "$@" ;;
+  locked)
+    # Pillow-SIMD is compiled in a step of its own.
+    grep -v -i '^pillow-simd==' "$locked" > /tmp/locked.txt || [ $? -eq 1 ]
+    hold
+    from_lock --constraint /tmp/held.txt
+    install -D -m 0644 "$locked" "$lock"
+    rm -f /tmp/listed.txt /tmp/held.txt
+    ;;
   make) make -C "$1" ;;
   libfabric) # REPOSITORY COMMIT DIRECTORY PREFIX
     system autoconf automake libtool
@@ -105,7 +144,14 @@ case $step in
   pillow_simd)
     system libjpeg-dev zlib1g-dev
     $python -m pip uninstall --yes pillow pillow-simd
-    CC="cc -mavx2" $python -m pip install --no-deps --no-binary :all: "pillow-simd==$1"
+    export CC="cc -mavx2"
+    if [ -e "$locked" ]; then
+      grep -i "^pillow-simd==$1 " "$locked" > /tmp/locked.txt || refuse not_in_lock \
+        "serving_image_lock has no pillow-simd==$1. Take the lock from an image that has the part pillow_simd."
+      from_lock --no-binary :all:
+    else
+      noted pillow --no-deps --no-binary :all: "pillow-simd==$1"
+    fi
     ;;
   *) refuse unknown_step "there is no step $step" ;;
 esac

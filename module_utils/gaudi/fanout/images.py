@@ -1,0 +1,27 @@
+"""Decide which node gives an image, and which take it from there as they take weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def image_shares(said: Mapping[str, Mapping[str, Any]], build_host: str = "") -> dict[str, dict[str, list[str]]]:
+    """For each image that a node is to have from another one of its site: the nodes that give and that take it.
+
+    said: by node, in the order of the play: its site, the images it wants, and those of them that it lacks. A node that
+    has the image gives it; where none has it, the build host does, or else the first one that wants it.
+    """
+    shares: dict[str, dict[str, list[str]]] = {}
+    for reference in dict.fromkeys(image for words in said.values() for image in words["lacks"]):
+        for site in dict.fromkeys(words["site"] for words in said.values()):
+            wanting = [name for name, words in said.items() if words["site"] == site and reference in words["wants"]]
+            lacking = [name for name in wanting if reference in said[name]["lacks"]]
+            having = [name for name in wanting if name not in lacking]
+            giver = ([*having, *(name for name in wanting if name == build_host), *wanting] or [""])[0]
+            taking = [name for name in lacking if name != giver]
+            if taking:
+                share = shares.setdefault(str(reference), {"give": [], "take": []})
+                share["give"].append(giver)
+                share["take"] += taking
+    return shares

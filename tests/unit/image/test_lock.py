@@ -1,0 +1,206 @@
+"""What a build got from an index, by checksum, and a later build that is held to it; with pip itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.image import lock
+from ansible.module_utils.gaudi.image.dockerfile import dockerfile
+from ansible.module_utils.gaudi.image.dockerfile import lock as lock_file
+from ansible.module_utils.gaudi.image.output import failure
+
+from simulator.wheels import wheel
+from tests.unit.image.made import made
+
+ROOT = Path(__file__).resolve().parents[3]
+CONTEXT = ROOT / "roles/serving_image/files/gaudi_image/context"
+DIGEST = "0123456789abcdef" * 4
+
+
+def entry(name: str, version: str = "1.0", *, direct: bool = False, **archive: Any) -> dict[str, Any]:
+    archive = archive or {"hashes": {"sha256": DIGEST}}
+    said = {"download_info": {"archive_info": archive}, "is_direct": direct}
+    return {**said, "metadata": {"name": name, "version": version}}
+
+
+def test_what_came_from_an_index_has_a_line() -> None:
+    report = {
+        "install": [
+            entry("Ray_Core", "2.9"),
+            entry("older", hash=f"sha256={DIGEST}"),
+            entry("odd", hash="md5=1"),
+            entry("vllm", direct=True),
+        ]
+    }
+    assert lock.installed(report) == {
+        "ray-core": f"ray-core==2.9 --hash=sha256:{DIGEST}",
+        "older": f"older==1.0 --hash=sha256:{DIGEST}",
+        "odd": "# odd==1.0: no SHA-256",
+    }
+
+
+def test_the_last_version_counts_and_what_was_uninstalled_goes() -> None:
+    before = f"numpy==1 --hash=sha256:{DIGEST}\npillow==11 --hash=sha256:{DIGEST}\n# odd==1.0: no SHA-256\n"
+    lines = {"numpy": f"numpy==2 --hash=sha256:{DIGEST}", "pillow-simd": f"pillow-simd==9 --hash=sha256:{DIGEST}"}
+    assert lock.added(before, lines, ["pillow"]).splitlines() == [
+        f"numpy==2 --hash=sha256:{DIGEST}",
+        "# odd==1.0: no SHA-256",
+        f"pillow-simd==9 --hash=sha256:{DIGEST}",
+    ]
+
+
+def test_a_lock_is_part_of_the_name_and_its_order_and_notes_are_not() -> None:
+    one, two = (f"{name}==1.0 --hash=sha256:{DIGEST}" for name in ("a", "b"))
+    locked = made(lock=f"{one}\n{two}\n")
+    assert locked.tag not in (made().tag, made(lock=one).tag)
+    assert locked.tag == made(lock=f"# made of 1.22-x\n{two}\n\n{one}").tag
+    assert made(lock="").tag == made().tag
+    assert lock_file(locked) == f"{one}\n{two}\n"
+    assert "steps.sh locked" in dockerfile(locked)
+    assert "steps.sh locked" not in dockerfile(made())
+
+
+@pytest.mark.parametrize(
+    "line", ["ray", "ray==1", "ray==1 --hash=sha256:12", f"ray>=1 --hash=sha256:{DIGEST}", "--index-url=https://evil"]
+)
+def test_a_line_without_a_checksum_is_refused(line: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        made(lock=line)
+    assert caught.value.id == "wrong_lock"
+    assert line[:40] in str(caught.value)
+
+
+def test_another_file_than_the_locks_is_said() -> None:
+    said = failure("the packages of the lock", ["#9 1.0 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE ..."])
+    assert said.id == "not_as_locked"
+    assert "serving_image_lock" in str(said)
+
+
+class Build:
+    """A folder that stands for a build: a context, an index of three wheels, and a pip that installs beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.context = folder, folder / "context"
+        shutil.copytree(CONTEXT, self.context)
+        shutil.copytree(ROOT / "module_utils/gaudi", self.context / "gaudi")
+        self.lock = folder / "image/lock.txt"
+        steps = (self.context / "steps.sh").read_text()
+        steps = steps.replace("context=/run/gaudi-build", f"context={self.context}")
+        steps = steps.replace("lock=/usr/local/share/gaudi-serving/lock.txt", f"lock={self.lock}")
+        (self.context / "steps.sh").write_text(steps)
+        (self.context / "constraints.txt").write_text("")
+        self.index = folder / "index"
+        self.index.mkdir()
+        for name, needs in (("front", ["behind"]), ("behind", []), ("other", [])):
+            self.offer(name, "1.0", needs)
+        python = folder / "bin/python3"
+        python.parent.mkdir()
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+
+    def offer(self, name: str, version: str, needs: list[str], note: str = "") -> str:
+        """Put a wheel into the index; returns its checksum."""
+        file, content = wheel(name, version, {f"{name}.py": note}, needs)
+        (self.index / file).write_bytes(content)
+        return hashlib.sha256(content).hexdigest()
+
+    def step(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a step; what it installs lies in a folder of its own."""
+        environment = {
+            "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.index),
+            "PIP_TARGET": str(self.folder / "site"),
+            "PIP_CONFIG_FILE": os.devnull,
+            "HOME": str(self.folder),
+        }
+        command = ["sh", str(self.context / "steps.sh"), *arguments]
+        return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+    @property
+    def installed(self) -> list[str]:
+        """The distributions that are there."""
+        return sorted(path.name for path in (self.folder / "site").glob("*.dist-info"))
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    return Build(tmp_path)
+
+
+def test_the_lock_of_one_build_holds_the_next_one(build: Build, tmp_path: Path) -> None:
+    done = build.step("packages", "front")
+    assert done.returncode == 0, done.stderr
+    lines = build.lock.read_text().splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["behind==1.0", "front==1.0"]
+    (tmp_path / "next").mkdir()
+    held = Build(tmp_path / "next")
+    held.offer("front", "2.0", ["other"])
+    (held.context / "lock.txt").write_text(lock_file(made(lock=build.lock.read_text())))
+    done = held.step("locked")
+    assert done.returncode == 0, done.stderr
+    assert held.installed == ["behind-1.0.dist-info", "front-1.0.dist-info"]
+    assert held.lock.read_text() == build.lock.read_text()
+    # What else is asked for of an index is not.
+    assert held.step("packages", "other").returncode == 0
+    assert held.installed == ["behind-1.0.dist-info", "front-1.0.dist-info"]
+
+
+def test_another_file_under_a_known_name_ends_the_build(build: Build) -> None:
+    expected = build.offer("front", "1.0", [])
+    (build.context / "lock.txt").write_text(f"front==1.0 --hash=sha256:{expected}\n")
+    build.offer("front", "1.0", [], note="import os")
+    done = build.step("locked")
+    assert done.returncode != 0
+    assert failure("x", [f"#9 1.0 {line}" for line in (done.stdout + done.stderr).splitlines()]).id == "not_as_locked"
+    assert build.installed == []
+
+
+def test_what_is_no_indexs_has_no_line_and_brings_nothing_with_it_where_there_is_a_lock(build: Build) -> None:
+    """A wheel in a folder stands for a checkout."""
+    checkout = str(build.index / "front-1.0-py3-none-any.whl")
+    (build.context / "lock.txt").write_text("")
+    done = build.step("install", checkout)
+    assert (done.returncode, build.installed) == (0, ["front-1.0.dist-info"]), done.stderr
+    (build.context / "lock.txt").unlink()
+    done = build.step("install", "--upgrade", checkout)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition("==")[0] for line in build.lock.read_text().splitlines()] == ["behind"]
+
+
+def test_the_requirements_of_a_checkout_are_rewritten_and_not_installed(build: Build) -> None:
+    (build.folder / "hpu.txt").write_text("front\nours @ git+https://example.com/ours@branch\n")
+    (build.context / "lock.txt").write_text("")
+    done = build.step("requirements", str(build.folder), "hpu.txt", "--replaced=ours")
+    assert done.returncode == 0, done.stderr
+    assert "branch" not in (build.folder / "hpu.txt").read_text()
+    assert build.installed == []
+
+
+def test_a_lock_without_the_part_is_said(build: Build) -> None:
+    (build.context / "lock.txt").write_text(f"pillow-simd==1.0 --hash=sha256:{DIGEST}\n")
+    text = (build.context / "steps.sh").read_text()
+    # What it compiles with is the system's.
+    (build.context / "steps.sh").write_text(text.replace("    system libjpeg-dev zlib1g-dev\n", ""))
+    done = build.step("pillow_simd", "2.0")
+    assert done.returncode == 1
+    assert failure("x", done.stderr.splitlines()).id == "not_in_lock"
+
+
+def test_the_program_adds_a_report(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps({"install": [entry("ray")]}))
+    place = tmp_path / "deep/lock.txt"
+    command = [sys.executable, str(CONTEXT / "gaudi_lock.py"), str(tmp_path / "report.json"), str(place)]
+    for gone, left in ((["--gone=pillow"], ["ray"]), (["--gone=ray"], [])):
+        environment = {"PYTHONPATH": str(ROOT / "module_utils"), "PYTHONDONTWRITEBYTECODE": "1"}
+        subprocess.run([*command, *gone], check=True, env=environment)
+        assert [line.partition("==")[0] for line in place.read_text().splitlines()] == left
