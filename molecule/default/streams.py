@@ -50,7 +50,7 @@ def read_whole(port: int, model: str, tokens: int, begun: threading.Event) -> fl
     answer = ask(port, "POST", "/v1/chat/completions", body)
     if answer.status == http.client.SERVICE_UNAVAILABLE:
         return None
-    assert answer.status == http.client.OK, answer.read()
+    assert answer.status == http.client.OK, (answer.status, answer.read())
     said = []
     for line in answer:
         if line.startswith(b"data: "):
@@ -69,7 +69,9 @@ def rate(port: int, model: str) -> float:
 
     def tell(_reader: int) -> None:
         body = {"model": model, "prompt": "A", "max_tokens": 16, "ignore_eos": True}
-        assert ask(port, "POST", "/v1/completions", body).read()
+        answer = ask(port, "POST", "/v1/completions", body)
+        said = answer.read()
+        assert answer.status == http.client.OK, (answer.status, said)
 
     before = time.monotonic()
     with ThreadPoolExecutor(len(LENGTHS)) as people:
@@ -77,10 +79,10 @@ def rate(port: int, model: str) -> float:
     return 16 / (time.monotonic() - before)
 
 
-def read(port: int, model: str, tokens: int, begun: threading.Event, closed: threading.Event) -> list[float]:
-    """Read one answer after the other; give when each ended."""
+def read(port: int, model: str, tokens: int, begun: threading.Event, over: threading.Event) -> list[float]:
+    """Read one answer after the other, until it is over or nobody is let in; give when each ended."""
     ended: list[float] = []
-    while KEY or not closed.is_set():
+    while not over.is_set():
         end = read_whole(port, model, tokens, begun)
         if end is None:
             break
@@ -93,20 +95,26 @@ def main(config: str, node: str, port: str, instance: str, *command: str) -> int
     """Read until the server has ended."""
     ssh = ["ssh", "-F", config, node]
     closed = f"/var/lib/gaudi-serving/instances/{instance}/door/closed"
+    begun, over = [threading.Event() for _ in LENGTHS], threading.Event()
     with way(config, node, int(port)) as here, ThreadPoolExecutor(len(LENGTHS)) as people:
-        begun, seen = [threading.Event() for _ in LENGTHS], threading.Event()
         now = rate(here, instance)
         tokens = [min(max(16, round(seconds * now)), LONGEST) for seconds in LENGTHS]
-        readers = [people.submit(read, here, instance, *each, seen) for each in zip(tokens, begun, strict=True)]
-        for event in begun:
-            event.wait(PATIENCE)
-        ending = subprocess.Popen([*ssh, *command]) if command else None
-        subprocess.run([*ssh, f"until sudo test -e {closed}; do sleep 0.1; done"], check=True, timeout=4 * PATIENCE)
-        closed_at = time.monotonic()
-        seen.set()
-        # Those who read hold the server up for this one.
-        late = ask(here, "GET", "/v1/models").status if KEY else None
-        ended = [end for reader in readers for end in reader.result()]
+        readers = [people.submit(read, here, instance, *each, over) for each in zip(tokens, begun, strict=True)]
+        try:
+            for reader, event in zip(readers, begun, strict=True):
+                while not event.wait(1):
+                    if reader.done():
+                        reader.result()  # Raises what ended it.
+            ending = subprocess.Popen([*ssh, *command]) if command else None
+            subprocess.run([*ssh, f"until sudo test -e {closed}; do sleep 0.1; done"], check=True, timeout=4 * PATIENCE)
+            closed_at = time.monotonic()
+            if not KEY:
+                over.set()
+            # Those who read hold the server up for this one.
+            late = ask(here, "GET", "/v1/models").status if KEY else None
+            ended = [end for reader in readers for end in reader.result()]
+        finally:
+            over.set()
         if ending:
             assert ending.wait(PATIENCE) == 0
     after = sum(end > closed_at for end in ended)
