@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
 from ansible.module_utils.gaudi.driver import packages
+from ansible.module_utils.gaudi.node import driver_look
 
 from filter_plugins.driver_trouble import driver_trouble
 from library import gaudi_driver_info
@@ -41,9 +42,10 @@ class System:
             "modinfo": (1, "", "modinfo: ERROR: Module habanalabs not found."),
         }
         for name, path in (("OS_RELEASE", "os"), ("RUNNING", "osrelease"), ("BOOT", "boot"), ("DEVICES", "accel")):
-            patch.setattr(gaudi_driver_info, name, root / path)
-        patch.setattr(gaudi_driver_info, "MODULES", root / "modules")
-        patch.setattr(gaudi_driver_info, "ROOT", root)
+            patch.setattr(driver_look, name, root / path)
+        patch.setattr(driver_look, "MODULES", root / "modules")
+        patch.setattr(driver_look, "APT_LISTS", root / "lists")
+        patch.setattr(driver_look, "ROOT", root)
         (root / "os").write_text(UBUNTU)
         (root / "osrelease").write_text(f"{KERNEL}\n")
         self.cards(0)
