@@ -148,10 +148,13 @@ class Look:
             unread = not any(APT_LISTS.glob("*Packages*"))
         other = [name for name in self.wanted.packages if self.installed.get(name) != self.wanted.version]
         replaced = {name: self.installed[name] for name in other if name in self.installed}
-        refusals = [offered.refusal(listed, self.wanted, other)]
+        not_offered = offered.refusal(listed, self.wanted, other)
+        refusals = [not_offered]
         if not self.given["no_way_back"]:
             refusals.append(offered.way_back_refusal(listed, replaced))
-        # Headers are the distribution's: who never read its index offers none, and is asked again when it was read.
+        # Headers are the distribution's: who never read its index offers none, and is asked again when it was read. A
+        # node that no repository was named for is not told of its headers as well.
+        unread = unread or (not_offered is not None and not_offered.id == offered.NOT_OFFERED)
         for kernel, (lacking, _) in () if unread else self.packages_lacking.items():
             refusals.append(offered.headers_refusal(listed, lacking, kernel))
         return [refusal for refusal in refusals if refusal], [*headers, *(name for name in extra if name in listed)]
