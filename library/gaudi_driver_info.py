@@ -150,6 +150,18 @@ unverified:
   elements: dict
   returned: always
   sample: []
+users:
+  description: Who uses a card, in words.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+loaded:
+  description: Modules of the driver that are loaded, in the order in which they can be unloaded.
+  type: list
+  elements: str
+  returned: always
+  sample: [habanalabs_ib, habanalabs_en, habanalabs_cn, habanalabs, habanalabs_compat]
 cards:
   description: Gaudi cards on the PCI bus.
   type: int
@@ -214,6 +226,7 @@ def main() -> None:
         **judged.as_dict(),
         **{"family": node.family, "version": node.wanted.version, "installed": node.installed},
         **{"kernel": node.found.kernel, "next_kernel": node.found.next_kernel, "cards": len(node.sources.pci)},
+        **{"users": list(node.found.users), "loaded": node.loaded},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
         **{"preferences": preferences, "unattended": unattended},
     }

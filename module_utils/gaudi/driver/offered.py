@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from ..base.refusal import Refusal
 from .facts import DEB, Wanted
 
-# Packages of the vendor's are in no repository of the node.
-NOT_OFFERED = "driver_package_not_offered"
-
 
 def query(format: str, names: Sequence[str]) -> list[str]:
     """The command that lists every version of some packages on offer, as parse() reads it.
@@ -60,7 +57,7 @@ def refusal(offered: Mapping[str, Sequence[str]], wanted: Wanted, names: Sequenc
     nowhere = [name for name in names if name not in offered]
     if nowhere:
         return Refusal(
-            NOT_OFFERED,
+            "driver_package_not_offered",
             f"No package repository of this node has {', '.join(nowhere)}. Set gaudi_driver_repository to the vendor's "
             "repository or a mirror of it, and look at its suite (gaudi_driver_suite).",
         )

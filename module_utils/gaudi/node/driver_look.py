@@ -154,7 +154,7 @@ class Look:
             refusals.append(offered.way_back_refusal(listed, replaced))
         # Headers are the distribution's: who never read its index offers none, and is asked again when it was read. A
         # node that no repository was named for is not told of its headers as well.
-        unread = unread or (not_offered is not None and not_offered.id == offered.NOT_OFFERED)
+        unread = unread or (not_offered is not None and not_offered.id == "driver_package_not_offered")
         for kernel, (lacking, _) in () if unread else self.packages_lacking.items():
             refusals.append(offered.headers_refusal(listed, lacking, kernel))
         return [refusal for refusal in refusals if refusal], [*headers, *(name for name in extra if name in listed)]
@@ -163,6 +163,12 @@ class Look:
     def installed(self) -> dict[str, str]:
         """Versions by name."""
         return {name: package.version for name, package in self.found.packages.items()}
+
+    @property
+    def loaded(self) -> list[str]:
+        """The modules that are loaded, in the order in which the running driver is unloaded."""
+        order = self.facts.order(self.found.version or self.wanted.version)
+        return kernels.to_unload(order.unload, (name for name in self.found.modules if name.startswith(dkms.MODULE)))
 
     def texts(self) -> tuple[str, str]:
         """The two files for apt."""

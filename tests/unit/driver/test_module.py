@@ -134,8 +134,6 @@ def test_further_packages_of_a_kernel_are_taken_where_they_are(run: Run, system:
 
 _BOTH = ("1.22.2-32", "1.23.0-695")
 INDEX = "".join(f"Package: {name}\nVersion: {version}\nSize: 1\n\n" for name in DEBS for version in _BOTH)
-    f"Package: {name}\nVersion: {version}\nSize: 1\n\n" for name in DEBS for version in ("1.22.2-32", "1.23.0-695")
-)
 
 
 class Web:
