@@ -1,4 +1,4 @@
-"""The demo: a bare, simulated node; site.yml; and a question answered by a real vLLM."""
+"""The demo: a bare, simulated node, without driver, engine or image; site.yml; and an answer of a real vLLM."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from simulator import engine, nodes, playbook, world
 from simulator.playbook import Phase, Progress
 from simulator.report import Report
 from simulator.settings import ROOT, Scope, SimulatorError
-from simulator.standins import description
 
 BOLD = "1"
+# Cards on the PCI bus, and nothing of the vendor's.
+BARE = "gaudi2-oam8-bare"
 # Lines shown of a run that ended before any host: a reason of Ansible's is shorter.
 LAST_WORDS = 10
 INTERRUPTED = "\nInterrupted. make demo goes on from here; make demo-clean takes everything away."
@@ -75,9 +76,10 @@ def _show(scope: Scope, report: Report, started: float) -> None:
 def _prepare(scope: Scope, report: Report) -> None:
     with report.phase("Docker engine") as say:
         client = engine.ensure(say)
-    name, described = nodes.DEFAULT_NAME, description.DEFAULT
+    name, described = nodes.DEFAULT_NAME, BARE
     with report.phase(f"Simulated node {name} ({described}), and vault") as say:
-        world.up(client, scope, [name], described, say, [world.wanted_release()], buildable=True)
+        releases = [world.wanted_release()]
+        world.up(client, scope, [name], described, say, releases, buildable=True, packages=True)
 
 
 class _Follower:
