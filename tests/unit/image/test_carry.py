@@ -413,6 +413,16 @@ def global_header(tar: tarfile.TarFile, files: dict[str, bytes]) -> None:
     add(tar, "manifest.json", files["evil.json"])
 
 
+def link_to_itself(tar: tarfile.TarFile, files: dict[str, bytes]) -> None:
+    add(tar, "d", type=tarfile.SYMTYPE, linkname=".")
+    add(tar, "d/manifest.json", files["evil.json"])
+
+
+def beneath_a_layer(tar: tarfile.TarFile, files: dict[str, bytes]) -> None:
+    add(tar, f"{CONFIG}/layer.tar", type=tarfile.SYMTYPE, linkname=f"../{CONFIG}/layer.tar")
+    add(tar, f"{CONFIG}/layer.tar/x", files["evil.json"])
+
+
 def index(*names: str, key: str = "io.containerd.image.name") -> bytes:
     manifests = [{"digest": f"sha256:{'d' * 64}", "annotations": {key: name}} for name in names]
     return json.dumps({"schemaVersion": 2, "manifests": manifests}).encode()
@@ -423,14 +433,8 @@ CRAFTED: dict[str, Change] = {
     "the same path twice": lambda tar, files: add(tar, "manifest.json", files["evil.json"]),
     "a path with two strokes": lambda tar, files: add(tar, "a//manifest.json", files["evil.json"]),
     "a path up": lambda tar, files: add(tar, "a/../manifest.json", files["evil.json"]),
-    "a link to where it lies": lambda tar, files: (
-        add(tar, "d", type=tarfile.SYMTYPE, linkname="."),
-        add(tar, "d/manifest.json", files["evil.json"]),
-    )[0],
-    "a file beneath a shared layer": lambda tar, files: (
-        add(tar, f"{CONFIG}/layer.tar", type=tarfile.SYMTYPE, linkname=f"../{CONFIG}/layer.tar"),
-        add(tar, f"{CONFIG}/layer.tar/x", files["evil.json"]),
-    )[0],
+    "a link to where it lies": link_to_itself,
+    "a file beneath a shared layer": beneath_a_layer,
     "a hard link": lambda tar, _files: add(tar, "x", type=tarfile.LNKTYPE, linkname="manifest.json"),
     "a device": lambda tar, _files: add(tar, "x", type=tarfile.CHRTYPE),
     "a name for all that follows": global_header,
@@ -600,6 +604,7 @@ def test_another_node_takes_it_as_weights_and_loads_it(
         "peer": "gaudi-01",
         "address": "rsync://receiver@10.0.0.7:8730",
         "relays": False,
+        "repositories": [],
         "password_file": str(tmp_path / "token"),
         "target": str(target),
         "manifest": json.loads((folder / record.MANIFEST).read_text()),
