@@ -599,9 +599,13 @@ def read_weights(path: str) -> Weights | None:
 
 
 def read_file(path: str) -> str | None:
-    """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text."""
+    """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text.
+
+    It may lie among weights that somebody brought. The server sees its folder alone, so that a link out of it is no
+    file for it either.
+    """
     try:
-        return documents.read_text(Path(path))
+        return documents.read_text(Path(path), within=beneath.within(Path(path).parent))
     except Damaged as damage:
         raise Refusal("file_unreadable", f"{damage}. Put the file itself there, or correct the path.") from damage
 
