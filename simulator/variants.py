@@ -21,6 +21,8 @@ from simulator.vault import Vault
 # Where the built image has the front, and its packages.
 _FRONT = "opt/vllm-fork"
 _PACKAGES = "opt/venv/lib/python3.11/site-packages"
+# Distributions whose version is the release's. Of those that the built image has for real the code stays as it is.
+_VENDOR = ("habana-torch-plugin", "habana-torch-dataloader", "habana-media-loader", "habana-pyhlml")
 _LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
@@ -28,13 +30,13 @@ def layer(release: str, build: str) -> Files:
     """What makes the built image that of another release; ``build`` is the vendor's, such as 1.24.1-482."""
     files = {f"{_FRONT}/release": context.text(f"{release}\n")}
     files |= {f"{_FRONT}/{path}": file for path, file in sources.surface(release).items()}
-    for packed in wheels.vendor(build.replace("-", ".")).values():
+    for name in _VENDOR:
+        _, packed = wheels.wheel(name, build.replace("-", "."))
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-            files |= {f"{_PACKAGES}/{name}": File(archive.read(name)) for name in archive.namelist()}
-    # As a layer says that a file below it is gone (OCI image specification, whiteouts).
-    for name in wheels.vendor(sources.BASE_TAG.replace("-", ".")):
-        stem = "-".join(name.split("-")[:2])
-        files[f"{_PACKAGES}/.wh.{stem}.dist-info"] = File(b"")
+            files |= {f"{_PACKAGES}/{path}": File(archive.read(path)) for path in archive.namelist()}
+        # As a layer says that something below it is gone (OCI image specification, whiteouts).
+        built = f"{name.replace('-', '_')}-{sources.BASE_TAG.replace('-', '.')}.dist-info"
+        files[f"{_PACKAGES}/.wh.{built}"] = File(b"")
     return files
 
 

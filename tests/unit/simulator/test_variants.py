@@ -10,6 +10,7 @@ import tarfile
 from typing import cast
 
 import pytest
+from ansible.module_utils.gaudi.image.inside import VENDOR
 
 from simulator import variants
 from simulator.vault import Vault
@@ -78,8 +79,9 @@ def test_a_layer_more_makes_it_another_release(registry: Registry) -> None:
         assert release is not None
         assert release.read() == b"1.24.1\n"
     packages = "opt/venv/lib/python3.11/site-packages"
-    assert f"{packages}/habana_torch_plugin-1.24.1.482.dist-info/METADATA" in names
-    assert f"{packages}/.wh.habana_torch_plugin-1.22.2.32.dist-info" in names
+    for name in (distribution.replace("-", "_") for distribution in VENDOR):
+        assert f"{packages}/{name}-1.24.1.482.dist-info/METADATA" in names
+        assert f"{packages}/.wh.{name}-1.22.2.32.dist-info" in names
     assert {f"opt/vllm-fork/surface/{name}.json" for name in ("1.24.1", "buckets", "common")} <= set(names)
 
 
