@@ -17,6 +17,7 @@ import pytest
 from ansible.module_utils.gaudi.serving.signs import Progress
 from gaudi_simulated import faults, front, plugin_buckets, surface, written
 
+from plugin_utils import releases
 from simulator import host
 from simulator.standins import description
 
@@ -108,6 +109,33 @@ def test_the_plugin_shows_memory_buckets_and_bars(run: Run) -> None:
     assert "Unknown vLLM environment variable detected: VLLM_DEVELOPER_MODE" in done.stdout
     server = json.loads(done.stdout.splitlines()[-1])
     assert server["server"][2:4] == ["--model", "/data/models/x"]
+
+
+# What stands for what differs in a line of a release file.
+STANDS_FOR = {
+    "<count>": r"\d+", "<number>": r"[\d.]+", "<size>": r"-?[\d.]+ (?:B|[KMGT]iB)", "<range>": r"[\d, ]+",
+    "<phase>": "(?:prompt|decode)", "<Phase>": "(?:Prompt|Decode)", "<shapes>": r".+", "<done>": r"\d+",
+    "<total>": r"\d+", "<percent>": r" *\d+", "<drawn>": r"[█ ]{10}", "<pace>": r".+",
+}  # fmt: skip
+# Said later, or in other cases than those below.
+LATER = {"ready", "not_warmed_up", "skipped", "unified"}
+
+
+@pytest.mark.parametrize("release", ["1.23", "1.24", "1.24.1"])
+def test_it_prints_the_lines_that_the_release_file_has(run: Run, release: str) -> None:
+    strategies = ["VLLM_EXPONENTIAL_BUCKETING=true", "VLLM_EXPONENTIAL_BUCKETING=false"]
+    strategies += [] if release == "1.23" else ["VLLM_BUCKETING_STRATEGY=pad"]
+    printed = ""
+    for chosen in strategies:
+        done = run("api_server", *V1, release=release, VLLM_DEVELOPER_MODE="1", **dict([chosen.split("=")]))
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout + done.stderr
+    formats = releases.read(release)["log_formats"]
+    for name in formats.keys() - LATER:
+        pattern = re.escape(formats[name])
+        for word, meaning in STANDS_FOR.items():
+            pattern = pattern.replace(re.escape(word), meaning)
+        assert re.search(pattern, printed), name
 
 
 def test_every_worker_of_the_plugin_prints_all_of_it(run: Run) -> None:
