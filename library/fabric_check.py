@@ -70,7 +70,9 @@ options:
     type: bool
     default: false
   drain:
-    description: Whether cards that only instances use count as free, because they are stopped for the measurement.
+    description: >-
+      Whether the instances of the node are stopped for a measurement, and started again after it, however it ended. Cards
+      that only they use then count as free. Where nothing is measured nobody is stopped.
     type: bool
     default: false
   required:
@@ -186,6 +188,8 @@ from ansible.module_utils.gaudi.engine.image_record import digest_of
 from ansible.module_utils.gaudi.fabric import asked, classes, locating, nics, report, runs, static, verdict
 from ansible.module_utils.gaudi.fabric.output import Output, parse_output
 from ansible.module_utils.gaudi.image.recipe import BASE, BASE_DIGEST, LABEL
+from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.files import write_json, write_text
 from ansible.module_utils.gaudi.node.reader import read_ports, read_topology
@@ -226,6 +230,8 @@ WALLS = (
 )
 # The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
 TIMED_OUT = (124, 137)
+# How systemd calls a unit that uses cards, or may.
+RUNNING = ("active", "activating", "reloading")
 # Looking into an image takes a second or two.
 LOOK_SECONDS = 60
 # What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.
@@ -483,6 +489,21 @@ def alone() -> Iterator[None]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
+    """Stop the instances that run or start, where that is wished, and start them again however it ended."""
+    known = instances.read(module, instances.installed()) if wished else []
+    units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in RUNNING]
+    if not units:
+        yield
+        return
+    systemctl(module, "stop", *units)
+    try:
+        yield
+    finally:
+        systemctl(module, "start", *units)
+
+
 def keep(document: Mapping[str, Any]) -> None:
     """Write the verdict, and its page beside it."""
     for path in (VERDICT, REPORT):
@@ -505,7 +526,7 @@ def settled(
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])
     if due.allowed and not module.check_mode:
-        with alone():
+        with alone(), drained(module, given["drain"]):
             document = measure(module, node, planned, floors, why_not)
             keep(document)
         return document, True

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 
 from library import fabric_check
@@ -256,6 +257,55 @@ def test_cards_in_use_keep_one_card_from_nothing(node: Node) -> None:
     assert check(again=True, drain=True, check=True)["measured"]
     node.users = {}
     assert check(plans=[plan(1, 2)])["held_back"] == []
+
+
+STATES = {"a": "active", "b": "inactive", "c": "activating", "d": "failed"}
+
+
+@pytest.fixture
+def instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances of the node in every state that systemd has."""
+    monkeypatch.setattr(fabric_check.instances, "installed", lambda: list(STATES))
+    monkeypatch.setattr(
+        fabric_check.instances,
+        "read",
+        lambda _module, names: [{"instance": name, "active": STATES[name]} for name in names],
+    )
+
+
+UNITS = ["vllm-a.service", "vllm-c.service"]
+
+
+@pytest.mark.usefixtures("instances")
+def test_instances_are_stopped_for_a_measurement_alone(node: Node) -> None:
+    user = {"pid": 1, "name": "x", "unit": "vllm-a.service", "container": None, "container_name": None}
+    node.users = {5: [user]}
+    assert check(drain=True)["verdict"]["state"] == "accepted"
+    asked = [command[1:] for command in node.commands if command[0] == "/usr/bin/systemctl"]
+    assert asked == [["stop", *UNITS], ["start", *UNITS]]
+    (measured,) = node.measured()
+    places = [node.commands.index(["/usr/bin/systemctl", verb, *UNITS]) for verb in ("stop", "start")]
+    assert places[0] < node.commands.index(measured) < places[1]
+    node.commands.clear()
+    assert not check(drain=True)["measured"], "it holds"
+    check(drain=True, again=True, check=True)
+    assert not [command for command in node.commands if command[0] == "/usr/bin/systemctl"]
+
+
+@pytest.mark.usefixtures("instances")
+def test_instances_start_again_however_the_measurement_ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise Refusal("some", "It broke.")
+
+    monkeypatch.setattr(fabric_check, "measure", broken)
+    assert check(drain=True)["refused_id"] == "some"
+    assert node.commands[-1] == ["/usr/bin/systemctl", "start", *UNITS]
+
+
+@pytest.mark.usefixtures("instances")
+def test_without_the_wish_nobody_is_stopped(node: Node) -> None:
+    check()
+    assert not [command for command in node.commands if command[1] in ("stop", "start")]
 
 
 def test_a_reason_lets_through_and_is_kept(node: Node) -> None:
