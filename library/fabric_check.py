@@ -71,8 +71,8 @@ options:
     default: false
   drain:
     description: >-
-      Whether the instances of the node are stopped for a measurement, and started again after it, however it ended. Cards
-      that only they use then count as free. Where nothing is measured nobody is stopped.
+      Whether the instances of the node are stopped for a measurement, and started again after it, however it ended.
+      Cards that only they use then count as free. Where nothing is measured nobody is stopped.
     type: bool
     default: false
   required:
@@ -166,11 +166,6 @@ refused_id:
 """
 
 import contextlib
-import fcntl
-import json
-import os
-import re
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -180,15 +175,12 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
-from ansible.module_utils.gaudi.engine.image_record import digest_of
 from ansible.module_utils.gaudi.fabric import asked, classes, locating, nics, report, runs, static, verdict
-from ansible.module_utils.gaudi.fabric.output import Output, parse_output
-from ansible.module_utils.gaudi.image.recipe import BASE, BASE_DIGEST, LABEL
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Output
+from ansible.module_utils.gaudi.node import hccl_demo, instances
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.files import write_json, write_text
@@ -214,54 +206,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 VERDICT = Path(paths.ACCEPTANCE)
 REPORT = Path(paths.ACCEPTANCE_PAGE)
-LOCK = Path(paths.ACCEPTANCE_LOCK)
+LOCK = hccl_demo.LOCK
 KALLSYMS = Path("/proc/kallsyms")
-DEMO = "/opt/hccl_demo"
-CONTAINER = "gaudi-fabric-check"
-# One that only looks into an image may run beside another run's.
-LOOKING = f"{CONTAINER}-look-{os.getpid()}"
-# Walls of a container that measures or is looked into: as those of an instance, but for the network, where ranks meet.
-WALLS = (
-    *("--rm", "--init", "--runtime", "habana", "--network", "host", "--cap-drop", "ALL"),
-    *("--cap-add", "SYS_NICE", "--security-opt", "no-new-privileges", "--read-only"),
-    *("--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
-    *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
-    *("--env", "HOME=/tmp", "--env", "HABANA_LOGS=/tmp/habana_logs"),
-)
-# The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
-TIMED_OUT = (124, 137)
 # How systemd calls a unit that uses cards, or may.
 RUNNING = ("active", "activating", "reloading")
-# Looking into an image takes a second or two.
-LOOK_SECONDS = 60
-# What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.
-LOOK = r"""
-import hashlib, json, os, shutil, subprocess, sys
-
-def text(*command):
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    except OSError:
-        return None, None
-    return done.stdout.decode("utf-8", "replace"), done.returncode
-
-def digest(path):
-    try:
-        with open(path, "rb") as stream:
-            return hashlib.sha256(stream.read()).hexdigest()
-    except OSError:
-        return None
-
-root = os.environ.get("LIBFABRIC_ROOT", "/opt/libfabric")
-places = os.pathsep.join([os.environ.get("PATH", ""), root + "/bin", "/opt/amazon/efa/bin"])
-fi_info = shutil.which("fi_info", path=places)
-found = {"hccl_demo": digest(sys.argv[1] + "/run_hccl_demo.py")}
-found["wrapper"] = digest("/usr/lib/habanalabs/libhccl_ofi_wrapper.so")
-found["version_text"] = text(fi_info, "--version")[0] if fi_info else None
-found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if fi_info and sys.argv[2] else (None, None)
-found["loader_text"] = text("ldconfig", "-p")[0]
-print(json.dumps(found))
-"""
 
 
 @dataclass(frozen=True)
@@ -303,7 +251,7 @@ def look(module: AnsibleModule) -> Node:
     ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"]))
     wanted = static.Wanted(cards=given["expected_cards"])
     faults = static.check(topology, types, ports, (), wanted)
-    image = read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
+    image = look_into(module)
     firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
     made_of = verdict.MadeOf(
         serials={str(card["module_id"]): str(card["serial"]) for card in topology["cards"]},
@@ -318,6 +266,18 @@ def look(module: AnsibleModule) -> Node:
     return Node(topology, fabric, faults, made_of, image, last_verdict(module), busy)
 
 
+def look_into(module: AnsibleModule) -> dict[str, Any]:
+    """Read the image. Where nobody needs the verdict, one that nobody can look into is a warning."""
+    given = module.params
+    try:
+        return hccl_demo.read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
+    except Refusal as refusal:
+        if given["required"] and not given["override"]:
+            raise
+        module.warn(str(refusal))
+        return {"unread": str(refusal)}
+
+
 def last_verdict(module: AnsibleModule) -> dict[str, Any] | None:
     """Read the verdict; a damaged one is none, and that is said."""
     try:
@@ -328,65 +288,17 @@ def last_verdict(module: AnsibleModule) -> dict[str, Any] | None:
         return None
 
 
-def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str, Any]:
-    """Read what of an image a verdict is about; empty where there is no engine or no such image."""
-    docker = module.get_bin_path("docker")
-    if docker is None or not reference:
-        return {}
-    code, out, _ = module.run_command([docker, "image", "inspect", reference])
-    if code != 0:
-        return {}
-    inspected = json.loads(out)[0]
-    labels = (inspected.get("Config") or {}).get("Labels") or {}
-    program = ["--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
-    # It acquires no card, so that it may run beside whatever uses them.
-    status, said = contained(module, LOOKING, program, LOOK_SECONDS)
-    if status != 0:
-        how = f"did not end within {LOOK_SECONDS} seconds" if status is None else f"ended with status {status}"
-        raise Refusal(
-            "image_not_looked_into",
-            f"Nobody can tell what {reference} measures with: a container of it {how}: "
-            f"{printable(said.strip()[-500:])} Look whether its runtime works: docker run --runtime habana.",
-        )
-    found: dict[str, Any] = json.loads(said.splitlines()[-1])
-    # A built image says its commits; of another one its files stand for what it has.
-    for part, pin in (("hccl_demo", "hccl_demo"), ("wrapper", "hccl_ofi_wrapper")):
-        found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])
-    version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
-    base = labels.get(BASE_DIGEST) or labels.get(BASE) or digest_of(inspected, reference) or inspected["Id"]
-    return {**found, "base": base, "libfabric": version[0] if version else None}
-
-
-def contained(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int) -> tuple[int | None, str]:
-    """Run a container for at most so long, and return its status (None: it was ended) with what it printed."""
-    docker = module.get_bin_path("docker", required=True)
-    limit = [module.get_bin_path("timeout", required=True), "--kill-after=10", str(seconds)]
-    # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
-    end = [docker, "rm", "--force", name]
-    module.run_command(end)
-    try:
-        status, out, err = module.run_command([*limit, docker, "run", "--name", name, *WALLS, *arguments])
-    finally:
-        module.run_command(end)
-    return (None if status in TIMED_OUT else status), out + (err if status else "")
-
-
 def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *, direct: bool = False) -> Output:
     """Run hccl_demo over the cards of a run, in a container that has no others.
 
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
     """
-    provider = module.params["provider"]
-    command = runs.command(run, port=free_port(), directory=DEMO, provider=provider, direct=direct)
-    # Its log goes where the container can write; the program knows its own directory.
-    argv = [command["argv"][0], f"{DEMO}/{command['argv'][1]}", *command["argv"][2:]]
-    cards = ",".join(str(node.indexes[each]) for each in run.modules)
-    variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
-    given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
-    seconds = module.params["limit"] or runs.limit_seconds(run, fabric)
-    program = [*given, "--entrypoint", argv[0], module.params["image"], *argv[1:]]
-    status, said = contained(module, CONTAINER, program, seconds)
-    return parse_output(said, ranks=run.ranks, status=status, limit=seconds, host_nics=run.over_host_nics)
+    given = module.params
+    command = runs.command(
+        run, port=hccl_demo.free_port(), directory=hccl_demo.DEMO, provider=given["provider"], direct=direct
+    )
+    seconds = given["limit"] or runs.limit_seconds(run, fabric)
+    return hccl_demo.perform(module, given["image"], run, node.indexes, command, seconds)
 
 
 def perform_all(
@@ -408,13 +320,6 @@ def perform_all(
     return outputs, direct
 
 
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
-    with socket.socket() as asked_for:
-        asked_for.bind(("127.0.0.1", 0))
-        return int(asked_for.getsockname()[1])
-
-
 def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Result) -> tuple[locating.Located, ...]:
     """Run fewer and fewer cards of a run below its floor until what is at fault is named."""
     tried = [locating.Tried(result.run.modules, result.nw_gb_s)]
@@ -422,6 +327,9 @@ def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Re
     while step.next:
         for modules in step.next:
             output = perform(module, node, fabric, result.run.over(modules))
+            if output.failure and output.failure.id in NOT_OF_CARDS:
+                why = f"Which of them is at fault was not found: {output.failure.sentence}"
+                return (locating.Located("group", result.run.modules, why),)
             figures = [] if output.failure else [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
             tried.append(locating.Tried(tuple(modules), figures[0] if figures else None))
         step = locating.next_step(result.run.modules, tried)
@@ -438,6 +346,9 @@ def measure(
     host_nics = None
     if not why_not and fabric is not None:
         outputs, direct = perform_all(module, node, fabric, planned)
+        ended = [output.failure for _, output in outputs if output.failure and output.failure.id in NOT_OF_CARDS]
+        if ended:
+            why_not, outputs = ended[0].sentence, []
         results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
         for result in results:
             # Over several groups it is the host NICs, which are no card's.
@@ -465,28 +376,6 @@ def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
         dmabuf = any(" ib_umem_dmabuf_get" in line for line in symbols)
         return nics.Seen(image["version_text"], image["info_text"], image["info_status"], dmabuf, image["loader_text"])
     return nics.Seen(image["version_text"], image["info_text"], image["info_status"], None, image["loader_text"])
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Hold the lock of a measurement. Raises Refusal where another run measures, or a directory lies in its place."""
-    LOCK.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    try:
-        handle = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except IsADirectoryError:
-        damage = Damaged(str(LOCK), "it is a directory")
-        raise Refusal("acceptance_lock_damaged", f"{damage}. Move it away, then run this again.") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise Refusal(
-            "measured_by_another_run",
-            "Another run measures the links of this node now, and two of them would slow each other down. Run this "
-            "again when it has ended.",
-        ) from None
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -526,7 +415,7 @@ def settled(
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])
     if due.allowed and not module.check_mode:
-        with alone(), drained(module, given["drain"]):
+        with hccl_demo.alone(LOCK), drained(module, given["drain"]):
             document = measure(module, node, planned, floors, why_not)
             keep(document)
         return document, True

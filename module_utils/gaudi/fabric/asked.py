@@ -40,12 +40,15 @@ def not_measured(
 ) -> str:
     """Return why nothing can be measured, as a sentence; empty where something can.
 
-    image: what was read of it, empty where it is not there. busy: module ids in use.
+    image: what was read of it, empty where it is not there; unread says why nobody could look into it. busy: module ids
+    in use.
     """
     if any(fault.fatal for fault in faults):
         return "The static checks found what has to be mended first."
     if not runs:
         return "No two cards of this node are joined by links that the catalogue knows."
+    if image.get("unread"):
+        return str(image["unread"])
     if not image:
         return f"The image {reference or '(none was named)'} is not on the node."
     if not image.get("hccl_demo"):

@@ -91,6 +91,11 @@ class Needs:
     modules: tuple[int, ...]
     host_nics: bool
 
+    @property
+    def alone(self) -> bool:
+        """Whether it talks to no other card."""
+        return len(self.modules) <= 1 and not self.host_nics
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -261,6 +266,8 @@ def may_start(
     return Answer(False, answer.id, said)
 
 
+# Faults of a node that are those of other cards for an instance on one.
+_OF_OTHERS = frozenset(("card_count", "cards_differ", "lost_card"))
 _AGAIN = "Measure the node, which needs its cards free."
 
 
@@ -268,7 +275,6 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
     """Return what a verdict says of an instance, whatever the site wishes."""
     if verdict is None:
         return Answer(False, "fabric_not_measured", f"Nobody has measured this node's cards and links yet. {_AGAIN}")
-    alone = len(needs.modules) <= 1 and not needs.host_nics
     faults = _faults(verdict, needs)
     if faults:
         return Answer(
@@ -278,7 +284,7 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
     if stale:
         said = f"The verdict of {verdict['time']} is stale: {'; '.join(stale)}."
         return Answer(False, "fabric_stale", f"{said} {_AGAIN}")
-    if alone:
+    if needs.alone:
         return Answer(
             True, "fabric_one_card", f"The static checks of {verdict['time']} passed; one card asks for no more."
         )
@@ -286,11 +292,17 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
 
 
 def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
-    """Return the fatal faults of these cards, of the whole node, and of host NICs where they are needed."""
+    """Return the fatal faults of these cards, of the whole node, and of host NICs where they are needed.
+
+    What is wrong with the number or the kinds of cards keeps no instance from the one card that is there.
+    """
+    of_others = _OF_OTHERS if needs.alone else ()
     found = [
         fault["sentence"]
         for fault in verdict["faults"]
-        if fault["fatal"] and (not fault["modules"] or set(fault["modules"]) & set(needs.modules))
+        if fault["fatal"]
+        and fault["id"] not in of_others
+        and (not fault["modules"] or set(fault["modules"]) & set(needs.modules))
     ]
     nics = verdict["host_nics"] if needs.host_nics else None
     return found + [fault["sentence"] for fault in (nics["faults"] if nics else ()) if fault["fatal"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
+from ansible.module_utils.gaudi.node import hccl_demo
+from ansible.module_utils.gaudi.node import instances as units
 
 from library import fabric_check
 from tests.unit.host.modules import run_main
@@ -49,7 +52,12 @@ class Node:
     tells_ports: bool = True
     bandwidth: Callable[[list[int]], float] = full
     status: int = 0
+    # Whether the kernel ended the container for want of memory.
+    no_memory: bool = False
     image: bool = True
+    # Seconds on the node's clock, and how long a command that ends with a limit's status takes.
+    clock: float = 0.0
+    takes: float = 1e6
     # What a run over host NICs that asks for Gaudi Direct prints; empty where it has it.
     without_direct: str = ""
     commands: list[list[str]] = field(default_factory=list)
@@ -73,6 +81,8 @@ class Node:
 
     def answer(self, command: list[str]) -> tuple[int, str, str]:
         self.commands.append(command)
+        if "--format" in command:
+            return 0, f"{str(self.no_memory).lower()}\n", ""
         if "inspect" in command:
             return (0, json.dumps([{"Id": "sha256:1", "Config": {"Labels": {}}}]), "") if self.image else (1, "", "no")
         if "is-active" in command:
@@ -83,6 +93,7 @@ class Node:
             listed = next(word for word in command if word.startswith("HABANA_VISIBLE_MODULES="))
             modules = [int(part) for part in listed.partition("=")[2].split(",")]
             network = self.bandwidth(modules)
+            self.clock += self.takes if self.status in hccl_demo.TIMED_OUT else 1
             return self.status, PRINTED.format(network, network / (2 * (len(modules) - 1) / len(modules))), ""
         if "run" in command:
             return 0, json.dumps({**LOOKED, "loader_text": ""}), ""
@@ -106,6 +117,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(fabric_check, "read_ports", made.ports)
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: made.answer(command))
+    monkeypatch.setattr(time, "monotonic", lambda: made.clock)
     return made
 
 
@@ -155,6 +167,7 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monke
 
     def hanging(command: list[str]) -> tuple[int, str, str]:
         done = node.answer(command)
+        node.clock += 60 if "run" in command else 0
         return (124, "\x1b[31mwaiting", "") if "run" in command else done
 
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: hanging(command))
@@ -162,7 +175,11 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monke
     assert said["refused_id"] == "image_not_looked_into"
     assert "did not end within 60 seconds: " in said["msg"]
     assert "\x1b" not in said["msg"]
-    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", fabric_check.LOOKING]
+    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", hccl_demo.LOOKING]
+    for wish in ({"required": False}, {"override": "the window is on Sunday"}):
+        let = check(plans=[plan(0, 1)], **wish)
+        assert let["held_back"] == []
+        assert "did not end within 60 seconds" in node.verdict()["not_measured"]
 
 
 def test_a_link_that_is_down_is_found_without_running_anything(node: Node) -> None:
@@ -184,6 +201,7 @@ def test_a_missing_card_is_found_without_running_anything(node: Node) -> None:
     said = check(plans=[plan(0, 1)])
     assert node.measured() == []
     assert "7 of 8 cards" in said["held_back"][0]
+    assert check(plans=[plan(0)])["held_back"] == [], "one card asks for itself only"
 
 
 def test_a_slow_card_is_named(node: Node) -> None:
@@ -202,6 +220,39 @@ def test_a_run_that_hangs_is_ended_and_named(node: Node) -> None:
     assert node.verdict()["measurements"][0]["failure"]
     assert re.search(r"\b10 s", said["held_back"][0])
     assert node.commands[-1] != node.measured()[-1], "its container is removed"
+
+
+@pytest.mark.parametrize(("no_memory", "word"), [(True, "want of memory"), (False, "Somebody ended")])
+def test_a_container_that_others_ended_says_nothing_of_the_cards(node: Node, no_memory: bool, word: str) -> None:
+    """Status 137 before the limit is no hang, and the node is measured again as soon as somebody asks."""
+    node.status, node.takes, node.no_memory = 137, 3, no_memory
+    said = check(plans=[plan(0), plan(1, 2, instance="two")])
+    assert node.verdict()["state"] == "not_measured"
+    assert word in node.verdict()["not_measured"]
+    assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
+    assert len(node.measured()) == 1, "no card is looked for"
+    node.status = 0
+    assert check(plans=[plan(1, 2)])["held_back"] == []
+
+
+def test_one_that_is_killed_at_the_limit_hung(node: Node) -> None:
+    node.status, node.takes = 137, 20
+    check(limit=10)
+    assert node.verdict()["measurements"][0]["failure"] == "hangs"
+
+
+def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
+    answer = node.answer
+
+    def ended(command: list[str]) -> tuple[int, str, str]:
+        return (137, "", "") if len(node.measured()) == 2 and "run" in command else answer(command)
+
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: ended(command))
+    check()
+    (located,) = node.verdict()["located"]
+    assert (located["kind"], located["modules"]) == ("group", list(range(8)))
+    assert "Somebody ended" in located["sentence"]
 
 
 def test_two_groups_are_measured_apart_and_not_together(node: Node) -> None:
@@ -265,9 +316,9 @@ STATES = {"a": "active", "b": "inactive", "c": "activating", "d": "failed"}
 @pytest.fixture
 def instances(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instances of the node in every state that systemd has."""
-    monkeypatch.setattr(fabric_check.instances, "installed", lambda: list(STATES))
+    monkeypatch.setattr(units, "installed", lambda: list(STATES))
     monkeypatch.setattr(
-        fabric_check.instances,
+        units,
         "read",
         lambda _module, names: [{"instance": name, "active": STATES[name]} for name in names],
     )
