@@ -13,7 +13,7 @@ description:
     container of the serving image that is gone afterwards. Below the floor it runs fewer and fewer cards until the slow
     card or link is named.
   - A verdict that holds is not measured again. It is stale after another card, driver, firmware, base image, libfabric,
-    wrapper or hccl_demo.
+    wrapper or links.
   - Cards that somebody uses are not measured, and two runs at a time are refused.
   - Check mode says what would be measured and how long that takes.
 options:
@@ -176,15 +176,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
 from ansible.module_utils.gaudi.fabric import asked, classes, locating, nics, report, runs, static, verdict
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Output
-from ansible.module_utils.gaudi.node import hccl_demo, instances
+from ansible.module_utils.gaudi.node import instances, links
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.files import write_json, write_text
-from ansible.module_utils.gaudi.node.reader import read_ports, read_topology
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "node": {"type": "str", "required": True},
@@ -206,7 +204,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 VERDICT = Path(paths.ACCEPTANCE)
 REPORT = Path(paths.ACCEPTANCE_PAGE)
-LOCK = hccl_demo.LOCK
+LOCK = links.LOCK
 KALLSYMS = Path("/proc/kallsyms")
 # How systemd calls a unit that uses cards, or may.
 RUNNING = ("active", "activating", "reloading")
@@ -214,25 +212,13 @@ RUNNING = ("active", "activating", "reloading")
 
 @dataclass(frozen=True)
 class Node:
-    """What was read: the topology, what is wrong with it, what a verdict is about, the last one, modules in use."""
+    """What was read: cards, what a verdict is about, the image, the last verdict, modules in use."""
 
-    topology: Mapping[str, Any]
-    fabric: Fabric | None
-    faults: tuple[static.Fault, ...]
+    cards: links.Cards
     made_of: verdict.MadeOf
     image: Mapping[str, Any]
     before: dict[str, Any] | None
     busy: tuple[int, ...]
-
-    @property
-    def modules(self) -> tuple[int, ...]:
-        """The module ids of the cards, lowest first."""
-        return tuple(sorted(card["module_id"] for card in self.topology["cards"] if card["module_id"] is not None))
-
-    @property
-    def indexes(self) -> dict[int, int]:
-        """The index of each module now."""
-        return {card["module_id"]: card["index"] for card in self.topology["cards"]}
 
 
 def now() -> str:
@@ -243,14 +229,8 @@ def now() -> str:
 def look(module: AnsibleModule) -> Node:
     """Read the node and the image; changes nothing."""
     given = module.params
-    # The state of the links is read with the ports.
-    topology = read_topology(module, links=False)
-    types = CardType.table(given["card_types"])
-    names = sorted({str(card["name"]) for card in topology["cards"]})
-    fabric = types[names[0]].fabric if len(names) == 1 and names[0] in types else None
-    ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"]))
-    wanted = static.Wanted(cards=given["expected_cards"])
-    faults = static.check(topology, types, ports, (), wanted)
+    cards = links.read_cards(module, given["card_types"], static.Wanted(cards=given["expected_cards"]))
+    topology = cards.topology
     image = look_into(module)
     firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
     made_of = verdict.MadeOf(
@@ -262,15 +242,14 @@ def look(module: AnsibleModule) -> Node:
         wrapper=image.get("wrapper"),
         hccl_demo=image.get("hccl_demo"),
     )
-    busy = asked.busy(topology["cards"], drain=given["drain"])
-    return Node(topology, fabric, faults, made_of, image, last_verdict(module), busy)
+    return Node(cards, made_of, image, last_verdict(module), cards.busy(drain=given["drain"]))
 
 
 def look_into(module: AnsibleModule) -> dict[str, Any]:
     """Read the image. Where nobody needs the verdict, one that nobody can look into is a warning."""
     given = module.params
     try:
-        return hccl_demo.read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
+        return links.read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
     except Refusal as refusal:
         if given["required"] and not given["override"]:
             raise
@@ -294,11 +273,9 @@ def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *,
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
     """
     given = module.params
-    command = runs.command(
-        run, port=hccl_demo.free_port(), directory=hccl_demo.DEMO, provider=given["provider"], direct=direct
-    )
+    command = runs.command(run, port=links.free_port(), directory=links.DEMO, provider=given["provider"], direct=direct)
     seconds = given["limit"] or runs.limit_seconds(run, fabric)
-    return hccl_demo.perform(module, given["image"], run, node.indexes, command, seconds)
+    return links.perform(module, given["image"], run, node.cards.indexes, command, seconds)
 
 
 def perform_all(
@@ -340,7 +317,7 @@ def measure(
     module: AnsibleModule, node: Node, planned: Sequence[runs.Run], floors: Sequence[classes.Floor], why_not: str
 ) -> dict[str, Any]:
     """Measure, locate, and return the new verdict."""
-    given, fabric = module.params, node.fabric
+    given, fabric = module.params, node.cards.fabric
     results: tuple[classes.Result, ...] = ()
     located: list[locating.Located] = []
     host_nics = None
@@ -360,7 +337,7 @@ def measure(
         node=given["node"],
         time=now(),
         made_of=node.made_of,
-        faults=node.faults,
+        faults=node.cards.faults,
         nics=host_nics,
         results=results,
         located=located,
@@ -415,7 +392,7 @@ def settled(
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])
     if due.allowed and not module.check_mode:
-        with hccl_demo.alone(LOCK), drained(module, given["drain"]):
+        with links.alone(LOCK), drained(module, given["drain"]):
             document = measure(module, node, planned, floors, why_not)
             keep(document)
         return document, True
@@ -434,9 +411,9 @@ def main() -> None:
     given = module.params
     try:
         node = look(module)
-        planned = asked.planned(node.fabric, node.modules, given)
-        why_not = asked.not_measured(node.faults, node.image, given["image"], planned, node.busy)
-        due = asked.due(node.before, node.made_of, node.faults, node.busy, why_not, again=given["again"])
+        planned = asked.planned(node.cards.fabric, node.cards.modules, given)
+        why_not = asked.not_measured(node.cards.faults, node.image, given["image"], planned, node.busy)
+        due = asked.due(node.before, node.made_of, node.cards.faults, node.busy, why_not, again=given["again"])
         document, changed = settled(module, node, planned, due, why_not)
         # In check mode a measurement is work to come: what it will let start is not known.
         plans = [] if due.allowed and module.check_mode else given["plans"]
@@ -445,7 +422,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
         return
-    module.exit_json(changed=changed, **asked.result(document, node.fabric, planned, due, answers))
+    module.exit_json(changed=changed, **asked.result(document, node.cards.fabric, planned, due, answers))
 
 
 if __name__ == "__main__":

@@ -257,6 +257,9 @@ def _fabric(description: dict[str, Any]) -> dict[str, Any]:
         "slow_links": said.get("slow_links", []),
         **{fault: said.get(fault, []) for fault in ("hang", "crash", "wrong")},
         "garbage": said.get("garbage", False),
+        # Nobody has published a figure over two nodes.
+        "across": said.get("across", bandwidth / 2),
+        "ways": said.get("ways", []),
         "host_nics": {"provider": "verbs", **said["host_nics"]} if "host_nics" in said else None,
     }
 

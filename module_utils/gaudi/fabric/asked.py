@@ -47,13 +47,21 @@ def not_measured(
         return "The static checks found what has to be mended first."
     if not runs:
         return "No two cards of this node are joined by links that the catalogue knows."
+    lacks = image_lacks(image, reference)
+    if lacks:
+        return lacks
+    return f"Modules {modules_text(busy)} were in use." if busy else ""
+
+
+def image_lacks(image: Mapping[str, Any], reference: str) -> str:
+    """Return why an image measures nothing, as a sentence; empty where it does."""
     if image.get("unread"):
         return str(image["unread"])
     if not image:
         return f"The image {reference or '(none was named)'} is not on the node."
     if not image.get("hccl_demo"):
         return f"The image {reference} has no hccl_demo. Have one built (serving_image_build), which has it."
-    return f"Modules {modules_text(busy)} were in use." if busy else ""
+    return ""
 
 
 def due(

@@ -16,8 +16,8 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
-from ansible.module_utils.gaudi.node import hccl_demo
 from ansible.module_utils.gaudi.node import instances as units
+from ansible.module_utils.gaudi.node import links
 
 from library import fabric_check
 from tests.unit.host.modules import run_main
@@ -52,6 +52,8 @@ class Node:
     tells_ports: bool = True
     bandwidth: Callable[[list[int]], float] = full
     status: int = 0
+    # How many ranks the figures are printed for; as many as the run has modules where nothing is said.
+    ranks: int = 0
     # Whether the kernel ended the container for want of memory.
     no_memory: bool = False
     image: bool = True
@@ -92,9 +94,9 @@ class Node:
         if "HCCL_COMM_ID" in " ".join(command):
             listed = next(word for word in command if word.startswith("HABANA_VISIBLE_MODULES="))
             modules = [int(part) for part in listed.partition("=")[2].split(",")]
-            network = self.bandwidth(modules)
-            self.clock += self.takes if self.status in hccl_demo.TIMED_OUT else 1
-            return self.status, PRINTED.format(network, network / (2 * (len(modules) - 1) / len(modules))), ""
+            network, ranks = self.bandwidth(modules), self.ranks or len(modules)
+            self.clock += self.takes if self.status in links.TIMED_OUT else 1
+            return self.status, PRINTED.format(network, network / (2 * (ranks - 1) / ranks)), ""
         if "run" in command:
             return 0, json.dumps({**LOOKED, "loader_text": ""}), ""
         return 0, "", ""
@@ -113,8 +115,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
     for name, file in (("VERDICT", "acceptance.json"), ("REPORT", "acceptance.html"), ("LOCK", "acceptance.lock")):
         monkeypatch.setattr(fabric_check, name, tmp_path / file)
-    monkeypatch.setattr(fabric_check, "read_topology", made.topology)
-    monkeypatch.setattr(fabric_check, "read_ports", made.ports)
+    monkeypatch.setattr(links, "read_topology", made.topology)
+    monkeypatch.setattr(links, "read_ports", made.ports)
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: made.answer(command))
     monkeypatch.setattr(time, "monotonic", lambda: made.clock)
@@ -175,7 +177,7 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monke
     assert said["refused_id"] == "image_not_looked_into"
     assert "did not end within 60 seconds: " in said["msg"]
     assert "\x1b" not in said["msg"]
-    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", hccl_demo.LOOKING]
+    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", links.LOOKING]
     for wish in ({"required": False}, {"override": "the window is on Sunday"}):
         let = check(plans=[plan(0, 1)], **wish)
         assert let["held_back"] == []

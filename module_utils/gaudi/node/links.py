@@ -1,4 +1,7 @@
-"""hccl_demo on a node: a container of the serving image that has the cards of one run, and is gone afterwards."""
+"""The cards and links of a node: what is read of them, and hccl_demo over them.
+
+It runs in a container of the serving image that has the cards of one run, and is gone afterwards.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,13 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
 from ..base.refusal import Refusal
+from ..catalogue.entries import CardType
+from ..catalogue.fabric import Fabric
 from ..engine.image_record import digest_of
-from ..fabric import runs
+from ..fabric import asked, runs, static
 from ..fabric.output import Output, parse_output
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
+from .reader import read_ports, read_topology
 
 LOCK = Path(paths.ACCEPTANCE_LOCK)
 DEMO = "/opt/hccl_demo"
@@ -70,6 +76,45 @@ found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if f
 found["loader_text"] = text("ldconfig", "-p")[0]
 print(json.dumps(found))
 """
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The cards of a node: the topology, their type (None where they are of none or of several), what is wrong."""
+
+    topology: Mapping[str, Any]
+    kind: CardType | None
+    faults: tuple[static.Fault, ...]
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """What the catalogue knows of their links."""
+        return self.kind.fabric if self.kind else None
+
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """The module ids of the cards, lowest first."""
+        return tuple(sorted(card["module_id"] for card in self.topology["cards"] if card["module_id"] is not None))
+
+    @property
+    def indexes(self) -> dict[int, int]:
+        """The index of each module now."""
+        return {card["module_id"]: card["index"] for card in self.topology["cards"]}
+
+    def busy(self, *, drain: bool = False) -> tuple[int, ...]:
+        """The module ids of the cards that somebody uses; with drain, somebody else than an instance."""
+        return asked.busy(self.topology["cards"], drain=drain)
+
+
+def read_cards(module: AnsibleModule, card_types: object, wanted: static.Wanted) -> Cards:
+    """Read the cards and their ports, and check what must be true before anything is run; changes nothing."""
+    # The state of the links is read with the ports.
+    topology = read_topology(module, links=False)
+    types = CardType.table(card_types)
+    names = sorted({str(card["name"]) for card in topology["cards"]})
+    ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"]))
+    faults = static.check(topology, types, ports, (), wanted)
+    return Cards(topology, types.get(names[0]) if len(names) == 1 else None, faults)
 
 
 @dataclass(frozen=True)
@@ -145,10 +190,13 @@ def perform(
     indexes: Mapping[int, int],
     command: Mapping[str, Any],
     seconds: int,
+    *,
+    nodes: int = 1,
+    node: int = 0,
 ) -> Output:
     """Run hccl_demo over the cards of a run, in a container that has no others, for at most so many seconds.
 
-    indexes: the index of each module now; command: what runs.command() returns.
+    indexes: the index of each module now; command: what runs.command() returns; node of nodes: as it was given there.
     """
     # Its log goes where the container can write; the program knows its own directory.
     argv = [command["argv"][0], f"{DEMO}/{command['argv'][1]}", *command["argv"][2:]]
@@ -158,11 +206,12 @@ def perform(
     ended = contained(module, CONTAINER, [*given, "--entrypoint", argv[0], image, *argv[1:]], seconds)
     return parse_output(
         ended.text,
-        ranks=run.ranks,
+        ranks=run.ranks * nodes,
         status=ended.status,
         limit=seconds,
         host_nics=run.over_host_nics,
         no_memory=ended.no_memory,
+        silent=node > 0,
     )
 
 
