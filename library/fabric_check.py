@@ -32,6 +32,19 @@ options:
   expected_cards:
     description: How many cards the node has when nothing is broken. Without it that is not looked at.
     type: int
+  external:
+    description: >-
+      Whether the cards talk to other nodes over their own external ports, which must then be up, with their interfaces.
+    type: bool
+    default: false
+  external_mtu:
+    description: MTU in bytes that the interfaces of external ports must have. 0 takes any.
+    type: int
+    default: 0
+  external_speed:
+    description: Speed in Mb/s that the interfaces of external ports must have. 0 takes any.
+    type: int
+    default: 0
   plans:
     description: Instances that are to start, as plans of the action M(serving_plan).
     type: list
@@ -189,6 +202,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "default": ""},
     "card_types": {"type": "dict", "required": True},
     "expected_cards": {"type": "int"},
+    "external": {"type": "bool", "default": False},
+    "external_mtu": {"type": "int", "default": 0},
+    "external_speed": {"type": "int", "default": 0},
     "plans": {"type": "list", "elements": "dict", "default": []},
     "tests": {"type": "list", "elements": "raw", "default": []},
     "floors": {"type": "list", "elements": "raw", "default": []},
@@ -229,7 +245,13 @@ def now() -> str:
 def look(module: AnsibleModule) -> Node:
     """Read the node and the image; changes nothing."""
     given = module.params
-    cards = links.read_cards(module, given["card_types"], static.Wanted(cards=given["expected_cards"]))
+    wanted = static.Wanted(
+        cards=given["expected_cards"],
+        external=given["external"],
+        mtu=given["external_mtu"] or None,
+        speed=given["external_speed"] or None,
+    )
+    cards = links.read_cards(module, given["card_types"], wanted)
     topology = cards.topology
     image = look_into(module)
     firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})

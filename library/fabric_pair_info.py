@@ -202,7 +202,9 @@ def run_of(fabric: Any, modules: tuple[int, ...], given: dict[str, Any]) -> dict
 def look(module: AnsibleModule) -> dict[str, Any]:
     """Read the node; changes nothing. Raises Refusal for what hccl_demo does not take, and for a wrong address."""
     given = module.params
-    cards = links.read_cards(module, given["card_types"], static.Wanted(cards=given["expected_cards"]))
+    # What carries the traffic between the nodes must be up.
+    wanted = static.Wanted(cards=given["expected_cards"], external=not given["host_nics"])
+    cards = links.read_cards(module, given["card_types"], wanted)
     image = links.read_image(module, given["image"], "")
     modules = cards.modules if cards.fabric else ()
     address, port = reached_at(cards.topology, given["address"])

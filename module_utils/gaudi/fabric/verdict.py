@@ -266,8 +266,14 @@ def may_start(
     return Answer(False, answer.id, said)
 
 
-# Faults of a node that are those of other cards for an instance on one.
-_OF_OTHERS = frozenset(("card_count", "cards_differ", "lost_card"))
+# Faults of other cards, or of the ways to other nodes, which an instance on one card does not need.
+_OF_OTHERS = frozenset(
+    (
+        *("card_count", "cards_differ", "lost_card"),
+        *("gaudinet_unreadable", "gaudinet_entry", "gaudinet_stale", "gaudinet_incomplete"),
+        *("external_port_down", "interface_missing", "interface_wrong"),
+    )
+)
 _AGAIN = "Measure the node, which needs its cards free."
 
 

@@ -27,11 +27,14 @@ from ..catalogue.entries import CardType
 from ..catalogue.fabric import Fabric
 from ..engine.image_record import digest_of
 from ..fabric import asked, runs, static
+from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import Output, parse_output
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
-from .reader import read_ports, read_topology
+from .reader import read_interfaces, read_ports, read_topology
 
 LOCK = Path(paths.ACCEPTANCE_LOCK)
+# Where gaudinet.json lies: the first is where the habana runtime looks, the second where older ones had it.
+GAUDINET = (Path("/etc/habanalabs/gaudinet.json"), Path("/etc/gaudinet.json"))
 DEMO = "/opt/hccl_demo"
 CONTAINER = "gaudi-fabric-check"
 # One that only looks into an image may run beside another run's.
@@ -112,9 +115,22 @@ def read_cards(module: AnsibleModule, card_types: object, wanted: static.Wanted)
     topology = read_topology(module, links=False)
     types = CardType.table(card_types)
     names = sorted({str(card["name"]) for card in topology["cards"]})
-    ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"]))
-    faults = static.check(topology, types, ports, (), wanted)
+    ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"], external=wanted.external))
+    interfaces = tuple(static.Interface(*each) for each in read_interfaces(topology["cards"]))
+    faults = static.check(topology, types, ports, interfaces, wanted)
+    for path in GAUDINET:
+        faults += check_gaudinet(gaudinet_text(path), interfaces, str(path))
     return Cards(topology, types.get(names[0]) if len(names) == 1 else None, faults)
+
+
+def gaudinet_text(path: Path) -> str | None:
+    """Return a gaudinet.json; None where there is none. What cannot be read as text is judged as such."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"({error.strerror})"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class Node:
     users: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     down: list[tuple[int, int]] = field(default_factory=list)
     tells_ports: bool = True
+    mtu: int = 9000
     bandwidth: Callable[[list[int]], float] = full
     status: int = 0
     # How many ranks the figures are printed for; as many as the run has modules where nothing is said.
@@ -73,12 +74,19 @@ class Node:
             cards.append(card)
         return new_topology(cards, driver_version=self.driver)
 
-    def ports(self, *_: Any) -> list[tuple[int, int, bool, bool]]:
+    def ports(self, *_: Any, **__: Any) -> list[tuple[int, int, bool, bool]]:
         external = (8, 22, 23)
         return [
             (module, port, port in external, (module, port) not in self.down)
             for module in self.modules
             for port in range(24 if self.tells_ports else 0)
+        ]
+
+    def interfaces(self, *_: Any) -> list[tuple[int, str, str, bool, int, int | None]]:
+        return [
+            (module, f"card{module}p{port}", f"b0:fd:0b:00:{module:02x}:{port:02x}", True, self.mtu, 100000)
+            for module in self.modules
+            for port in (8, 22, 23)
         ]
 
     def answer(self, command: list[str]) -> tuple[int, str, str]:
@@ -117,6 +125,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
         monkeypatch.setattr(fabric_check, name, tmp_path / file)
     monkeypatch.setattr(links, "read_topology", made.topology)
     monkeypatch.setattr(links, "read_ports", made.ports)
+    monkeypatch.setattr(links, "read_interfaces", made.interfaces)
+    monkeypatch.setattr(links, "GAUDINET", (tmp_path / "gaudinet.json", tmp_path / "older.json"))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: made.answer(command))
     monkeypatch.setattr(time, "monotonic", lambda: made.clock)
@@ -196,6 +206,38 @@ def test_a_link_that_is_down_is_found_without_running_anything(node: Node) -> No
     node.down = []
     assert check(plans=[plan(4, 5)])["held_back"] == []
     assert len(node.measured()) == 1
+
+
+def test_interfaces_are_looked_at_where_the_cards_talk_to_other_nodes(node: Node) -> None:
+    node.mtu = 1500
+    assert check()["verdict"]["state"] == "accepted"
+    assert check(external=True)["verdict"]["faults"] == []
+    said = check(external=True, external_mtu=9000, external_speed=100000, plans=[plan(0), plan(1, 2, instance="two")])
+    assert {fault["id"] for fault in node.verdict()["faults"]} == {"interface_wrong"}
+    (refused,) = said["held_back"]
+    assert refused.startswith("two: ")
+    assert "card1p8 of module 1" in refused
+    assert "an MTU of 1500 where 9000 is wanted" in refused
+
+
+@pytest.mark.parametrize("name", ["gaudinet.json", "older.json"])
+def test_a_gaudinet_of_other_cards_is_found_without_running_anything(node: Node, name: str) -> None:
+    entries = [
+        {"NIC_MAC": mac, "NIC_IP": f"10.0.{module}.{place}", "SUBNET_MASK": "255.255.255.0"}
+        for place, (module, _, mac, *_) in enumerate(node.interfaces())
+    ]
+    (node.folder / name).write_text(json.dumps({"NIC_NET_CONFIG": entries}))
+    assert check()["verdict"]["state"] == "accepted"
+    entries[0]["NIC_MAC"] = "b0:fd:0b:ff:ff:ff"
+    (node.folder / name).write_text(json.dumps({"NIC_NET_CONFIG": entries}))
+    said = check(plans=[plan(0), plan(1, 2, instance="two")])
+    assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
+    assert "is stale: 1 of its 24 addresses" in said["held_back"][0]
+    assert len(node.measured()) == 1
+    (node.folder / name).unlink()
+    (node.folder / name).mkdir()
+    check()
+    assert [fault["id"] for fault in node.verdict()["faults"]] == ["gaudinet_unreadable"]
 
 
 def test_a_missing_card_is_found_without_running_anything(node: Node) -> None:
