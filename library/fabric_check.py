@@ -78,6 +78,17 @@ options:
     description: Seconds after which a run counts as hanging. 0 takes ten times what it should take.
     type: int
     default: 0
+  burn_in:
+    description: >-
+      Tests of hl_qual that are run before anything is measured, of C(memory), C(pci), C(serdes) and C(power). They may
+      reset cards, and take minutes to hours. Naming one measures again.
+    type: list
+    elements: raw
+    default: []
+  burn_in_limit:
+    description: Seconds after which a test of hl_qual is stopped. 0 takes an hour.
+    type: int
+    default: 0
   again:
     description: Whether to measure although the verdict holds.
     type: bool
@@ -190,7 +201,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
-from ansible.module_utils.gaudi.fabric import asked, classes, locating, nics, report, runs, static, verdict
+from ansible.module_utils.gaudi.fabric import asked, burn_in, classes, locating, nics, report, runs, static, verdict
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Output
 from ansible.module_utils.gaudi.node import instances, links
 from ansible.module_utils.gaudi.node.containers import systemctl
@@ -212,6 +223,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "host_nics": {"type": "bool", "default": False},
     "provider": {"type": "str", "default": "verbs"},
     "limit": {"type": "int", "default": 0},
+    "burn_in": {"type": "list", "elements": "raw", "default": []},
+    "burn_in_limit": {"type": "int", "default": 0},
     "again": {"type": "bool", "default": False},
     "drain": {"type": "bool", "default": False},
     "required": {"type": "bool", "default": True},
@@ -221,6 +234,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 VERDICT = Path(paths.ACCEPTANCE)
 REPORT = Path(paths.ACCEPTANCE_PAGE)
 LOCK = links.LOCK
+LOG = Path(paths.ACCEPTANCE_BURN_IN)
 KALLSYMS = Path("/proc/kallsyms")
 # How systemd calls a unit that uses cards, or may.
 RUNNING = ("active", "activating", "reloading")
@@ -335,6 +349,30 @@ def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Re
     return step.located
 
 
+def burn(module: AnsibleModule, node: Node) -> dict[str, Any] | None:
+    """Run hl_qual where that is wished, keep what it prints, and return what came of it.
+
+    Without a wish it is the last one of the same cards.
+    """
+    given, kind = module.params, node.cards.kind
+    tests = burn_in.wished(given["burn_in"])
+    if not tests:
+        return verdict.burnt(node.before, node.made_of)
+    program = Path(burn_in.program(kind.generation)) if kind else None
+    if kind is None or any(fault.fatal for fault in node.cards.faults):
+        why = "hl_qual was not run: the static checks found what has to be mended first."
+    elif program is None or not program.exists():
+        why = (
+            f"hl_qual was not run: {program} is not there. Install the package habanalabs-qual of the driver's release."
+        )
+    else:
+        outcome, said = links.hl_qual(module, kind, tests, given["burn_in_limit"] or burn_in.LIMIT_SECONDS)
+        make_room(LOG)
+        write_text(LOG, said, mode=0o644)
+        return outcome.as_dict()
+    return burn_in.BurnIn(None, (), why).as_dict()
+
+
 def measure(
     module: AnsibleModule, node: Node, planned: Sequence[runs.Run], floors: Sequence[classes.Floor], why_not: str
 ) -> dict[str, Any]:
@@ -343,6 +381,7 @@ def measure(
     results: tuple[classes.Result, ...] = ()
     located: list[locating.Located] = []
     host_nics = None
+    burnt = burn(module, node)
     if not why_not and fabric is not None:
         outputs, direct = perform_all(module, node, fabric, planned)
         ended = [output.failure for _, output in outputs if output.failure and output.failure.id in NOT_OF_CARDS]
@@ -364,6 +403,7 @@ def measure(
         results=results,
         located=located,
         not_measured=why_not,
+        burn_in=burnt,
         before=node.before,
         override=given["override"],
     )
@@ -432,10 +472,13 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params
     try:
+        tests = burn_in.wished(given["burn_in"])
         node = look(module)
         planned = asked.planned(node.cards.fabric, node.cards.modules, given)
         why_not = asked.not_measured(node.cards.faults, node.image, given["image"], planned, node.busy)
-        due = asked.due(node.before, node.made_of, node.cards.faults, node.busy, why_not, again=given["again"])
+        due = asked.due(
+            node.before, node.made_of, node.cards.faults, node.busy, why_not, again=given["again"] or bool(tests)
+        )
         document, changed = settled(module, node, planned, due, why_not)
         # In check mode a measurement is work to come: what it will let start is not known.
         plans = [] if due.allowed and module.check_mode else given["plans"]
@@ -444,7 +487,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
         return
-    module.exit_json(changed=changed, **asked.result(document, node.cards.fabric, planned, due, answers))
+    module.exit_json(changed=changed, **asked.result(document, node.cards.fabric, planned, due, answers, tests))
 
 
 if __name__ == "__main__":

@@ -245,6 +245,7 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
             for entry in description.get("busy", [])
         ],
         "fabric": _fabric(description),
+        "hl_qual": {"failed": [], "silent": False, **description.get("hl_qual", {})},
         "faults": description.get("faults", {}),
     }
 

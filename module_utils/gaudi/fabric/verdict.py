@@ -208,6 +208,12 @@ def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...
     return tuple(found)
 
 
+def burnt(verdict: Mapping[str, Any] | None, now: MadeOf) -> dict[str, Any] | None:
+    """Return the last burn-in, where it was of the cards that are there now; None without one."""
+    same = verdict is not None and verdict["made_of"]["serials"] == dict(now.serials)
+    return verdict["burn_in"] if verdict is not None and same else None
+
+
 def overridden(verdict: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """Return the same verdict with the reason why it is let through, "" for none; every status shows it."""
     return {**verdict, "override": printable(reason)}
@@ -290,6 +296,8 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
     if stale:
         said = f"The verdict of {verdict['time']} is stale: {'; '.join(stale)}."
         return Answer(False, "fabric_stale", f"{said} {_AGAIN}")
+    if (verdict["burn_in"] or {}).get("passed") is False:
+        return Answer(False, "fabric_failed", f"The burn-in failed. {verdict['burn_in']['sentence']} {_AGAIN}")
     if needs.alone:
         return Answer(
             True, "fabric_one_card", f"The static checks of {verdict['time']} passed; one card asks for no more."
@@ -362,6 +370,7 @@ def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     lines = [f"{words[verdict['state']]} at {verdict['time']}"]
     lines += [fault["sentence"] for fault in verdict["faults"] if fault["fatal"]]
     lines += [each["sentence"] for each in (*verdict["measurements"], *verdict["located"])]
+    lines += [f"burn-in: {verdict['burn_in']['sentence']}"] if verdict["burn_in"] else []
     lines += [verdict["not_measured"]] if verdict["not_measured"] else []
     lines += [f"let through by fabric_check_override: {verdict['override']}"] if verdict["override"] else []
     return tuple(lines)

@@ -26,7 +26,7 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import Fabric
 from ..engine.image_record import digest_of
-from ..fabric import asked, runs, static
+from ..fabric import asked, burn_in, runs, static
 from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import Output, parse_output
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
@@ -229,6 +229,24 @@ def perform(
         no_memory=ended.no_memory,
         silent=node > 0,
     )
+
+
+def hl_qual(module: AnsibleModule, kind: CardType, tests: Sequence[str], limit: int) -> tuple[burn_in.BurnIn, str]:
+    """Run hl_qual over all cards of the node, each test for at most so many seconds; return the outcome and its output.
+
+    It reads where its files are from the variables that its packages set for login shells (/etc/profile.d).
+    """
+    timeout = [module.get_bin_path("timeout", required=True), "--kill-after=30", str(limit)]
+    shell = [module.get_bin_path("bash", required=True), "-lc", 'exec "$@"', "hl_qual"]
+    found, said = [], []
+    for test in tests:
+        for command in burn_in.commands(kind.generation, test, len(kind.fabric.groups) if kind.fabric else 1):
+            begun = time.monotonic()
+            status, out, err = module.run_command([*timeout, *shell, *command])
+            stopped = status in TIMED_OUT and time.monotonic() - begun >= limit
+            found.append((test, burn_in.parse_hl_qual(out + err, None if stopped else status)))
+            said.append(f"# {' '.join(command)}\n{out}{err}\n")
+    return burn_in.combined(found), "".join(said)
 
 
 def free_port(address: str = "127.0.0.1") -> int:

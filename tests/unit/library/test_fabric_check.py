@@ -16,6 +16,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
+from ansible.module_utils.gaudi.fabric import burn_in
 from ansible.module_utils.gaudi.node import instances as units
 from ansible.module_utils.gaudi.node import links
 
@@ -58,6 +59,8 @@ class Node:
     # Whether the kernel ended the container for want of memory.
     no_memory: bool = False
     image: bool = True
+    # Status and output of hl_qual.
+    qual: tuple[int, str] = (0, "")
     # Seconds on the node's clock, and how long a command that ends with a limit's status takes.
     clock: float = 0.0
     takes: float = 1e6
@@ -91,6 +94,8 @@ class Node:
 
     def answer(self, command: list[str]) -> tuple[int, str, str]:
         self.commands.append(command)
+        if "-dis_mon" in command:
+            return self.qual[0], self.qual[1], ""
         if "--format" in command:
             return 0, f"{str(self.no_memory).lower()}\n", ""
         if "inspect" in command:
@@ -238,6 +243,68 @@ def test_a_gaudinet_of_other_cards_is_found_without_running_anything(node: Node,
     (node.folder / name).mkdir()
     check()
     assert [fault["id"] for fault in node.verdict()["faults"]] == ["gaudinet_unreadable"]
+
+
+@pytest.fixture
+def qual(node: Node, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """hl_qual as a package installs it."""
+    program = node.folder / "hl_qual"
+    program.touch()
+    monkeypatch.setattr(burn_in, "program", lambda _generation: str(program))
+    monkeypatch.setattr(fabric_check, "LOG", node.folder / "burn_in.log")
+    return program
+
+
+PASSED = "lots of text\nTest result summary\nMemory : PASSED\n"
+
+
+def test_a_burn_in_comes_first_and_is_kept_as_long_as_the_cards(node: Node, qual: Path) -> None:
+    node.qual = (0, PASSED)
+    said = check(burn_in=["power", "memory"], burn_in_limit=99, plans=[plan(0)])
+    calls = [command for command in node.commands if str(qual) in command]
+    assert calls[0] == [
+        *("/usr/bin/timeout", "--kill-after=30", "99", "/usr/bin/bash", "-lc", 'exec "$@"', "hl_qual", str(qual)),
+        *("-gaudi2", "-c", "all", "-rmod", "parallel", "-dis_mon", "-mb", "-memOnly"),
+    ]
+    assert calls[1][-1] == "-s"
+    assert node.commands.index(calls[1]) < node.commands.index(node.measured()[0])
+    assert node.verdict()["burn_in"]["passed"] is True
+    assert "burn-in: hl_qual passed: memory, power." in "\n".join(said["lines"])
+    assert (node.folder / "burn_in.log").read_text().count(PASSED) == 2
+    check(again=True)
+    assert node.verdict()["burn_in"]["passed"] is True
+    assert len([command for command in node.commands if str(qual) in command]) == 2
+
+
+def test_a_failed_burn_in_keeps_every_instance_until_another_one_passes(node: Node, qual: Path) -> None:
+    node.qual = (1, "Test result summary\nMemory : FAILED\n")
+    said = check(burn_in=["memory"], plans=[plan(0)])
+    assert node.verdict()["state"] == "failed"
+    assert "hl_qual failed: Memory" in said["held_back"][0]
+    assert check(again=True, plans=[plan(0)])["held_back"] == said["held_back"]
+    node.qual = (0, PASSED)
+    assert check(burn_in=["memory"], plans=[plan(0)])["held_back"] == []
+    assert qual.exists()
+
+
+def test_a_burn_in_is_refused_while_a_card_is_used_and_left_out_where_it_cannot_be(node: Node, qual: Path) -> None:
+    node.qual = (0, PASSED)
+    node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
+    assert check(burn_in=["memory"])["refused_id"] == "cards_in_use_to_measure"
+    node.users = {}
+    assert check(burn_in=["everything"])["failed"]
+    foreseen = check(check=True, burn_in=["memory", "pci"])
+    assert foreseen["plan"].startswith(
+        "memory, pci of hl_qual, which may reset cards and take an hour each; all_reduce"
+    )
+    assert not [command for command in node.commands if str(qual) in command]
+    node.down = [(5, 9)]
+    check(burn_in=["memory"])
+    assert "was not run: the static checks" in node.verdict()["burn_in"]["sentence"]
+    node.down = []
+    qual.unlink()
+    check(burn_in=["memory"])
+    assert "habanalabs-qual" in node.verdict()["burn_in"]["sentence"]
 
 
 def test_a_missing_card_is_found_without_running_anything(node: Node) -> None:
