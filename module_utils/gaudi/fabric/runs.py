@@ -97,11 +97,12 @@ def runs_for(
     if host_nics and len(groups) > 1 and ranks is None:
         runs += [Run(together, test.collective, test.size, test.loop, True) for test in tests]
     for run in runs:
-        _check_size(run)
+        check_size(run)
     return tuple(runs)
 
 
-def _check_size(run: Run) -> None:
+def check_size(run: Run) -> None:
+    """Refuse a size that gives a rank less than one element."""
     least = _ELEMENT * (run.ranks if run.collective in _SPLIT else 1)
     if run.size < least:
         raise Refusal(
