@@ -1126,3 +1126,10 @@ def test_a_built_image_asks_for_no_pin(run: Run, record: Path) -> None:
         "gaudi-serving.image.recipe": "1",
         "gaudi-serving.image.release": "1.22",
     }
+
+
+def test_a_process_that_holds_a_port_calls_itself_what_it_likes(tmp_path: Path) -> None:
+    """Any user of a node may be the one; to read its name ended the preflight."""
+    (tmp_path / "comm").write_bytes(b"\xff\x1b[31m\n")
+    assert gaudi_preflight.read_text(str(tmp_path / "comm")).startswith("\ufffd")
+    assert gaudi_preflight.read_text(str(tmp_path / "absent")) == ""
