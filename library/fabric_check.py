@@ -309,7 +309,7 @@ def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *,
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
     """
     given = module.params
-    command = runs.command(run, port=links.free_port(), directory=links.DEMO, provider=given["provider"], direct=direct)
+    command = runs.command(run, port=links.free_port(), directory=links.DEMO, direct=direct)
     seconds = given["limit"] or runs.limit_seconds(run, fabric)
     return links.perform(module, given["image"], run, node.cards.indexes, command, seconds)
 

@@ -55,10 +55,10 @@ options:
     description: Whether host NICs carry the traffic between the nodes.
     type: bool
     default: false
-  provider:
-    description: Provider of libfabric that carries it.
+  interface:
+    description: Interface of this node over which the ranks of both nodes find each other. Empty leaves it open.
     type: str
-    default: verbs
+    default: ""
   direct:
     description: Whether Gaudi Direct is asked for over host NICs.
     type: bool
@@ -125,7 +125,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "loop": {"type": "int", "required": True},
     "limit": {"type": "int", "required": True},
     "host_nics": {"type": "bool", "default": False},
-    "provider": {"type": "str", "default": "verbs"},
+    "interface": {"type": "str", "default": ""},
     "direct": {"type": "bool", "default": False},
 }
 
@@ -150,9 +150,10 @@ def perform(module: AnsibleModule) -> tuple[float | None, str]:
         directory=links.DEMO,
         node=given["half"],
         nodes=2,
-        provider=given["provider"],
         direct=given["direct"],
     )
+    if given["interface"]:
+        command["environment"]["HCCL_SOCKET_IFNAME"] = given["interface"]
     indexes = {card["module_id"]: card["index"] for card in topology["cards"]}
     with links.alone(links.LOCK):
         output = links.perform(

@@ -110,6 +110,11 @@ address:
   returned: success
   type: str
   sample: 10.20.0.11
+interface:
+  description: The interface that has this address; empty where it is not known.
+  returned: success
+  type: str
+  sample: ens1
 port:
   description: A port of that address that nobody listens on; 0 without an address.
   returned: success
@@ -166,17 +171,18 @@ def last_verdict() -> dict[str, Any]:
     return {}
 
 
-def reached_at(topology: Any, wished: str) -> tuple[str | None, int]:
-    """Return where other nodes reach this one, and a port there that is free.
+def reached_at(topology: Any, wished: str) -> tuple[str | None, str, int]:
+    """Return where other nodes reach this one, the interface of that address, and a port there that is free.
 
     Raises Refusal for an address that the node does not have.
     """
-    found = [address for _, address in outside(read_addresses(topology["addresses"])) if ":" not in address]
+    pairs = outside(read_addresses(topology["addresses"]))
+    found = {address: interface for interface, address in pairs if ":" not in address}
     address = wished or next(iter(found), None)
     if address is None:
-        return None, 0
+        return None, "", 0
     try:
-        return address, links.free_port(address)
+        return address, found.get(address, ""), links.free_port(address)
     except OSError as error:
         raise Refusal(
             "no_such_address_here",
@@ -207,7 +213,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     cards = links.read_cards(module, given["card_types"], wanted)
     image = links.read_image(module, given["image"], "")
     modules = cards.modules if cards.fabric else ()
-    address, port = reached_at(cards.topology, given["address"])
+    address, interface, port = reached_at(cards.topology, given["address"])
     found = {
         "collective": "",
         **dict.fromkeys(("size", "loop", "seconds", "limit"), 0),
@@ -228,6 +234,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
         "modules": list(modules),
         **found,
         "address": address or "",
+        "interface": interface,
         "port": port,
         "direct": bool(given["host_nics"] and (document.get("host_nics") or {}).get("gaudi_direct")),
         "verdict": document,

@@ -145,11 +145,11 @@ def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str]
 
 
 def lines(verdict: Mapping[str, Any] | None) -> list[str]:
-    """Return a verdict for a summary or a status, with the name of its page on the node; nothing without one."""
+    """Return a verdict for a summary or a status: in a line with its page, then why; nothing without one."""
     if verdict is None:
         return []
     first, *rest = describe(verdict)
-    return [f"cards and links: {first}", *(f"  {line}" for line in rest), f"  page on the node: {ACCEPTANCE_PAGE}"]
+    return [f"cards and links: {first}, page on the node: {ACCEPTANCE_PAGE}", *(f"  {line}" for line in rest)]
 
 
 def result(

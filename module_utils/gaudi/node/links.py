@@ -24,7 +24,7 @@ from ..base.documents import Damaged
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
-from ..catalogue.fabric import Fabric
+from ..catalogue.fabric import HOST_NICS_CAPABILITY, Fabric
 from ..engine.image_record import digest_of
 from ..fabric import asked, burn_in, runs, static
 from ..fabric.gaudinet import check_gaudinet
@@ -225,6 +225,7 @@ def perform(
     cards = ",".join(str(indexes[each]) for each in run.modules)
     variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
     given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    given += ["--cap-add", HOST_NICS_CAPABILITY] if run.over_host_nics else []
     program = [*MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
     ended = contained(module, CONTAINER, program, seconds)
     return parse_output(

@@ -86,8 +86,9 @@ def test_a_half_is_told_where_rank_0_is_and_which_ranks_are_here(node: Node) -> 
     text = " ".join(command)
     assert "--nranks 8 --ranks_per_node 4 --node_id 1" in text
     assert "HCCL_GAUDI_DIRECT" not in text
-    half(1, host_nics=True, direct=True, provider="efa")
-    assert {"HCCL_GAUDI_DIRECT=1", "FI_EFA_USE_DEVICE_RDMA=1"} <= set(node.measured()[1])
+    half(1, host_nics=True, direct=True, interface="ens1")
+    assert {"HCCL_GAUDI_DIRECT=1", "FI_EFA_USE_DEVICE_RDMA=1", "HCCL_SOCKET_IFNAME=ens1"} <= set(node.measured()[1])
+    assert "--cap-add IPC_LOCK" in " ".join(node.measured()[1])
     half(1, host_nics=True)
     assert "HCCL_OVER_OFI=1" in node.measured()[2]
 
