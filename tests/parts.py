@@ -64,10 +64,12 @@ TEST = (
     scenario("weights"),
     scenario("vm"),
     scenario("host_tuning", tunes=True),
+    scenario("moved", tunes=True),
     scenario("refusals"),
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
     scenario("topology"),
     scenario("fabric"),
+    scenario("fabric_pairs"),
     Part("torch", (*PYTEST, "tests/fp8_torch.py")),
 )
 

@@ -25,7 +25,7 @@ from openai_client import PATIENCE, way
 # Seconds that each reader's answers take as the server goes now: different ones, so that they do not end at once. The
 # supervisor waits two minutes for those who read; on a busy machine many tokens would take longer.
 LENGTHS = (10, 7)
-LONGEST = 700  # tokens that the model's length has room for
+QUESTION = {"messages": [{"role": "user", "content": "Tell me a long story."}], "ignore_eos": True}
 KEY = os.environ.get("STREAMS_KEY", "")
 
 
@@ -41,9 +41,8 @@ def read_whole(port: int, model: str, tokens: int, begun: threading.Event) -> fl
     """Read an answer to its end and give when that was; None where the server lets nobody in any more."""
     body = {
         "model": model,
-        "messages": [{"role": "user", "content": "Tell me a long story."}],
+        **QUESTION,
         "max_tokens": tokens,
-        "ignore_eos": True,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -64,19 +63,24 @@ def read_whole(port: int, model: str, tokens: int, begun: threading.Event) -> fl
     return time.monotonic()
 
 
-def rate(port: int, model: str) -> float:
-    """How many tokens a second the server gives now to each of those who read."""
+def lengths(port: int, model: str) -> list[int]:
+    """How many tokens each reader asks for: what the server gives in LENGTHS, and no more than a request has room for.
 
-    def tell(_reader: int) -> None:
-        body = {"model": model, "prompt": "A", "max_tokens": 16, "ignore_eos": True}
-        answer = ask(port, "POST", "/v1/completions", body)
+    16 tokens for each reader, at once, say how fast it goes now and how long the question is.
+    """
+
+    def tell(_reader: int) -> int:
+        answer = ask(port, "POST", "/v1/chat/completions", {"model": model, **QUESTION, "max_tokens": 16})
         said = answer.read()
         assert answer.status == http.client.OK, (answer.status, said)
+        return int(json.loads(said)["usage"]["prompt_tokens"])
 
     before = time.monotonic()
     with ThreadPoolExecutor(len(LENGTHS)) as people:
-        list(people.map(tell, range(len(LENGTHS))))
-    return 16 / (time.monotonic() - before)
+        asked = max(people.map(tell, range(len(LENGTHS))))
+    rate = 16 / (time.monotonic() - before)
+    room = int(json.loads(ask(port, "GET", "/v1/models").read())["data"][0]["max_model_len"]) - asked
+    return [min(max(16, round(seconds * rate)), room) for seconds in LENGTHS]
 
 
 def read(port: int, model: str, tokens: int, begun: threading.Event, over: threading.Event) -> list[float]:
@@ -97,8 +101,7 @@ def main(config: str, node: str, port: str, instance: str, *command: str) -> int
     closed = f"/var/lib/gaudi-serving/instances/{instance}/door/closed"
     begun, over = [threading.Event() for _ in LENGTHS], threading.Event()
     with way(config, node, int(port)) as here, ThreadPoolExecutor(len(LENGTHS)) as people:
-        now = rate(here, instance)
-        tokens = [min(max(16, round(seconds * now)), LONGEST) for seconds in LENGTHS]
+        tokens = lengths(here, instance)
         readers = [people.submit(read, here, instance, *each, over) for each in zip(tokens, begun, strict=True)]
         try:
             for reader, event in zip(readers, begun, strict=True):

@@ -39,6 +39,8 @@ ACCEPTANCE = f"{STATE}/acceptance.json"
 """The verdict on cards and links of the node."""
 ACCEPTANCE_PAGE = f"{STATE}/acceptance.html"
 """The same for people."""
+ACCEPTANCE_BURN_IN = f"{STATE}/burn_in.log"
+"""What hl_qual printed last."""
 ACCEPTANCE_LOCK = f"{STATE}/acceptance.lock"
 """Held by whoever measures."""
 RESERVATIONS = f"{STATE}/cards.lock"
@@ -119,6 +121,7 @@ TABLE = (
     Owned(STATE, "node_job", "0755", ("brought_packages", "container_runtime_proof", "fabric_check", "vllm_service")),
     Owned(ACCEPTANCE_PAGE, "fabric_check", "0644"),
     Owned(ACCEPTANCE, "fabric_check", "0644"),
+    Owned(ACCEPTANCE_BURN_IN, "fabric_check", "0644"),
     Owned(ACCEPTANCE_LOCK, "fabric_check", "0600"),
     Owned(BROUGHT, "brought_packages", "0644"),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),

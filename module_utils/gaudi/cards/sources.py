@@ -90,6 +90,12 @@ def sysfs_number(text: str) -> int | None:
     return int(stripped) if stripped.isascii() and stripped.isdigit() and len(stripped) <= len("65535") else None
 
 
+def sysfs_speed(text: str) -> int | None:
+    """Return the Mb/s that a network interface's file holds, None where the kernel does not know (one that is down)."""
+    stripped = text.strip()
+    return int(stripped) if stripped.isascii() and stripped.isdigit() and len(stripped) <= len("1600000") else None
+
+
 def sysfs_cpus(text: str) -> str | None:
     """Return a local_cpulist in the document's form, None where it is empty or no CPU list."""
     try:

@@ -85,7 +85,9 @@ def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Contai
             f"{instance} does not run with what this run has written", instance, "plan", "explanation.json"
         )
     try:
-        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
+        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(
+            encoding="utf-8", errors="replace"
+        )
     except OSError:
         raise Refusal(
             "container_not_running", f"The container {name} has just ended. Look at journalctl -u {name}."

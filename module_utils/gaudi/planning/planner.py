@@ -24,9 +24,10 @@ from ..request.node import Node
 from ..request.options import ALL, Request, check_options
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Origin
+from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
 from .arguments import check_environment, join_arguments, options_in_arguments
-from .buckets import buckets_part
+from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import all_modules, bind_cpus, card_name, module_variables, place
 from .container import Setting, check_places, container, image, requires
 from .memory import memory_part
@@ -42,12 +43,14 @@ from .refusals import (
     check_lengths,
     check_missing,
     check_quantization,
+    check_ready_image,
     check_supported,
     check_validated,
     fabric_warning,
     scale_once,
 )
 from .server import (
+    between_cards,
     execution_mode,
     extra_environment,
     guarded,
@@ -298,6 +301,7 @@ def _document(
         cards=len(subject.cards),
         weights_root=node.root,
         host_nics=fabric is not None,
+        interface=between_cards(request, node),
         guarded=guarded(request),
     )
     check_places(setting)
@@ -308,11 +312,12 @@ def _document(
     needs = needed(bool(binding), entry.limit_mm_per_prompt if entry is not None else (), fabric is not None)
     reference = image(release, replace(node, image=without_fork(node.image, release, draft)), needs)
     check_lazy_mode(draft, release, reference)
+    check_ready_image(draft, release, reference)
     mode = execution_mode(draft, request, release)
     # A strategy that is chosen here adds to the environment.
     buckets = buckets_part(draft, resolved, lengths, memory)
     ready_timeout(draft, Surface(release), buckets, memory)
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "instance": request.instance,
         "model": request.model,
@@ -342,9 +347,16 @@ def _document(
         "memory": memory,
         "requires": {**requires(setting), "host_nics": fabric is not None, **_parts(node, needs)},
     }
+    document["buckets"] = buckets_of_start(draft, resolved, lengths, memory, buckets, _logged(node, document))
     if fabric is not None:
         draft.warn(fabric)
     return document
+
+
+def _logged(node: Node, document: Mapping[str, Any]) -> int | None:
+    """The KV blocks that the instance's last start logged; None where they follow from something that changed since."""
+    start = node.last_starts.get(document["instance"] or "")
+    return start.kv_blocks if start is not None and start.sized_by == sized_by(document) else None
 
 
 def _parts(node: Node, needs: Sequence[str]) -> dict[str, list[str]]:
