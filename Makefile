@@ -32,8 +32,8 @@ constraints: venv ## write what is installed to constraints.txt
 	mv constraints.new constraints.txt
 
 .PHONY: demo
-demo: venv ## a bare (simulated) node to an answered chat completion
-	@$(BIN)/python -m simulator demo
+demo: venv ## a bare (simulated) node to an answered chat completion; RELEASE=1.24.1 NODE=gaudi3-oam8
+	@$(BIN)/python -m simulator demo $(if $(RELEASE),--release $(RELEASE)) $(if $(NODE),--describe $(NODE))
 
 .PHONY: demo-clean
 demo-clean: ## remove every trace of the demo, nothing else

@@ -73,7 +73,7 @@ def _status(arguments: argparse.Namespace) -> None:
 
 def _demo(arguments: argparse.Namespace) -> None:
     try:
-        demo.run(Scope(arguments.scope))
+        demo.run(Scope(arguments.scope), arguments.release or world.wanted_release(), arguments.describe)
     except KeyboardInterrupt:
         raise SimulatorError(demo.INTERRUPTED) from None
 
@@ -123,13 +123,15 @@ def _parser() -> argparse.ArgumentParser:
         )
     for command in (up, down):
         command.add_argument("--node", action="append", metavar="NAME", help="may be given several times")
-    up.add_argument(
-        "--describe",
-        type=_described,
-        default=description.DEFAULT,
-        metavar="NAME|FILE",
-        help="what the nodes look like (%(default)s)",
-    )
+    for command in (up, show):
+        command.add_argument(
+            "--describe",
+            type=_described,
+            default=description.DEFAULT,
+            metavar="NAME|FILE",
+            help="what the nodes look like (%(default)s)",
+        )
+    show.add_argument("--release", metavar="RELEASE", help="of the catalogue (the inventory's)")
     up.add_argument(
         "--release", action="append", metavar="RELEASE", help="its serving image is in the vault (the inventory's)"
     )

@@ -22,21 +22,28 @@ LAST_WORDS = 10
 INTERRUPTED = "\nInterrupted. make demo goes on from here; make demo-clean takes everything away."
 
 
-def run(scope: Scope) -> None:
-    """Run the demo on a scope's default node, which is reused when it is there already."""
+def run(scope: Scope, release: str, described: str | Path = description.DEFAULT) -> None:
+    """Run the demo on a scope's default node, which is reused when it is there already.
+
+    The inventory's release is built on the node; of another one the vault holds the image ready.
+    """
+    if not world.from_built(release):
+        raise SimulatorError(
+            f"The demo shows release {world.wanted_release()} and those with the plugin, 1.23 and later, not {release}."
+        )
     directory = scope.directory
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "demo.log").open("w") as log:
         report = Report(sys.stdout, log)
         started = time.monotonic()
-        _show(scope, report, started)
+        _show(scope, release, described, report, started)
 
 
-def _show(scope: Scope, report: Report, started: float) -> None:
+def _show(scope: Scope, release: str, described: str | Path, report: Report, started: float) -> None:
     report.line()
     report.line("From a bare node to an answered question. The node and its eight cards are simulated.", style=BOLD)
     report.line()
-    _prepare(scope, report)
+    _prepare(scope, release, described, report)
     report.line()
     report.line("ansible-playbook -i inventories/simulated site.yml", style=BOLD)
     follower = _Follower(report)
@@ -72,12 +79,12 @@ def _show(scope: Scope, report: Report, started: float) -> None:
     _what_next(scope, report)
 
 
-def _prepare(scope: Scope, report: Report) -> None:
+def _prepare(scope: Scope, release: str, described: str | Path, report: Report) -> None:
     with report.phase("Docker engine") as say:
         client = engine.ensure(say)
-    name, described = nodes.DEFAULT_NAME, description.DEFAULT
+    name, buildable = nodes.DEFAULT_NAME, release == world.wanted_release()
     with report.phase(f"Simulated node {name} ({described}), and vault") as say:
-        world.up(client, scope, [name], described, say, [world.wanted_release()], buildable=True)
+        world.up(client, scope, [name], described, say, [release], buildable=buildable)
 
 
 class _Follower:

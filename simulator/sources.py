@@ -58,7 +58,7 @@ def files(repository: str) -> dict[str, File]:
         serving, vllm = (SIMULATOR / "images" / name for name in ("serving", "vllm"))
         found |= {
             **context.tree(serving / "gaudi_simulated", prefix="gaudi_simulated/"),
-            **_surface(serving / "surface"),
+            **surface(SERVING_RELEASE),
             "release": context.text(f"{SERVING_RELEASE}\n"),
             "inspect_model.py": File((serving / "inspect_model.py").read_bytes()),
             "scripts/run_example_tp.py": File((serving / "tools" / "run_example_tp.py").read_bytes()),
@@ -68,12 +68,12 @@ def files(repository: str) -> dict[str, File]:
     return found
 
 
-def _surface(folder: Path) -> dict[str, File]:
-    """What the fork's release knows, and what its file takes from others; a new release is no new commit."""
+def surface(release: str) -> dict[str, File]:
+    """What a release knows, and what its file takes from others; a new release is no new commit of the fork."""
     found: dict[str, File] = {}
-    name: str | None = SERVING_RELEASE
+    name: str | None = release
     while name is not None:
-        content = (folder / f"{name}.json").read_bytes()
+        content = (SIMULATOR / "images" / "serving" / "surface" / f"{name}.json").read_bytes()
         found[f"surface/{name}.json"] = File(content)
         name = json.loads(content).get("extends")
     return found

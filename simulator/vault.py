@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import docker
@@ -63,13 +64,41 @@ class Vault:
         except requests.exceptions.ConnectionError:
             return False
 
-    def _ask(self, method: str, path: str) -> requests.Response:
+    def get(self, path: str) -> bytes:
+        """Give a manifest or a blob."""
+        return self._asked("GET", path).content
+
+    def put(self, path: str, content: bytes, kind: str) -> None:
+        """Have it hold a manifest, whose blobs it holds."""
+        self._asked("PUT", path, content, {"Content-Type": kind})
+
+    def upload(self, repository: str, content: bytes) -> str:
+        """Have it hold a blob; give its digest (OCI distribution specification, monolithic upload)."""
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        place = self._asked("POST", f"{repository}/blobs/uploads/").headers["Location"].partition("/v2/")[2]
+        joint = "&" if "?" in place else "?"
+        self._asked("PUT", f"{place}{joint}digest={digest}", content, {"Content-Type": "application/octet-stream"})
+        return digest
+
+    def _asked(
+        self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> requests.Response:
+        """What it answers; SimulatorError where it refuses."""
+        response = self._ask(method, path, content, headers)
+        if not response.ok:
+            raise SimulatorError(f"The simulated vault refuses {method} {path}: {response.status_code} {response.text}")
+        return response
+
+    def _ask(
+        self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> requests.Response:
         with requests.Session() as session:
             session.trust_env = False  # a proxy has no business between this machine and itself
             return session.request(
                 method,
                 f"https://{self.address}/v2/{path}",
-                headers={"Accept": _MANIFESTS},
+                data=content,
+                headers={"Accept": _MANIFESTS, **(headers or {})},
                 verify=str(CACHE / "authority.crt"),
                 timeout=30,
             )

@@ -5,12 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from docker import DockerClient
 
 from plugin_utils import releases as catalogue
-from simulator import context, drivers, host, images, kernel, layers, network, nodes, playbook, sources, supply, vault
+from simulator import (
+    context,
+    drivers,
+    host,
+    images,
+    kernel,
+    layers,
+    network,
+    nodes,
+    playbook,
+    sources,
+    supply,
+    variants,
+    vault,
+)
 from simulator.context import Files
 from simulator.inventory import Node
 from simulator.settings import ROOT, Scope, SimulatorError
@@ -53,7 +68,7 @@ def up(
     kernel.record()
     site: dict[str, object] = {}
     if not buildable:
-        site = {"serving_image_build": False, **_ready(client, list(wanted), say)}
+        site = {"serving_image_build": False, **_ready(client, scope, list(wanted), say)}
     if packages:
         site |= drivers.site()
         drivers.start(client, scope, say)
@@ -65,7 +80,7 @@ def up(
             sources.start(client, scope, registry, say)
             return started
     for release, (path, tag) in wanted.items():
-        if release != wanted_release():
+        if not from_built(release):
             with host.lock("images"):
                 image = images.serving(client, release, tag, say)
             vault.hold(client, registry, image, path, tag, say)
@@ -133,16 +148,39 @@ def _up(
     return nodes.up(client, scope, names, describe, say, share, own_settings=own_settings)
 
 
-def _ready(client: DockerClient, releases: Sequence[str], say: Say) -> dict[str, object]:
-    """What an inventory says that asks for ready images: the one that was built by its name, others by their paths."""
-    if wanted_release() not in releases:
+def _ready(client: DockerClient, scope: Scope, releases: Sequence[str], say: Say) -> dict[str, object]:
+    """What an inventory says that asks for ready images: those made from the built one by name, others by their paths.
+
+    The first release is the one that is asked for; with more of them, simulator_images has the image of each.
+    """
+    made = [release for release in releases if from_built(release)]
+    if not made:
         return {}
-    if len(releases) > 1:
+    if len(made) < len(releases):
         raise SimulatorError(
-            f"A scope has the image of release {wanted_release()}, which is built, or those of others: ask for "
-            f"{', '.join(releases)} in scopes of their own."
+            f"A scope has the image of release {wanted_release()}, which is built, and those of releases with the "
+            f"plugin, or those of others: ask for {', '.join(releases)} in scopes of their own."
         )
-    return {"serving_image_ref": build(client, say)}
+    built = build(client, say)
+    repository, tag = built.removeprefix(f"{vault.NAME}/").rsplit(":", 1)
+    names = {}
+    for release in made:
+        names[release] = built
+        if release != wanted_release():
+            registry = vault.start(client, scope, say)
+            with host.lock("vault"):
+                of_release = variants.hold(registry, repository, tag, release, image_name(release)[1])
+            names[release] = f"{vault.NAME}/{repository}:{of_release}"
+    return {
+        "serving_image_ref": names[made[0]],
+        **({} if made[0] == wanted_release() else {"gaudi_release": made[0]}),
+        **({"simulator_images": names} if len(names) > 1 else {}),
+    }
+
+
+def from_built(release: str) -> bool:
+    """Whether a release's image is the built one, or made from it."""
+    return release == wanted_release() or "vllm_gaudi" in _document(release)["pins"]
 
 
 def _made_from() -> Files:
@@ -189,9 +227,13 @@ def wanted_release() -> str:
 
 def image_name(release: str) -> tuple[str, str]:
     """Give the path and the tag the vendor gave a release's serving image, from the catalogue."""
+    document = _document(release)
+    return document["image"]["path"], document["image"]["tag"]
+
+
+def _document(release: str) -> dict[str, Any]:
     try:
-        document = catalogue.read(release)
+        return catalogue.read(release)
     except FileNotFoundError:
         known = ", ".join(catalogue.names())
         raise SimulatorError(f"The catalogue has no release {release!r}. Known: {known}.") from None
-    return document["image"]["path"], document["image"]["tag"]

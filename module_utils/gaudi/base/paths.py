@@ -46,6 +46,9 @@ ACCEPTANCE_LOCK = f"{STATE}/acceptance.lock"
 RESERVATIONS = f"{STATE}/cards.lock"
 """Which instance has which cards."""
 
+BROUGHT = f"{STATE}/brought.json"
+"""Which packages came to the node with ours."""
+
 
 @dataclass(frozen=True)
 class Owned:
@@ -113,11 +116,12 @@ TABLE = (
     Owned(f"{CONFIGURATION}/weights/*.take.json", "model_weights", "0600", ("weights_supply",)),
     Owned(f"{CONFIGURATION}/weights/*.token", "model_weights", "0600"),
     Owned(f"{CONFIGURATION}/weights/peer.token", "model_weights", "0600", ("weights_supply",)),
-    Owned(STATE, "node_job", "0755", ("fabric_check", "vllm_service")),
+    Owned(STATE, "node_job", "0755", ("brought_packages", "fabric_check", "vllm_service")),
     Owned(ACCEPTANCE_PAGE, "fabric_check", "0644"),
     Owned(ACCEPTANCE, "fabric_check", "0644"),
     Owned(ACCEPTANCE_BURN_IN, "fabric_check", "0644"),
     Owned(ACCEPTANCE_LOCK, "fabric_check", "0600"),
+    Owned(BROUGHT, "brought_packages", "0644"),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
     Owned(f"{STATE}/calibrations/*.json", "fp8_calibration", "0600"),
     Owned(f"{STATE}/calibrations/*.peer.json", "fp8_calibration", "0600"),

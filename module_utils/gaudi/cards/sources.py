@@ -12,11 +12,15 @@ from .query import Answer, Seen
 
 @dataclass(frozen=True)
 class PciCard:
-    """A Gaudi device of /sys/bus/pci/devices. None stands for a NUMA node of -1 and for no CPU list."""
+    """A Gaudi device of /sys/bus/pci/devices. None stands for a NUMA node of -1 and for no CPU list.
+
+    pci_id is vendor:device as catalog/cards.yml has it (1da3:1020), empty where it could not be read.
+    """
 
     bus_id: str
     numa_node: int | None
     cpus: str | None
+    pci_id: str = ""
 
 
 @dataclass(frozen=True)

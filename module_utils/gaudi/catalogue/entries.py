@@ -413,6 +413,28 @@ class Successor:
 
 
 @dataclass(frozen=True)
+class ReadyImage:
+    """An image of the vendor's with vLLM in it: its path, a tag that was seen (None: only tags that move), the version
+    of vLLM in it, and whose PyTorch it has (fork: the vendor's; upstream).
+    """
+
+    path: str
+    tag: str | None
+    vllm: str
+    pytorch: str
+
+    @classmethod
+    def table(cls, value: object, where: str) -> tuple[ReadyImage, ...]:
+        """Read ``ready_images``."""
+        found = []
+        for place, entry in enumerate(sequence(value, where)):
+            reader = Reader(entry, f"{where}[{place}]", ("path", "tag", "vllm", "pytorch"))
+            pytorch = reader.choice("pytorch", ("fork", "upstream"))
+            found.append(cls(reader.text("path"), reader.optional_text("tag"), reader.text("vllm"), pytorch))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
 class ReleaseEntry:
     """One file of ``catalog/releases``.
 
@@ -422,6 +444,7 @@ class ReleaseEntry:
     ``paths`` is where its server answers, listed like the arguments;
     ``typed_arguments`` and ``typed_variables`` are those whose type, default and choices are known, and count as known;
     ``warned`` are features with the sentence to warn of them; ``metrics`` are the names that /metrics exports;
+    ``log_formats`` are lines that its server prints, by what they say; ``ready_images`` are the vendor's with vLLM;
     ``successors`` is what became of names that other releases know;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
     ``model_types`` are what the server has classes of its own for, listed like the arguments; ``build`` is how its
@@ -452,6 +475,8 @@ class ReleaseEntry:
     typed_variables: Mapping[str, Typed] = field(default_factory=dict)
     warned: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
+    log_formats: Mapping[str, str] = field(default_factory=dict)
+    ready_images: tuple[ReadyImage, ...] = ()
     successors: Mapping[str, Successor] = field(default_factory=dict)
 
     @property
@@ -484,6 +509,8 @@ class ReleaseEntry:
         "typed_variables",
         "warned",
         "metrics",
+        "log_formats",
+        "ready_images",
         "successors",
     )
 
@@ -532,6 +559,10 @@ class ReleaseEntry:
             typed_variables=variables,
             warned=reader.text_mapping("warned"),
             metrics=reader.texts("metrics"),
+            log_formats=reader.text_mapping("log_formats"),
+            ready_images=ReadyImage.table(reader.raw("ready_images"), f"{where}: ready_images")
+            if reader.has("ready_images")
+            else (),
             successors=Successor.table(reader.mapping("successors"), f"{where}: successors"),
         )
 

@@ -39,14 +39,18 @@ DEMO = "/opt/hccl_demo"
 CONTAINER = "gaudi-fabric-check"
 # One that only looks into an image may run beside another run's.
 LOOKING = f"{CONTAINER}-look-{os.getpid()}"
-# Walls of a container that measures or is looked into: as those of an instance, but for the network, where ranks meet.
+# Walls of any container here; those that measure have what an instance has, and the network, where ranks meet.
 WALLS = (
-    *("--init", "--runtime", "habana", "--network", "host", "--cap-drop", "ALL"),
-    *("--cap-add", "SYS_NICE", "--security-opt", "no-new-privileges", "--read-only"),
-    *("--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
-    *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
+    *("--init", "--runtime", "habana", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+    *("--read-only", "--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
     *("--env", "HOME=/tmp", "--env", "HABANA_LOGS=/tmp/habana_logs"),
 )
+MEASURES = (
+    *("--network", "host", "--cap-add", "SYS_NICE"),
+    *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
+)
+# No card: the vendor's runtime gives all of them to whom nobody names any, those of instances too.
+LOOKS = ("--pids-limit", "256", "--env", "HABANA_VISIBLE_DEVICES=none")
 # The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
 TIMED_OUT = (124, 137)
 # Looking into an image takes a second or two.
@@ -156,8 +160,10 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
         return {}
     inspected = json.loads(out)[0]
     labels = (inspected.get("Config") or {}).get("Labels") or {}
-    program = ["--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
-    # It acquires no card, so that it may run beside whatever uses them.
+    # Of a network only fi_info has something to say.
+    walls = [*LOOKS, "--network", "host" if provider else "none"]
+    program = [*walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
+    # It has no card, so that it may run beside whatever uses them.
     looked = contained(module, LOOKING, program, LOOK_SECONDS)
     if looked.status != 0:
         how = f"did not end within {LOOK_SECONDS} seconds"
@@ -220,7 +226,8 @@ def perform(
     variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
     given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     given += ["--cap-add", HOST_NICS_CAPABILITY] if run.over_host_nics else []
-    ended = contained(module, CONTAINER, [*given, "--entrypoint", argv[0], image, *argv[1:]], seconds)
+    program = [*MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
+    ended = contained(module, CONTAINER, program, seconds)
     return parse_output(
         ended.text,
         ranks=run.ranks * nodes,

@@ -177,7 +177,9 @@ def _read_pci() -> Iterator[PciCard]:
     for device in sorted((SYS / "bus/pci/devices").glob("*")):
         if _text(device / "vendor").strip() == HABANA_VENDOR:
             numa_node = sysfs_number(_text(device / "numa_node"))
-            yield PciCard(parse_bus_id(device.name), numa_node, sysfs_cpus(_text(device / "local_cpulist")))
+            number = _text(device / "device").strip()
+            pci_id = f"{HABANA_VENDOR[2:]}:{number[2:]}" if number.startswith("0x") else ""
+            yield PciCard(parse_bus_id(device.name), numa_node, sysfs_cpus(_text(device / "local_cpulist")), pci_id)
 
 
 def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:

@@ -104,12 +104,12 @@ def _arguments(
 
 def without_fork(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
     """A site's pins without those of the fork, where the release is not built from it: a line each, so that a plan of
-    another release can be read. A build refuses them.
+    another release can be read. A build refuses them, and a site that builds nothing need not hear of them.
     """
     if release.build is None or release.build.kind != "plugin":
         return wish
     forks = [name for name in wish.pins if name in OF_KIND["fork"]]
-    for name in forks:
+    for name in forks if wish.build else ():
         draft.change(
             f"serving_image_pins.{name}: take it out before the image is built; release {release.name} is built from "
             f"{' and '.join(OF_KIND['plugin'])}"

@@ -42,6 +42,7 @@ from .refusals import (
     check_lengths,
     check_missing,
     check_quantization,
+    check_ready_image,
     check_supported,
     check_validated,
     fabric_warning,
@@ -310,6 +311,7 @@ def _document(
     needs = needed(bool(binding), entry.limit_mm_per_prompt if entry is not None else (), fabric is not None)
     reference = image(release, replace(node, image=without_fork(node.image, release, draft)), needs)
     check_lazy_mode(draft, release, reference)
+    check_ready_image(draft, release, reference)
     mode = execution_mode(draft, request, release)
     # A strategy that is chosen here adds to the environment.
     buckets = buckets_part(draft, resolved, lengths, memory)

@@ -376,6 +376,17 @@ def check_lazy_mode(draft: Draft, release: ReleaseEntry, image: str) -> None:
         raise Refusal("lazy_mode_not_in_image", f"lazy_mode is on, but the image is {image}: {sentence}")
 
 
+def check_ready_image(draft: Draft, release: ReleaseEntry, image: str) -> None:
+    """A ready-made image of the vendor's may have another vLLM than the release that is planned with."""
+    planned = release.build.version if release.build is not None else None
+    for ready in release.ready_images:
+        if f"/{ready.path}" in image and ready.vllm != planned:
+            draft.warn(
+                f"The image {image} has vLLM {ready.vllm} in it, and this plan is made for {planned}: options, "
+                f"variables and buckets may differ. Name one with vLLM {planned}, or build it (serving_image_build)."
+            )
+
+
 def check_missing(weights: Weights | None, path: str, label: str) -> None:
     """A model that lacks shards looks complete until it is loaded."""
     if weights is not None and weights.missing:

@@ -21,6 +21,7 @@ from ansible.module_utils.gaudi.node import instances as units
 from ansible.module_utils.gaudi.node import links
 
 from library import fabric_check
+from simulator.standins.node.habana_container_runtime import choose
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 
@@ -177,6 +178,27 @@ def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: No
     place = node.commands.index(command)
     end = ["/usr/bin/docker", "rm", "--force", "gaudi-fabric-check"]
     assert node.commands[place - 1] == node.commands[place + 1] == end
+
+
+@pytest.mark.parametrize("over_nics", [False, True])
+def test_a_container_that_looks_into_an_image_has_no_card_and_no_network(node: Node, over_nics: bool) -> None:
+    """Instances serve beside it, and the image says what it likes of the cards that it wants."""
+    check(host_nics=over_nics)
+    (looked,) = [command for command in node.commands if links.LOOK in command]
+    before = " ".join(looked[: looked.index(IMAGE)])
+    assert "--env HABANA_VISIBLE_DEVICES=none" in before
+    # fi_info looks at the node's NICs.
+    assert f"--network {'host' if over_nics else 'none'}" in before
+    for wall in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit 256"):
+        assert wall in before
+    assert "--cap-add" not in before
+    assert "memlock" not in before
+
+
+def test_the_vendors_runtime_gives_all_cards_to_whom_nobody_names_any() -> None:
+    """As the stand-in has it from the vendor's sources; "none" is the name of no card."""
+    assert choose(None, [0, 1])[0] == [0, 1]
+    assert choose("none", [0, 1])[0] == []
 
 
 def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,21 @@ def test_lazy_mode_needs_the_vendors_pytorch(release: str) -> None:
     assert "refused" not in vendor.plan_request(release, MODEL, image={"ref": UPSTREAM})
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_ready_image_of_another_vllm_is_warned_of(release: str) -> None:
+    entry = vendor.catalogue(release).release
+    planned = entry.build.version if entry.build is not None else None
+    for ready in entry.ready_images:
+        image = {"ref": f"vault.habana.ai/{ready.path}:{ready.tag or 'sha'}"}
+        warned = [text for text in vendor.plan_request(release, MODEL, image=image)["warnings"] if "in it, and" in text]
+        assert [f"has vLLM {ready.vllm} in it" in text for text in warned] == [True] * (ready.vllm != planned)
+    assert [ready.vllm for ready in entry.ready_images] == {
+        "1.23": [],
+        "1.24": ["0.17.1", "0.17.1", "0.19.0"],
+        "1.24.1": ["0.24.0", "0.26.0"],
+    }[release]
+
+
 @pytest.mark.parametrize("option", ["num_gpu_blocks_override", "bucketing_strategy", "contiguous_pa"])
 def test_the_forks_releases_have_none_of_it(option: str) -> None:
     value = {"num_gpu_blocks_override": 9, "bucketing_strategy": "linear", "contiguous_pa": True}[option]

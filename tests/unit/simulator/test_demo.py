@@ -22,7 +22,7 @@ def test_a_run_that_came_to_no_host_is_shown_with_its_reason(tmp_path: Path, mon
     shown, log = io.StringIO(), io.StringIO()
     monkeypatch.setattr(Scope, "directory", tmp_path)
     with pytest.raises(SimulatorError, match="ended with status 1"):
-        demo._show(Scope("x"), Report(shown, log), 0.0)
+        demo._show(Scope("x"), "1.22", "gaudi2-oam8", Report(shown, log), 0.0)
     assert REASON in shown.getvalue().splitlines()
 
 
@@ -32,3 +32,8 @@ def test_only_the_last_lines_of_a_long_output_are_shown(tmp_path: Path) -> None:
     lines = demo._last_words(output).splitlines()
     assert (lines[-1], len(lines)) == ("line 99", demo.LAST_WORDS)
     assert demo._last_words(tmp_path / "nothing") == "ansible-playbook said nothing."
+
+
+def test_a_release_that_has_no_image_made_from_the_built_one_is_refused() -> None:
+    with pytest.raises(SimulatorError, match=r"shows release 1.22 and those with the plugin, .*, not 1.21"):
+        demo.run(Scope("x"), "1.21")

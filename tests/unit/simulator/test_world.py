@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from simulator import images, kernel, nodes, sources, supply, vault, world
+from simulator import images, kernel, nodes, sources, supply, variants, vault, world
 from simulator.settings import Scope, SimulatorError
 
 READY = "vault.habana.ai/gaudi-serving/vllm:simulated-1"
@@ -27,6 +27,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(images, "measuring", lambda *_: "image:2")
     monkeypatch.setattr(vault, "hold", lambda _client, _vault, _image, path, *_: paths.append(path))
     monkeypatch.setattr(world, "build", lambda *_: READY)
+    monkeypatch.setattr(variants, "hold", lambda _vault, _path, tag, release, build: f"{tag}-{release}-of-{build}")
     return paths
 
 
@@ -74,3 +75,20 @@ def test_what_builds_is_part_of_what_the_image_is_known_by() -> None:
     made_from = world._made_from()
     assert {"gaudi_nodes.yml", "catalog/releases/1.22.yml", "module_utils/gaudi/image/dockerfile.py"} <= set(made_from)
     assert "roles/serving_image/files/gaudi_image/context/steps.sh" in made_from
+
+
+def test_a_release_with_the_plugin_is_made_from_the_built_image(site: Site, held: list[str]) -> None:
+    assert site("1.24.1") == {
+        "serving_image_build": False,
+        "serving_image_ref": f"{READY}-1.24.1-of-1.24.1-482",
+        "gaudi_release": "1.24.1",
+    }
+    assert held == []
+
+
+def test_with_several_of_them_the_first_is_asked_for(site: Site) -> None:
+    assert site("1.22", "1.24.1") == {
+        "serving_image_build": False,
+        "serving_image_ref": READY,
+        "simulator_images": {"1.22": READY, "1.24.1": f"{READY}-1.24.1-of-1.24.1-482"},
+    }

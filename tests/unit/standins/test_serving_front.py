@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gaudi_simulated import faults, front, surface, written
+from ansible.module_utils.gaudi.serving.signs import Progress
+from gaudi_simulated import faults, front, plugin_buckets, surface, written
 
+from plugin_utils import releases
 from simulator import host
 from simulator.standins import description
 
@@ -38,7 +41,6 @@ def run(tmp_path: Path) -> Run:
     root = tmp_path / "opt"
     shutil.copytree(SOURCE, root / "gaudi_simulated")
     shutil.copytree(SOURCE.parent / "surface", root / "surface")
-    (root / "release").write_text("1.22\n", encoding="ascii")
     (root / "cache" / "modelinfos").mkdir(parents=True)
     node = tmp_path / "node.json"
     dev = tmp_path / "dev"
@@ -56,10 +58,11 @@ def run(tmp_path: Path) -> Run:
     )
 
     def call(
-        *arguments: str, described: dict[str, Any] | None = None, **environment: str
+        *arguments: str, described: dict[str, Any] | None = None, release: str = "1.22", **environment: str
     ) -> subprocess.CompletedProcess[str]:
+        (root / "release").write_text(f"{release}\n", encoding="ascii")
         node.write_text(description.render({**description.load("gaudi2-oam8"), **(described or {})}), encoding="utf-8")
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", start, *arguments],
             env={
                 "PATH": os.environ["PATH"],
@@ -71,12 +74,128 @@ def run(tmp_path: Path) -> Run:
                 **environment,
             },
             capture_output=True,
-            text=True,
             timeout=60,
             check=False,
         )
+        # As it is: carriage returns part the bars of a warm-up.
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
+
+
+V1 = ["--model", "/data/models/x", "--max-model-len", "1024", "--max-num-seqs", "2", "--max-num-batched-tokens", "512"]
+RANK = re.compile(r"^\(Worker_TP(\d) pid=\d+\) ")
+
+
+def test_the_plugin_shows_memory_buckets_and_bars(run: Run) -> None:
+    done = run("api_server", *V1, release="1.24.1", HLS_MODULE_ID="0", VLLM_DEVELOPER_MODE="1")
+    assert done.returncode == 0, done.stderr
+    heard = Progress()
+    for line in re.split(r"[\r\n]", done.stdout + done.stderr):
+        heard.hear(line)
+    # What the supervisor understands of it.
+    blocks = int(heard.memory["kv_cache_blocks"])
+    assert blocks == (98304 - 768) * 1024**2 * 0.92 * 0.9 // 2**20 - 1
+    engine = plugin_buckets.Engine("0.26.0", 2, 1024, 512, 128, blocks)
+    work = plugin_buckets.shapes(engine, BUCKETS)
+    assert heard.expected == {"prompt": len(work.prompt), "decode": len(work.decode)}
+    assert heard.warm_up == {name: (count, count) for name, count in heard.expected.items()}
+    assert heard.warm_up_seconds is not None
+    assert done.stderr.count("\r") == sum(heard.expected.values()) + 2
+    assert "\rPrompt warmup processing:   0%|          | 0/" in done.stderr
+    # Without a prefix of the logging's.
+    assert sum(line.startswith("[Warmup][") for line in done.stdout.splitlines()) == sum(heard.expected.values())
+    # vLLM knows none of the plugin's variables, and says so.
+    assert "Unknown vLLM environment variable detected: VLLM_DEVELOPER_MODE" in done.stdout
+    server = json.loads(done.stdout.splitlines()[-1])
+    assert server["server"][2:4] == ["--model", "/data/models/x"]
+
+
+# What stands for what differs in a line of a release file.
+STANDS_FOR = {
+    "<count>": r"\d+", "<number>": r"[\d.]+", "<size>": r"-?[\d.]+ (?:B|[KMGT]iB)", "<range>": r"[\d, ]+",
+    "<phase>": "(?:prompt|decode)", "<Phase>": "(?:Prompt|Decode)", "<shapes>": r".+", "<done>": r"\d+",
+    "<total>": r"\d+", "<percent>": r" *\d+", "<drawn>": r"[█ ]{10}", "<pace>": r".+",
+}  # fmt: skip
+# Said later, or in other cases than those below.
+LATER = {"ready", "not_warmed_up", "skipped", "unified"}
+
+
+@pytest.mark.parametrize("release", ["1.23", "1.24", "1.24.1"])
+def test_it_prints_the_lines_that_the_release_file_has(run: Run, release: str) -> None:
+    strategies = ["VLLM_EXPONENTIAL_BUCKETING=true", "VLLM_EXPONENTIAL_BUCKETING=false"]
+    strategies += [] if release == "1.23" else ["VLLM_BUCKETING_STRATEGY=pad"]
+    printed = ""
+    for chosen in strategies:
+        done = run("api_server", *V1, release=release, VLLM_DEVELOPER_MODE="1", **dict([chosen.split("=")]))
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout + done.stderr
+    formats = releases.read(release)["log_formats"]
+    for name in formats.keys() - LATER:
+        pattern = re.escape(formats[name])
+        for word, meaning in STANDS_FOR.items():
+            pattern = pattern.replace(re.escape(word), meaning)
+        assert re.search(pattern, printed), name
+
+
+def test_every_worker_of_the_plugin_prints_all_of_it(run: Run) -> None:
+    done = run("api_server", *V1, "-tp", "2", release="1.23", HABANA_VISIBLE_MODULES="0,1")
+    finished = [line for line in done.stdout.splitlines() if "Warmup finished" in line]
+    ranks = [match[1] for line in finished if (match := RANK.match(line))]
+    assert ranks == ["0", "1"]
+    form = re.compile(
+        r"\(Worker_TP\d pid=\d+\) INFO \d\d-\d\d \S+ \[simulated hpu_model_runner.py\] Warmup finished in"
+    )
+    assert all(form.match(line) for line in finished)
+    assert json.loads(done.stdout.splitlines()[-1])["held"] == ["accel2", "accel3"]
+
+
+def test_the_plugins_warm_up_can_be_left_out(run: Run) -> None:
+    for variables in ({"VLLM_SKIP_WARMUP": "true"}, {"VLLM_ENABLE_BUCKETING": "0"}):
+        done = run("api_server", *V1, release="1.24", **variables)
+        assert done.returncode == 0
+        assert "Skipping warmup..." in done.stdout
+        assert "warmup processing" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "status", "message"),
+    [
+        (["--swap-space", "1"], {}, 2, "unrecognized arguments: --swap-space"),
+        (["--max-num-seqs", "many"], {}, 2, "argument --max-num-seqs: invalid int value: 'many'"),
+        (["--convert", "some"], {}, 2, "argument --convert: invalid choice: 'some'"),
+        (["--no-enable-chunked-prefill"], {}, 1, "smaller than max_model_len (1024)"),
+        (["--max-num-seqs", "600"], {}, 1, "max_num_seqs (600)"),
+        (["--quantization", "awq"], {}, 1, "awq quantization is currently not supported in hpu."),
+        (["--kv-cache-dtype", "fp8"], {}, 1, "kv_cache_dtype fp8 is not supported"),
+        (["--fail-on-environ-validation"], {}, 1, "Unknown vLLM environment variable detected: VLLM_"),
+        (["--num-gpu-blocks-override", "0"], {}, 1, "No available memory for the cache blocks"),
+        ([], {"VLLM_NO_SUCH_THING": "1"}, 0, ""),
+        ([], {"VLLM_BUCKETING_STRATEGY": "foo"}, 1, "bucketing_strategy: foo is not in allowed options"),
+        (
+            [],
+            {"VLLM_BUCKETING_STRATEGY": "lin", "VLLM_DECODE_BS_BUCKET_MIN": "9"},
+            1,
+            "Min. batch size cannot be greater than max. batch size",
+        ),
+        ([], {"VLLM_PROMPT_BS_BUCKET_MAX": "some"}, 1, "invalid literal for int()"),
+        ([], {"HLS_MODULE_ID": "99"}, 1, "synStatus=8 [Device not found]"),
+        ([], {"VLLM_BUCKETING_FROM_FILE": "/nowhere"}, 1, "FileNotFoundError"),
+    ],
+)
+def test_what_a_server_with_the_plugin_ends_with(
+    run: Run, arguments: list[str], environment: dict[str, str], status: int, message: str
+) -> None:
+    done = run("api_server", *V1, *arguments, release="1.24.1", **environment)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+
+
+def test_described_faults_of_the_plugins_warm_up(run: Run) -> None:
+    done = run("api_server", *V1, release="1.24.1", described={"faults": {"out_of_memory_at_warmup": 3}})
+    assert done.returncode == 1
+    assert "MODULE:PT_DEVMEM Allocation failed" in done.stderr
+    assert "Warmup finished" not in done.stdout
 
 
 def test_a_start_shows_its_warm_up_and_becomes_the_server(run: Run) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.serving.signs import LOOKED_AT, PHASES, SYMPTOMS, Progress, diagnose, quote
 
+from plugin_utils import releases
+
 # From the manual 002_a38cadde4a77df37.txt, shortened.
 MANUAL = (Path(__file__).resolve().parent / "recorded/warm_up__1.18_manual_002.txt").read_text()
 
@@ -434,3 +436,24 @@ def test_the_wrapper_of_a_failure_points_above() -> None:
     )
     assert reason.kind == "engine-died"
     assert "something else" in reason.message
+
+
+def test_the_lines_that_release_files_have_are_understood() -> None:
+    example = {"<count>": "7", "<number>": "0.5", "<size>": "1.5 GiB", "<shapes>": "1, 2", "<phase>": "prompt"}
+    example |= {"<Phase>": "Prompt", "<done>": "3", "<total>": "9", "<percent>": " 33", "<drawn>": "███", "<pace>": "?"}
+
+    def heard(name: str) -> Progress:
+        line = releases.read("1.24.1")["log_formats"][name]
+        for word, text in example.items():
+            line = line.replace(word, text)
+        progress = Progress()
+        progress.hear(f"(Worker_TP0 pid=9) INFO 11-22 10:00:00 [hpu_model_runner.py:6233] {line}")
+        return progress
+
+    assert heard("weights").memory == {"weights": "0.5 GB"}
+    assert heard("memory").memory["device"].startswith("Free device memory: 1.5 GiB")
+    assert heard("kv_cache_blocks").memory == {"kv_cache_blocks": "7"}
+    assert heard("generated").expected == {"prompt": 7}
+    assert heard("bar").warm_up == heard("line").warm_up == {"prompt": (3, 9)}
+    assert heard("finished").warm_up_seconds == 7
+    assert heard("skipped").phase == "warmed-up"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from gaudi.node.documents import read_json
 from gaudi.node.files import write_json, write_text
 from gaudi.node.folders import no_room
 
+from . import archive
 from .engine import Engine
 
 Tell = Callable[[dict[str, Any]], None]
@@ -105,14 +104,21 @@ def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) ->
     return checksum.hexdigest(), progress.done
 
 
-def load(engine: Engine, tell: Tell, name: str) -> dict[str, Any]:
-    """Take an image from a file. Raises Refusal, with the image that is there as it was, for what is not whole."""
+def load(engine: Engine, tell: Tell, name: str, reference: str = "") -> dict[str, Any]:
+    """Take an image from a file. Raises Refusal, with the image that is there as it was, for what is not whole.
+
+    reference: the image that is meant, where it is not the file that says so; another node may have written the file.
+    """
     file = _file(name)
     carried = Carried.beside(file)
     if carried is None or _size(file) is None:
         lacking = file if carried else description_of(file)
         raise Refusal(
             "no_image_file", f"{lacking} is not there. Copy both {file.name} and {file.name}.json to this node."
+        )
+    if reference and carried.reference != reference:
+        raise Refusal(
+            "file_of_other_images", f"{file} is said to hold {carried.reference}, but {reference} is asked for."
         )
     found = engine.inspect(carried.reference)
     ids = {carried.id}
@@ -155,8 +161,8 @@ def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
             )
         stream.seek(0)
         try:
-            names, ids = _archive(stream)
-        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+            names, ids = archive.images(stream)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refusal("no_image_file", f"{file} is no archive that docker save wrote: {error}.") from error
     if names != [carried.reference]:
         raise Refusal(
@@ -165,18 +171,6 @@ def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
             f"{carried.reference}. Save that image alone.",
         )
     return ids
-
-
-def _archive(stream: Any) -> tuple[list[str], set[str]]:
-    """The names of the images in an archive, and what an engine may give as their ids: of configuration or manifest."""
-    with tarfile.open(fileobj=stream, mode="r:") as archive:
-        member = archive.extractfile("manifest.json")
-        images = json.loads(member.read(_BLOCK)) if member else []
-        index = archive.extractfile("index.json") if "index.json" in archive.getnames() else None
-        manifests = json.loads(index.read(_BLOCK))["manifests"] if index else []
-    names = [str(name) for image in images for name in image["RepoTags"] or []]
-    configurations = {str(image["Config"]).rpartition("/")[2].partition(".")[0] for image in images}
-    return names, {f"sha256:{digits}" for digits in configurations} | {str(each["digest"]) for each in manifests}
 
 
 def _load(engine: Engine, tell: Tell, file: Path, carried: Carried) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import cards, fp8, surface, warmup, written
+from . import cards, fp8, surface, v1, warmup, written
 
 HERE = Path(__file__).resolve().parent
 RELEASE_FILE = HERE.parent / "release"
@@ -36,7 +37,8 @@ PASSED = (
     "--allowed-methods", "--allowed-headers", "--allow-credentials", "--trust-remote-code", "--generation-config",
     "--disable-uvicorn-access-log", "--disable-fastapi-docs", "--enable-request-id-headers",
     "--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser", "--max-logprobs",
-    "--return-tokens-as-token-ids", "--enable-prompt-tokens-details", "--hf-overrides",
+    "--return-tokens-as-token-ids", "--enable-prompt-tokens-details", "--hf-overrides", "--enable-prefix-caching",
+    "--structured-outputs-config", "--enable-log-requests", "--shutdown-timeout",
 )  # fmt: skip
 # Sequences at a time: the machine below is small.
 MOST_SEQUENCES = 16
@@ -44,13 +46,18 @@ MOST_SEQUENCES = 16
 KEPT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_LOGGING_LEVEL")
 SECRETS = ("--api-key", "--hf-token", "VLLM_API_KEY")
 DEVICE_GIB = 94.62
+OUT_OF_MEMORY = "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB"
+WORKER = re.compile(r"\(Worker_TP\d+ pid=\d+\) ")
 # A warm-up takes this long in all, unless the node description asks for a slow one.
 QUICK_WARMUP = 2.0
 
 
-def log(message: str, source: str = "hpu_model_runner.py") -> None:
-    """Print a line the way the release's logger does, marked."""
-    print(f"INFO {datetime.now().strftime('%m-%d %H:%M:%S')} [simulated {source}] {message}", flush=True)
+def log(message: str, source: str = "hpu_model_runner.py", level: str = "INFO") -> None:
+    """Print a line the way the release's logger does, marked; what vLLM puts before a worker's lines stays first."""
+    found = WORKER.match(message)
+    worker = found[0] if found else ""
+    when = datetime.now().strftime("%m-%d %H:%M:%S")
+    print(f"{worker}{level} {when} [simulated {source}] {message[len(worker) :]}", flush=True)
 
 
 def fail(message: str, status: int = 1) -> NoReturn:
@@ -172,10 +179,32 @@ def warm_up(
         if number == faults.get("hang_at_warmup"):
             signal.pause()
         if number == faults.get("out_of_memory_at_warmup"):
-            fail("RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB")
+            fail(OUT_OF_MEMORY)
         log(line)
         time.sleep(pause)
     log(f"Warmup finished in {time.monotonic() - begin:.0f} secs, allocated 8 GiB of device memory")
+
+
+def check(names: surface.Surface, command: surface.Command) -> None:
+    """Refuse what the server's own configuration refuses, with ValueError."""
+    if not names.has_plugin:
+        limits_of(command)
+        return
+    for warning in v1.check_environment(names, command, os.environ):
+        log(warning, "envs.py", "WARNING")
+    v1.engine_of(names, command, model_length(Path(command.text("--model"))))
+
+
+def start_v1(names: surface.Surface, command: surface.Command, node: Mapping[str, Any], modules: Sequence[int]) -> None:
+    """Print how a server with the plugin divides its memory and warms up."""
+    model = Path(command.text("--model"))
+    card = next(card for card in node["cards"] if card["module_id"] in modules)
+    engine = v1.engine_of(names, command, model_length(model))
+    memory = v1.memory_of(command, os.environ, engine, card, model)
+    try:
+        v1.warm_up(command, os.environ, engine, memory, node["faults"], QUICK_WARMUP, log)
+    except MemoryError:
+        fail(OUT_OF_MEMORY)
 
 
 def kill_later(seconds: float) -> None:
@@ -193,7 +222,8 @@ def read_command(names: surface.Surface, release: str, called: str, given: list[
         command = surface.parse(names, given)
         if not command.text("--model"):
             raise surface.UsageError("the following arguments are required: --model")
-        if unknown := surface.unknown_variables(names, os.environ):
+        # vLLM itself only warns, of the plugin's own variables as well (v1.check_environment).
+        if not names.has_plugin and (unknown := surface.unknown_variables(names, os.environ)):
             raise surface.UsageError(f"release {release} knows no environment variable {', '.join(unknown)}")
     except surface.UsageError as error:
         fail(f"usage: {program} [options]\n{program}: error: {error}", 2)
@@ -222,14 +252,17 @@ def main(arguments: list[str]) -> NoReturn:
         if faults.get("crash_at_start"):
             fail("RuntimeError: Engine core initialization failed. See root cause above. (simulated fault)")
         # Limits first: a request the scheduler refuses never reaches a card.
-        limits_of(command)
+        check(names, command)
         written.write_log(os.environ)
-        modules = cards.acquire(node, os.environ, command.number("--tensor-parallel-size", 1))
+        modules = cards.acquire(node, os.environ, v1.devices(command))
         log(f"given {record(release, given, os.environ, modules)}", "front.py")
         if command.text("--trust-remote-code") == "true":
             written.write_modules(os.environ)
         written.write_caches(os.environ, CACHE)
-        warm_up(names, command, os.environ, faults)
+        if names.has_plugin:
+            start_v1(names, command, node, modules)
+        else:
+            warm_up(names, command, os.environ, faults)
         scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
         model = fp8.readable(Path(command.text("--model")), Path(scratch, "model"))
     except (cards.AcquireError, warmup.BucketError) as error:

@@ -55,12 +55,14 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its other spellings, its argparse action (empty: not known) and its choices (empty: any)."""
+    """One option: its other spellings, its argparse action (empty: not known), its choices (empty: any), its type."""
 
     name: str
     also: tuple[str, ...]
     kind: str
     choices: tuple[str, ...]
+    # int or float; empty where any text is taken, or where the file does not say.
+    type: str = ""
 
     @property
     def label(self) -> str:
@@ -80,8 +82,16 @@ class Surface:
     release: str
     options: Mapping[str, Option]
     environment: frozenset[str]
-    # The release whose form its warm-up lines have, where that is not the one of 1.18 and 1.21.
+    # The release whose form its warm-up lines have, where that is not the one of 1.18 and 1.21; or plugin.
     warmup_lines: str = ""
+    # Of releases with the plugin: the version of both, and the variables that vLLM itself knows.
+    vllm_version: str = ""
+    vllm: frozenset[str] = frozenset()
+
+    @property
+    def has_plugin(self) -> bool:
+        """Whether it is vLLM itself with the plugin."""
+        return self.warmup_lines == "plugin"
 
     @property
     def has_buckets(self) -> bool:
@@ -142,10 +152,28 @@ def load(directory: Path, release: str) -> Surface:
     facts = read(directory, release)
     environment = {name for names in facts["environment"].values() for name in names}
     options = {
-        name: Option(name, tuple(entry["also"]), entry["kind"], tuple(map(str, entry.get("choices", []))))
+        name: Option(
+            name,
+            tuple(entry["also"]),
+            entry["kind"],
+            tuple(map(str, entry.get("choices", []))),
+            entry.get("type", _type(name)),
+        )
         for name, entry in facts["arguments"].items()
     }
-    return Surface(release, options, frozenset(environment), facts.get("warmup_lines", ""))
+    return Surface(
+        release,
+        options,
+        frozenset(environment),
+        facts.get("warmup_lines", ""),
+        facts.get("vllm_version", ""),
+        frozenset(facts["environment"].get("vllm", [])),
+    )
+
+
+def _type(name: str) -> str:
+    """The type of an option whose file does not say it."""
+    return "int" if name in _INTEGERS else "float" if name in _NUMBERS else ""
 
 
 def parse(surface: Surface, arguments: list[str]) -> Command:
@@ -196,13 +224,12 @@ def _following(arguments: list[str], position: int) -> list[str]:
 
 
 def _check(option: Option, given: list[str]) -> None:
+    convert = {"int": int, "float": float}.get(option.type, str)
     for value in given:
-        for group, kind, convert in ((_INTEGERS, "int", int), (_NUMBERS, "float", float)):
-            if option.name in group:
-                try:
-                    convert(value)
-                except ValueError:
-                    raise UsageError(f"argument {option.label}: invalid {kind} value: {value!r}") from None
+        try:
+            convert(value)
+        except ValueError:
+            raise UsageError(f"argument {option.label}: invalid {option.type} value: {value!r}") from None
         if option.choices and value not in option.choices:
             choices = ", ".join(map(repr, option.choices))
             raise UsageError(f"argument {option.label}: invalid choice: {value!r} (choose from {choices})")
