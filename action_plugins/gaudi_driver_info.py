@@ -21,6 +21,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "no_way_back": {"type": "bool", "default": False},
     "hold_kernel": {"type": "bool", "default": False},
     "offered": {"type": "bool", "default": False},
+    "repository": {"type": "str", "default": "", "no_log": True},
+    "suite": {"type": "str", "default": ""},
     "refuse": {"type": "str", "choices": ["never", "before", "after"], "default": "never"},
 }
 

@@ -51,6 +51,8 @@ MAX_FILE = 1 << 20
 WEIGHTS_ROOT = "/data/models"
 # Findings shown of one file: enough to repair it, few enough to read.
 MAX_FINDINGS = 5
+# Options that the module takes as they are.
+HANDED_ON = ("weights_root", "image_registry", "image", "host_nics", "foresee")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,95}\Z")
 
@@ -420,6 +422,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         "image_registry": {"type": "str"},
         "image": {"type": "dict", "default": {}},
         "host_nics": {"type": "bool", "default": False},
+        "foresee": {"type": "bool", "default": False},
         "topology": {"type": "dict"},
         "topology_file": {"type": "str"},
         "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
@@ -481,7 +484,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             "release": release,
             "cards": cards,
             "on_refusal": options["on_refusal"],
-            **{key: options[key] for key in ("weights_root", "image_registry", "image", "host_nics") if options[key]},
+            **{key: options[key] for key in HANDED_ON if options[key]},
             **({} if topology is None else {"topology": topology}),
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))

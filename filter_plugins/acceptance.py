@@ -1,4 +1,4 @@
-"""The page of several nodes' verdicts."""
+"""The page of several nodes' verdicts, and what runs over pairs of nodes come to."""
 
 from __future__ import annotations
 
@@ -12,18 +12,60 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.fabric import report
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.fabric import classes, meetings, report
 
 
-def acceptance_page(verdicts: Sequence[Mapping[str, Any]], made: str) -> str:
-    """Return the page of these nodes; made: when, in ISO 8601."""
-    page: str = report.report(verdicts, None, made)
+def acceptance_page(verdicts: Sequence[Mapping[str, Any]], made: str, pairs: Mapping[str, Any] | None = None) -> str:
+    """Return the page of these nodes; made: when, in ISO 8601; pairs: results of acceptance_pairs_outcome."""
+    page: str = report.report(verdicts, pairs, made)
     return page
+
+
+def acceptance_pairs_plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
+    """Return which nodes meet when; seen: what fabric_pair_info returned, by node; budget: seconds, 0 for all."""
+    try:
+        return dict(meetings.plan(seen, int(budget)))
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from refusal
+
+
+def acceptance_pairs_part(plan: Mapping[str, Any], place: int, node: str) -> dict[str, Any]:
+    """Return what a node does in a round, empty where it pauses."""
+    return dict(meetings.part(plan, int(place), node))
+
+
+def acceptance_pairs_fits(plan: Mapping[str, Any], budget: int, elapsed: float) -> bool:
+    """Whether another round fits into what is left of the budget."""
+    return bool(meetings.still_fits(plan, int(budget), float(elapsed)))
+
+
+def acceptance_pairs_outcome(
+    plan: Mapping[str, Any],
+    halves: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    floors: Sequence[Any],
+) -> dict[str, Any]:
+    """Return results, csv, good and lines; halves: what fabric_pair returned by node and round."""
+    try:
+        own = classes.read_floors(floors)
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from refusal
+    floor = meetings.floor_of(own, plan)
+    # What went through a variable may have numbers as text.
+    by_round = {node: {int(place): half for place, half in made.items()} for node, made in halves.items()}
+    return dict(meetings.outcome(plan, meetings.met(plan, by_round), floor))
 
 
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., str]]:
+    def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
-        return {"acceptance_page": acceptance_page}
+        return {
+            "acceptance_page": acceptance_page,
+            "acceptance_pairs_plan": acceptance_pairs_plan,
+            "acceptance_pairs_part": acceptance_pairs_part,
+            "acceptance_pairs_fits": acceptance_pairs_fits,
+            "acceptance_pairs_outcome": acceptance_pairs_outcome,
+        }

@@ -68,10 +68,11 @@ def summary_lines(
     """Return the lines of a node's summary: cards, what was let through, instances, answers, and strange instances."""
     cards = topology["cards"]
     names = ", ".join(sorted({str(card["name"]) for card in cards})) or "no cards"
-    driver = topology["driver_version"] or "none"
+    driver = topology["driver_version"] or ("none yet" if topology.get("foreseen") else "none")
     lines = [
         f"{host}: {count(len(cards), 'card')} ({names}), driver {driver}, release {release}",
-        *numa_lines(cards),
+        # Of a node whose driver is still to come nobody knows which card is which.
+        *([] if topology.get("foreseen") else numa_lines(cards)),
         *(f"  let through by preflight_allow_mismatch: {said}" for said in let_through),
     ]
     for found in instances:

@@ -13,7 +13,7 @@ description:
     container of the serving image that is gone afterwards. Below the floor it runs fewer and fewer cards until the slow
     card or link is named.
   - A verdict that holds is not measured again. It is stale after another card, driver, firmware, base image, libfabric,
-    wrapper or hccl_demo.
+    wrapper or links.
   - Cards that somebody uses are not measured, and two runs at a time are refused.
   - Check mode says what would be measured and how long that takes.
 options:
@@ -32,6 +32,19 @@ options:
   expected_cards:
     description: How many cards the node has when nothing is broken. Without it that is not looked at.
     type: int
+  external:
+    description: >-
+      Whether the cards talk to other nodes over their own external ports, which must then be up, with their interfaces.
+    type: bool
+    default: false
+  external_mtu:
+    description: MTU in bytes that the interfaces of external ports must have. 0 takes any.
+    type: int
+    default: 0
+  external_speed:
+    description: Speed in Mb/s that the interfaces of external ports must have. 0 takes any.
+    type: int
+    default: 0
   plans:
     description: Instances that are to start, as plans of the action M(serving_plan).
     type: list
@@ -65,12 +78,25 @@ options:
     description: Seconds after which a run counts as hanging. 0 takes ten times what it should take.
     type: int
     default: 0
+  burn_in:
+    description: >-
+      Tests of hl_qual that are run before anything is measured, of C(memory), C(pci), C(serdes) and C(power). They may
+      reset cards, and take minutes to hours. Naming one measures again.
+    type: list
+    elements: raw
+    default: []
+  burn_in_limit:
+    description: Seconds after which a test of hl_qual is stopped. 0 takes an hour.
+    type: int
+    default: 0
   again:
     description: Whether to measure although the verdict holds.
     type: bool
     default: false
   drain:
-    description: Whether cards that only instances use count as free, because they are stopped for the measurement.
+    description: >-
+      Whether the instances of the node are stopped for a measurement, and started again after it, however it ended.
+      Cards that only they use then count as free. Where nothing is measured nobody is stopped.
     type: bool
     default: false
   required:
@@ -164,11 +190,6 @@ refused_id:
 """
 
 import contextlib
-import fcntl
-import json
-import os
-import re
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -178,23 +199,23 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
-from ansible.module_utils.gaudi.engine.image_record import digest_of
-from ansible.module_utils.gaudi.fabric import asked, classes, locating, nics, report, runs, static, verdict
-from ansible.module_utils.gaudi.fabric.output import Output, parse_output
-from ansible.module_utils.gaudi.image.recipe import BASE, BASE_DIGEST, LABEL
+from ansible.module_utils.gaudi.fabric import asked, burn_in, classes, locating, nics, report, runs, static, verdict
+from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Output
+from ansible.module_utils.gaudi.node import instances, links
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.files import write_json, write_text
-from ansible.module_utils.gaudi.node.reader import read_ports, read_topology
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "node": {"type": "str", "required": True},
     "image": {"type": "str", "default": ""},
     "card_types": {"type": "dict", "required": True},
     "expected_cards": {"type": "int"},
+    "external": {"type": "bool", "default": False},
+    "external_mtu": {"type": "int", "default": 0},
+    "external_speed": {"type": "int", "default": 0},
     "plans": {"type": "list", "elements": "dict", "default": []},
     "tests": {"type": "list", "elements": "raw", "default": []},
     "floors": {"type": "list", "elements": "raw", "default": []},
@@ -202,6 +223,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "host_nics": {"type": "bool", "default": False},
     "provider": {"type": "str", "default": "verbs"},
     "limit": {"type": "int", "default": 0},
+    "burn_in": {"type": "list", "elements": "raw", "default": []},
+    "burn_in_limit": {"type": "int", "default": 0},
     "again": {"type": "bool", "default": False},
     "drain": {"type": "bool", "default": False},
     "required": {"type": "bool", "default": True},
@@ -210,75 +233,22 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 VERDICT = Path(paths.ACCEPTANCE)
 REPORT = Path(paths.ACCEPTANCE_PAGE)
-LOCK = Path(paths.ACCEPTANCE_LOCK)
+LOCK = links.LOCK
+LOG = Path(paths.ACCEPTANCE_BURN_IN)
 KALLSYMS = Path("/proc/kallsyms")
-DEMO = "/opt/hccl_demo"
-CONTAINER = "gaudi-fabric-check"
-# One that only looks into an image may run beside another run's.
-LOOKING = f"{CONTAINER}-look-{os.getpid()}"
-# Walls of a container that measures or is looked into: as those of an instance, but for the network, where ranks meet.
-WALLS = (
-    *("--rm", "--init", "--runtime", "habana", "--network", "host", "--cap-drop", "ALL"),
-    *("--cap-add", "SYS_NICE", "--security-opt", "no-new-privileges", "--read-only"),
-    *("--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
-    *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
-    *("--env", "HOME=/tmp", "--env", "HABANA_LOGS=/tmp/habana_logs"),
-)
-# The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
-TIMED_OUT = (124, 137)
-# Looking into an image takes a second or two.
-LOOK_SECONDS = 60
-# What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.
-LOOK = r"""
-import hashlib, json, os, shutil, subprocess, sys
-
-def text(*command):
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    except OSError:
-        return None, None
-    return done.stdout.decode("utf-8", "replace"), done.returncode
-
-def digest(path):
-    try:
-        with open(path, "rb") as stream:
-            return hashlib.sha256(stream.read()).hexdigest()
-    except OSError:
-        return None
-
-root = os.environ.get("LIBFABRIC_ROOT", "/opt/libfabric")
-places = os.pathsep.join([os.environ.get("PATH", ""), root + "/bin", "/opt/amazon/efa/bin"])
-fi_info = shutil.which("fi_info", path=places)
-found = {"hccl_demo": digest(sys.argv[1] + "/run_hccl_demo.py")}
-found["wrapper"] = digest("/usr/lib/habanalabs/libhccl_ofi_wrapper.so")
-found["version_text"] = text(fi_info, "--version")[0] if fi_info else None
-found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if fi_info and sys.argv[2] else (None, None)
-found["loader_text"] = text("ldconfig", "-p")[0]
-print(json.dumps(found))
-"""
+# How systemd calls a unit that uses cards, or may.
+RUNNING = ("active", "activating", "reloading")
 
 
 @dataclass(frozen=True)
 class Node:
-    """What was read: the topology, what is wrong with it, what a verdict is about, the last one, modules in use."""
+    """What was read: cards, what a verdict is about, the image, the last verdict, modules in use."""
 
-    topology: Mapping[str, Any]
-    fabric: Fabric | None
-    faults: tuple[static.Fault, ...]
+    cards: links.Cards
     made_of: verdict.MadeOf
     image: Mapping[str, Any]
     before: dict[str, Any] | None
     busy: tuple[int, ...]
-
-    @property
-    def modules(self) -> tuple[int, ...]:
-        """The module ids of the cards, lowest first."""
-        return tuple(sorted(card["module_id"] for card in self.topology["cards"] if card["module_id"] is not None))
-
-    @property
-    def indexes(self) -> dict[int, int]:
-        """The index of each module now."""
-        return {card["module_id"]: card["index"] for card in self.topology["cards"]}
 
 
 def now() -> str:
@@ -289,15 +259,15 @@ def now() -> str:
 def look(module: AnsibleModule) -> Node:
     """Read the node and the image; changes nothing."""
     given = module.params
-    # The state of the links is read with the ports.
-    topology = read_topology(module, links=False)
-    types = CardType.table(given["card_types"])
-    names = sorted({str(card["name"]) for card in topology["cards"]})
-    fabric = types[names[0]].fabric if len(names) == 1 and names[0] in types else None
-    ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"]))
-    wanted = static.Wanted(cards=given["expected_cards"])
-    faults = static.check(topology, types, ports, (), wanted)
-    image = read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
+    wanted = static.Wanted(
+        cards=given["expected_cards"],
+        external=given["external"],
+        mtu=given["external_mtu"] or None,
+        speed=given["external_speed"] or None,
+    )
+    cards = links.read_cards(module, given["card_types"], wanted)
+    topology = cards.topology
+    image = look_into(module)
     firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
     made_of = verdict.MadeOf(
         serials={str(card["module_id"]): str(card["serial"]) for card in topology["cards"]},
@@ -308,8 +278,19 @@ def look(module: AnsibleModule) -> Node:
         wrapper=image.get("wrapper"),
         hccl_demo=image.get("hccl_demo"),
     )
-    busy = asked.busy(topology["cards"], drain=given["drain"])
-    return Node(topology, fabric, faults, made_of, image, last_verdict(module), busy)
+    return Node(cards, made_of, image, last_verdict(module), cards.busy(drain=given["drain"]))
+
+
+def look_into(module: AnsibleModule) -> dict[str, Any]:
+    """Read the image. Where nobody needs the verdict, one that nobody can look into is a warning."""
+    given = module.params
+    try:
+        return links.read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
+    except Refusal as refusal:
+        if given["required"] and not given["override"]:
+            raise
+        module.warn(str(refusal))
+        return {"unread": str(refusal)}
 
 
 def last_verdict(module: AnsibleModule) -> dict[str, Any] | None:
@@ -322,65 +303,15 @@ def last_verdict(module: AnsibleModule) -> dict[str, Any] | None:
         return None
 
 
-def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str, Any]:
-    """Read what of an image a verdict is about; empty where there is no engine or no such image."""
-    docker = module.get_bin_path("docker")
-    if docker is None or not reference:
-        return {}
-    code, out, _ = module.run_command([docker, "image", "inspect", reference])
-    if code != 0:
-        return {}
-    inspected = json.loads(out)[0]
-    labels = (inspected.get("Config") or {}).get("Labels") or {}
-    program = ["--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
-    # It acquires no card, so that it may run beside whatever uses them.
-    status, said = contained(module, LOOKING, program, LOOK_SECONDS)
-    if status != 0:
-        how = f"did not end within {LOOK_SECONDS} seconds" if status is None else f"ended with status {status}"
-        raise Refusal(
-            "image_not_looked_into",
-            f"Nobody can tell what {reference} measures with: a container of it {how}: "
-            f"{printable(said.strip()[-500:])} Look whether its runtime works: docker run --runtime habana.",
-        )
-    found: dict[str, Any] = json.loads(said.splitlines()[-1])
-    # A built image says its commits; of another one its files stand for what it has.
-    for part, pin in (("hccl_demo", "hccl_demo"), ("wrapper", "hccl_ofi_wrapper")):
-        found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])
-    version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
-    base = labels.get(BASE_DIGEST) or labels.get(BASE) or digest_of(inspected, reference) or inspected["Id"]
-    return {**found, "base": base, "libfabric": version[0] if version else None}
-
-
-def contained(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int) -> tuple[int | None, str]:
-    """Run a container for at most so long, and return its status (None: it was ended) with what it printed."""
-    docker = module.get_bin_path("docker", required=True)
-    limit = [module.get_bin_path("timeout", required=True), "--kill-after=10", str(seconds)]
-    # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
-    end = [docker, "rm", "--force", name]
-    module.run_command(end)
-    try:
-        status, out, err = module.run_command([*limit, docker, "run", "--name", name, *WALLS, *arguments])
-    finally:
-        module.run_command(end)
-    return (None if status in TIMED_OUT else status), out + (err if status else "")
-
-
 def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *, direct: bool = False) -> Output:
     """Run hccl_demo over the cards of a run, in a container that has no others.
 
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
     """
-    provider = module.params["provider"]
-    command = runs.command(run, port=free_port(), directory=DEMO, provider=provider, direct=direct)
-    # Its log goes where the container can write; the program knows its own directory.
-    argv = [command["argv"][0], f"{DEMO}/{command['argv'][1]}", *command["argv"][2:]]
-    cards = ",".join(str(node.indexes[each]) for each in run.modules)
-    variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
-    given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
-    seconds = module.params["limit"] or runs.limit_seconds(run, fabric)
-    program = [*given, "--entrypoint", argv[0], module.params["image"], *argv[1:]]
-    status, said = contained(module, CONTAINER, program, seconds)
-    return parse_output(said, ranks=run.ranks, status=status, limit=seconds, host_nics=run.over_host_nics)
+    given = module.params
+    command = runs.command(run, port=links.free_port(), directory=links.DEMO, direct=direct)
+    seconds = given["limit"] or runs.limit_seconds(run, fabric)
+    return links.perform(module, given["image"], run, node.cards.indexes, command, seconds)
 
 
 def perform_all(
@@ -402,13 +333,6 @@ def perform_all(
     return outputs, direct
 
 
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
-    with socket.socket() as asked_for:
-        asked_for.bind(("127.0.0.1", 0))
-        return int(asked_for.getsockname()[1])
-
-
 def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Result) -> tuple[locating.Located, ...]:
     """Run fewer and fewer cards of a run below its floor until what is at fault is named."""
     tried = [locating.Tried(result.run.modules, result.nw_gb_s)]
@@ -416,22 +340,53 @@ def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Re
     while step.next:
         for modules in step.next:
             output = perform(module, node, fabric, result.run.over(modules))
+            if output.failure and output.failure.id in NOT_OF_CARDS:
+                why = f"Which of them is at fault was not found: {output.failure.sentence}"
+                return (locating.Located("group", result.run.modules, why),)
             figures = [] if output.failure else [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
             tried.append(locating.Tried(tuple(modules), figures[0] if figures else None))
         step = locating.next_step(result.run.modules, tried)
     return step.located
 
 
+def burn(module: AnsibleModule, node: Node) -> dict[str, Any] | None:
+    """Run hl_qual where that is wished, keep what it prints, and return what came of it.
+
+    Without a wish it is the last one of the same cards.
+    """
+    given, kind = module.params, node.cards.kind
+    tests = burn_in.wished(given["burn_in"])
+    if not tests:
+        return verdict.burnt(node.before, node.made_of)
+    program = Path(burn_in.program(kind.generation)) if kind else None
+    if kind is None or any(fault.fatal for fault in node.cards.faults):
+        why = "hl_qual was not run: the static checks found what has to be mended first."
+    elif program is None or not program.exists():
+        why = (
+            f"hl_qual was not run: {program} is not there. Install the package habanalabs-qual of the driver's release."
+        )
+    else:
+        outcome, said = links.hl_qual(module, kind, tests, given["burn_in_limit"] or burn_in.LIMIT_SECONDS)
+        make_room(LOG)
+        write_text(LOG, said, mode=0o644)
+        return outcome.as_dict()
+    return burn_in.BurnIn(None, (), why).as_dict()
+
+
 def measure(
     module: AnsibleModule, node: Node, planned: Sequence[runs.Run], floors: Sequence[classes.Floor], why_not: str
 ) -> dict[str, Any]:
     """Measure, locate, and return the new verdict."""
-    given, fabric = module.params, node.fabric
+    given, fabric = module.params, node.cards.fabric
     results: tuple[classes.Result, ...] = ()
     located: list[locating.Located] = []
     host_nics = None
+    burnt = burn(module, node)
     if not why_not and fabric is not None:
         outputs, direct = perform_all(module, node, fabric, planned)
+        ended = [output.failure for _, output in outputs if output.failure and output.failure.id in NOT_OF_CARDS]
+        if ended:
+            why_not, outputs = ended[0].sentence, []
         results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
         for result in results:
             # Over several groups it is the host NICs, which are no card's.
@@ -443,11 +398,12 @@ def measure(
         node=given["node"],
         time=now(),
         made_of=node.made_of,
-        faults=node.faults,
+        faults=node.cards.faults,
         nics=host_nics,
         results=results,
         located=located,
         not_measured=why_not,
+        burn_in=burnt,
         before=node.before,
         override=given["override"],
     )
@@ -462,25 +418,18 @@ def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Hold the lock of a measurement. Raises Refusal where another run measures, or a directory lies in its place."""
-    LOCK.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    try:
-        handle = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except IsADirectoryError:
-        damage = Damaged(str(LOCK), "it is a directory")
-        raise Refusal("acceptance_lock_damaged", f"{damage}. Move it away, then run this again.") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
+    """Stop the instances that run or start, where that is wished, and start them again however it ended."""
+    known = instances.read(module, instances.installed()) if wished else []
+    units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in RUNNING]
+    if not units:
         yield
-    except BlockingIOError:
-        raise Refusal(
-            "measured_by_another_run",
-            "Another run measures the links of this node now, and two of them would slow each other down. Run this "
-            "again when it has ended.",
-        ) from None
+        return
+    systemctl(module, "stop", *units)
+    try:
+        yield
     finally:
-        os.close(handle)
+        systemctl(module, "start", *units)
 
 
 def keep(document: Mapping[str, Any]) -> None:
@@ -505,7 +454,7 @@ def settled(
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])
     if due.allowed and not module.check_mode:
-        with alone():
+        with links.alone(LOCK), drained(module, given["drain"]):
             document = measure(module, node, planned, floors, why_not)
             keep(document)
         return document, True
@@ -523,10 +472,13 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params
     try:
+        tests = burn_in.wished(given["burn_in"])
         node = look(module)
-        planned = asked.planned(node.fabric, node.modules, given)
-        why_not = asked.not_measured(node.faults, node.image, given["image"], planned, node.busy)
-        due = asked.due(node.before, node.made_of, node.faults, node.busy, why_not, again=given["again"])
+        planned = asked.planned(node.cards.fabric, node.cards.modules, given)
+        why_not = asked.not_measured(node.cards.faults, node.image, given["image"], planned, node.busy)
+        due = asked.due(
+            node.before, node.made_of, node.cards.faults, node.busy, why_not, again=given["again"] or bool(tests)
+        )
         document, changed = settled(module, node, planned, due, why_not)
         # In check mode a measurement is work to come: what it will let start is not known.
         plans = [] if due.allowed and module.check_mode else given["plans"]
@@ -535,7 +487,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
         return
-    module.exit_json(changed=changed, **asked.result(document, node.fabric, planned, due, answers))
+    module.exit_json(changed=changed, **asked.result(document, node.cards.fabric, planned, due, answers, tests))
 
 
 if __name__ == "__main__":

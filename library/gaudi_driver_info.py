@@ -37,6 +37,16 @@ options:
     description: Whether to look what the package repositories offer of what is missing, as the node knows them.
     type: bool
     default: false
+  repository:
+    description:
+      - Address of a repository whose index is read for O(offered), where the node is not told of it yet. Not on RHEL.
+      - May hold a password.
+    type: str
+    default: ""
+  suite:
+    description: Suite of O(repository). Empty takes the system's code name.
+    type: str
+    default: ""
   refuse:
     description:
       - Whether to fail. V(before) fails for what keeps the release from being installed, V(after) for what is not as
@@ -140,6 +150,18 @@ unverified:
   elements: dict
   returned: always
   sample: []
+users:
+  description: Who uses a card, in words.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+loaded:
+  description: Modules of the driver that are loaded, in the order in which they can be unloaded.
+  type: list
+  elements: str
+  returned: always
+  sample: [habanalabs_ib, habanalabs_en, habanalabs_cn, habanalabs, habanalabs_compat]
 cards:
   description: Gaudi cards on the PCI bus.
   type: int
@@ -162,19 +184,12 @@ refused_id:
   sample: driver_of_other_release
 """
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.cards.document import build_topology
-from ansible.module_utils.gaudi.cards.users import describe_user
-from ansible.module_utils.gaudi.driver import apt_files, decision, dkms, kernels, offered, packages
-from ansible.module_utils.gaudi.driver.decision import Found, Judgement, Wishes
-from ansible.module_utils.gaudi.driver.facts import DEB, Facts, Wanted
-from ansible.module_utils.gaudi.engine.packages import family_of
+from ansible.module_utils.gaudi.node.driver_look import Look
 from ansible.module_utils.gaudi.node.reader import read_sources
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -185,126 +200,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "no_way_back": {"type": "bool", "default": False},
     "hold_kernel": {"type": "bool", "default": False},
     "offered": {"type": "bool", "default": False},
+    "repository": {"type": "str", "default": "", "no_log": True},
+    "suite": {"type": "str", "default": ""},
     "refuse": {"type": "str", "choices": ["never", "before", "after"], "default": "never"},
 }
-ROOT = Path("/")
-OS_RELEASE = Path("/etc/os-release")
-# Not uname: it says the same on every node, and a file can be laid over on one that is simulated.
-RUNNING = Path("/proc/sys/kernel/osrelease")
-BOOT = Path("/boot")
-DEVICES = Path("/dev/accel")
-MODULES = Path("/lib/modules")
-
-
-def said(module: AnsibleModule, command: Sequence[str]) -> str:
-    """What a program prints, whatever its status; nothing of one that is not there."""
-    program = module.get_bin_path(command[0])
-    if program is None:
-        return ""
-    _, out, _ = module.run_command([program, *command[1:]], environ_update={"LC_ALL": "C"})
-    return str(out)
-
-
-class Node:
-    """What was read of the node, and what is made of it."""
-
-    def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-        system = OS_RELEASE.read_text(encoding="utf-8")
-        self.family = family_of(system)
-        version = re.search(r'^VERSION_ID="?(\d+)', system, re.MULTILINE)
-        self.facts = Facts.from_document(module.params["facts"])
-        self.wanted: Wanted = self.facts.wanted(
-            module.params["software"], self.family, f".el{version[1]}" if version else ""
-        )
-        self.sources = read_sources(module, links=False)
-        self.found = self._read()
-        self.packages_lacking = self._kernel_packages()
-
-    def _read(self) -> Found:
-        """Read what is judged."""
-        running = RUNNING.read_text(encoding="ascii").strip()
-        topology = build_topology(self.sources)
-        users = [
-            f"module {card['module_id']}: {describe_user(user)}" for card in topology["cards"] for user in card["users"]
-        ]
-        query = packages.query(self.wanted.format, ["habanalabs*"])
-        grubby = said(self.module, ["grubby", "--default-kernel"])
-        return Found(
-            kernel=running,
-            next_kernel=kernels.boots_next((path.name for path in BOOT.glob("vmlinuz*")), running, grubby.strip()),
-            packages=packages.parse(said(self.module, query)),
-            traces=tuple(str(path) for trace in self.facts.traces for path in sorted(ROOT.glob(trace.lstrip("/")))),
-            modules=kernels.loaded(said(self.module, ["lsmod"])),
-            version=topology["driver_version"] or "",
-            file=said(self.module, ["modinfo", "-F", "filename", "habanalabs"]).strip(),
-            status=dkms.parse(said(self.module, ["dkms", "status"])),
-            users=tuple(users),
-        )
-
-    def _kernel_packages(self) -> dict[str, tuple[list[str], list[str]]]:
-        """By kernel, the packages with its headers and further ones that are not on the node."""
-        lacking = {}
-        for kernel in dict.fromkeys((self.found.kernel, self.found.next_kernel)):
-            headers = self.facts.headers_of(self.wanted.format, kernel)
-            extra = self.facts.extra_of(self.wanted.format, kernel)
-            there = packages.parse(said(self.module, packages.query(self.wanted.format, [*headers, *extra])))
-            # Headers that somebody built lie there as well.
-            built = (MODULES / kernel / "build").exists()
-            lacking[kernel] = (
-                [name for name in headers if name not in there and not built],
-                [name for name in extra if name not in there],
-            )
-        return lacking
-
-    def judgement(self) -> Judgement:
-        """The judgement of the node as it is."""
-        wishes = Wishes(self.module.params["replace"], self.module.params["take_over"])
-        judged: Judgement = decision.decide(self.found, self.wanted, self.facts, wishes)
-        return judged
-
-    def offers(self) -> tuple[list[Refusal], list[str]]:
-        """Why the repositories do not offer what is missing, and the packages to install for the kernels."""
-        headers = [name for lacking, _ in self.packages_lacking.values() for name in lacking]
-        if not self.module.params["offered"]:
-            return [], headers
-        extra = [name for _, lacking in self.packages_lacking.values() for name in lacking]
-        names = [*self.wanted.packages, *headers, *extra]
-        listed = offered.parse(said(self.module, offered.query(self.wanted.format, names)))
-        other = [name for name in self.wanted.packages if self.installed.get(name) != self.wanted.version]
-        replaced = {name: self.installed[name] for name in other if name in self.installed}
-        refusals = [offered.refusal(listed, self.wanted, other)]
-        if not self.module.params["no_way_back"]:
-            refusals.append(offered.way_back_refusal(listed, replaced))
-        for kernel, (lacking, _) in self.packages_lacking.items():
-            refusals.append(offered.headers_refusal(listed, lacking, kernel))
-        return [refusal for refusal in refusals if refusal], [*headers, *(name for name in extra if name in listed)]
-
-    @property
-    def installed(self) -> dict[str, str]:
-        """Versions by name."""
-        return {name: package.version for name, package in self.found.packages.items()}
-
-    def texts(self) -> tuple[str, str]:
-        """The two files for apt."""
-        if self.wanted.format != DEB:
-            return "", ""
-        held = {}
-        if self.module.params["hold_kernel"]:
-            listed = packages.parse(said(self.module, packages.query(DEB, apt_files.KERNEL_PATTERNS)))
-            held = apt_files.kernel_packages({name: package.version for name, package in listed.items()})
-        kept = apt_files.preferences(self.wanted, held, replace=self.module.params["replace"])
-        return kept, apt_files.unattended(self.wanted, held)
-
-    def unverified(self) -> list[Refusal]:
-        """What is not as the manuals ask."""
-        devices = [path for path in DEVICES.glob("accel*") if re.fullmatch(r"accel\d+", path.name)]
-        seen = self.sources.seen
-        shown = None if seen is None else len(seen.cards)
-        wrong: list[Refusal] = decision.verify(
-            self.found, self.wanted, self.facts, len(self.sources.pci), len(devices), shown
-        )
-        return wrong
 
 
 def told(refusals: Sequence[Refusal]) -> list[dict[str, str]]:
@@ -316,7 +215,7 @@ def main() -> None:
     """Read, judge, return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        node = Node(module)
+        node = Look(module, module.params, read_sources(module, links=False))
         judged, (not_offered, for_kernels) = node.judgement(), node.offers()
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
@@ -327,6 +226,7 @@ def main() -> None:
         **judged.as_dict(),
         **{"family": node.family, "version": node.wanted.version, "installed": node.installed},
         **{"kernel": node.found.kernel, "next_kernel": node.found.next_kernel, "cards": len(node.sources.pci)},
+        **{"users": list(node.found.users), "loaded": node.loaded},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
         **{"preferences": preferences, "unattended": unattended},
     }

@@ -66,7 +66,8 @@ options:
       - The site's variables as they stand in the inventory, null for one that is not set. Each is checked, and a wrong
         one is a problem that names it and says what would be right.
       - Known are C(gaudi_release), C(gaudi_expected_cards), C(gaudi_image_registry), C(gaudi_weights_root),
-        C(gaudi_weights_fetch), C(gaudi_require_pins), C(gaudi_serving_instances), and where the host is tuned
+        C(gaudi_weights_fetch), C(gaudi_nodes_at_once), C(gaudi_require_pins), C(gaudi_serving_instances), and where the
+        host is tuned
         C(host_tuning_hugepages) and C(host_tuning_max_memory_share). Those that are left out are not checked.
     type: dict
     required: true
@@ -135,6 +136,17 @@ options:
     description: The content of C(catalog/cards.yml).
     type: dict
     default: {cards: {}}
+  driver:
+    description:
+      - Where the role gaudi_driver follows, what it is to do - C(facts), the content of C(catalog/driver.yml),
+        C(suite), and the wishes C(replace), C(take_over) and C(no_way_back), as M(gaudi_driver_info) has them.
+      - Without it a node without a driver is refused.
+    type: dict
+    default: {}
+  driver_repository:
+    description: The repository with its packages, which may hold a password. Empty where the node knows one.
+    type: str
+    default: ""
   found:
     description: What was found before the node was asked, C(problems) and C(findings) as M(role_options) returns them.
     type: dict
@@ -196,6 +208,13 @@ missing_weights:
   type: list
   elements: dict
   sample: []
+driver_first:
+  description:
+    - Whether the driver is installed or loaded before anything is served. The plans of a node without one are for the
+      cards that its PCI bus promises, and it is to be looked at again.
+  returned: always
+  type: bool
+  sample: false
 stop_first:
   description:
     - Instances that give a card or a port up to another one of the plans. They are to be stopped before the first
@@ -244,6 +263,7 @@ from ansible.module_utils.gaudi.base.measured import MEASURED, measured_files
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
+from ansible.module_utils.gaudi.cards.foreseen import ENDED_BY_A_DRIVER
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import packages as engine_packages
@@ -253,9 +273,10 @@ from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_json
-from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
+from ansible.module_utils.gaudi.node.driver_look import Look
+from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
-from ansible.module_utils.gaudi.preflight import compatibility, handover, images, pins
+from ansible.module_utils.gaudi.preflight import compatibility, driver_first, handover, images, pins
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import record as weights
@@ -288,6 +309,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "controller_time": {"type": "float", "required": True},
     "clock_tolerance": {"type": "float", "default": 60.0},
     "habana_path": {"type": "str", "default": ""},
+    "driver": {"type": "dict", "default": {}},
+    "driver_repository": {"type": "str", "default": "", "no_log": True},
     "found": {"type": "dict", "default": {}},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
     "host_nics": {"type": "bool", "default": False},
@@ -299,9 +322,9 @@ IMAGES = Path(paths.STATE) / "images.json"
 
 
 def read_text(path: str) -> str:
-    """Return a file's text, or nothing when there is no such file."""
+    """Return a file's text, or nothing when there is no such file. A process calls itself what it likes."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
 
@@ -697,6 +720,52 @@ def read_cards(module: AnsibleModule) -> dict[str, Any]:
     return topology
 
 
+def look_at_driver(
+    module: AnsibleModule,
+    topology: Mapping[str, Any],
+    mismatches: Sequence[compatibility.Mismatch],
+    lacks_runtime: bool,
+) -> driver_first.DriverFirst:
+    """Say what the driver of a node needs, where the role that brings it follows and there may be something to do."""
+    params, foreseen = module.params, bool(topology.get("foreseen"))
+    wishes = params["driver"]
+    if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime):
+        return driver_first.DriverFirst()
+    given = {**wishes, "software": params["software"], "repository": params["driver_repository"]}
+    try:
+        look = Look(module, {**given, "offered": True, "hold_kernel": False}, read_sources(module, links=False))
+        decided, (not_offered, kernel_packages) = look.judgement(), look.offers()
+    except Refusal as refusal:
+        return driver_first.DriverFirst(problems=(preflight.Problem(refusal.id, str(refusal)),))
+    steps = {step.id: step.items for step in decided.steps}
+    refusals = [*decided.refusals, *not_offered]
+    told: driver_first.DriverFirst = driver_first.told(
+        look.wanted.version, steps, refusals, kernel_packages, foreseen=foreseen, replace=wishes["replace"]
+    )
+    return told
+
+
+def check_driver(
+    module: AnsibleModule,
+    topology: Mapping[str, Any],
+    engine: Engine,
+    plans: Sequence[Mapping[str, Any]],
+    expected_cards: int | None,
+) -> tuple[list[preflight.Problem], driver_first.DriverFirst, list[compatibility.Mismatch]]:
+    """What is wrong with cards and runtime, what comes of the driver, and what does not go with the release."""
+    params, levels = module.params, read_levels(module)
+    mismatches = judged(module, levels, topology, engine, plans)
+    habana = params["habana_path"]
+    no_runtime = preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
+    driver = look_at_driver(module, topology, mismatches, bool(no_runtime))
+    problems = preflight.check_cards(topology, expected_cards, ENDED_BY_A_DRIVER if driver.first else ())
+    problems += driver.problems
+    problems += compatibility.unknown_names(params["allow_mismatch"], levels)
+    if driver.first:
+        return problems, driver, driver_first.still_judged(mismatches)
+    return problems + no_runtime, driver, mismatches
+
+
 def main() -> None:
     """Read the node, compare, return every problem."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -714,20 +783,16 @@ def main() -> None:
     problems += inventory.check_hugepages(site, read_text("/proc/meminfo"))
     problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
     problems += preflight.check_system(os_release)
-    problems += preflight.check_cards(topology, site.expected_cards)
-    levels = read_levels(module)
-    problems += compatibility.unknown_names(params["allow_mismatch"], levels)
-    habana = params["habana_path"]
-    problems += preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
     plans = [plan for plan in params["plans"] if not plan.get("refused")]
+    engine = look_at_engine(module)
+    of_the_driver, driver, mismatches = check_driver(module, topology, engine, plans, site.expected_cards)
+    problems += of_the_driver
     missing = missing_weights(params)
     coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
     weights_problems, rooms, weights_findings = check_missing(module, missing)
     before = weights_folders.plans_on_node(weights_folders.PLANS)
     running = running_plans(module, plans, before)
     handed = handover.cards(plans, topology, params["reserved"], running)
-    engine = look_at_engine(module)
-    mismatches = judged(module, levels, topology, engine, plans)
     refused = compatibility.problems(mismatches)
     for plan in plans:
         problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)
@@ -741,6 +806,7 @@ def main() -> None:
     problems += [preflight.Problem("pins", said) for said in never]
     problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
     findings = list(found.get("findings", []))
+    findings += driver.findings
     findings += compatibility.findings(mismatches, params["release"])
     findings += compatibility.other_warnings(topology.get("findings", []))
     findings += preflight.silent_engine(engine.silent) + weights_findings + ([] if site.require_pins else moving)
@@ -759,6 +825,7 @@ def main() -> None:
         mismatches=[mismatch.as_dict() for mismatch in mismatches],
         let_through=compatibility.let_through(mismatches),
         missing_weights=[] if problems or refused else missing,
+        driver_first=driver.first,
         stop_first=handover.stopped_first(handed),
         report=preflight.report(params["host"], problems, refused, table) if problems or refused else "",
         node=node,

@@ -136,17 +136,19 @@ def _request(module: AnsibleModule) -> dict[str, str]:
     return wanted
 
 
-def _set(plan: sysctl.Plan) -> str | None:
+def _set(plan: sysctl.Plan) -> Refusal | None:
     """Set the running values; return why the kernel did not take them all, or None."""
     for key, value in plan.todo.items():
         try:
             _proc(key).write_text(f"{value}\n")
         except OSError as error:
-            return f"The kernel did not take {key} = {value} ({error.strerror}). Ask for a value this kernel knows."
+            return Refusal(
+                "sysctl_not_taken",
+                f"The kernel did not take {key} = {value} ({error.strerror}). Ask for a value this kernel knows.",
+            )
     if plan.text is None or sysctl.HUGEPAGES not in plan.todo:
         return None
-    refusal: str | None = sysctl.grant_refusal(int(plan.todo[sysctl.HUGEPAGES]), _memory())
-    return refusal
+    return sysctl.grant_refusal(int(plan.todo[sysctl.HUGEPAGES]), _memory())
 
 
 def main() -> None:
@@ -172,7 +174,7 @@ def main() -> None:
             for key, value in _running(before).items():
                 if value != before[key]:
                     _proc(key).write_text(f"{before[key]}\n")
-            module.fail_json(msg=f"{failure} The previous values are back.", before=before)
+            module.fail_json(msg=f"{failure} The previous values are back.", refused_id=failure.id, before=before)
         if plan.text != old:
             _write(module, path, plan.text)
     file = {"before_header": path, "before": old or "", "after_header": path, "after": plan.text or ""}

@@ -159,7 +159,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions as jobs
-from ansible.module_utils.gaudi.node import job_files
+from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json
@@ -192,11 +192,11 @@ def look(module: AnsibleModule, key: str) -> dict[str, Any]:
     """Read a job's status, progress and result."""
     folder = JOBS / key
     active = systemctl(module, "show", "--property=ActiveState", "--value", f"gaudi-job@{key}.service").strip()
-    state, progress = job_files.state(folder), job_files.progress(folder)
+    state, progress = long_work.state(folder), long_work.progress(folder)
     return {
         "key": key,
         "status": jobs.status(state, active),
-        "digest": job_files.digest(folder),
+        "digest": long_work.digest(folder),
         "progress": progress,
         "text": jobs.progress_text(progress),
         "state": state,
@@ -222,7 +222,7 @@ def require_mounts(module: AnsibleModule) -> None:
     """Have the unit of this job depend on the file systems of the paths it was given, and write there."""
     dropin = UNITS / f"gaudi-job@{module.params['key']}.service.d" / "mounts.conf"
     paths = module.params["mounts_for"]
-    wanted = jobs.paths_dropin(paths, [str(job_files.writable_folder(Path(path))) for path in paths])
+    wanted = jobs.paths_dropin(paths, [str(long_work.writable_folder(Path(path))) for path in paths])
     if (dropin.read_text(encoding="utf-8") if dropin.exists() else "") == wanted:
         return
     if wanted:

@@ -60,7 +60,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions as jobs
-from ansible.module_utils.gaudi.node import job_files
+from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
@@ -82,12 +82,12 @@ def main() -> None:
         active = jobs.active_states(systemctl(module, "show", "--property=Id,ActiveState", *units))
     found = []
     for key in keys:
-        state = job_files.state(JOBS / key)
+        state = long_work.state(JOBS / key)
         found.append(
             {
                 "key": key,
                 "status": jobs.status(state, active.get(f"gaudi-job@{key}.service", "inactive")),
-                "text": jobs.progress_text(job_files.progress(JOBS / key)),
+                "text": jobs.progress_text(long_work.progress(JOBS / key)),
                 "since": str(state.get("started", "")),
                 "message": str(state.get("message", "")),
             }

@@ -158,10 +158,15 @@ LOOKED_AT = [
     *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
     *("--tmpfs", "/tmp", "--pids-limit", "256"),  # noqa: S108 - of the container
 ]
-# Where libraries write that are imported, and one thread each: nothing is computed.
+# Where libraries write that are imported, and one thread each: nothing is computed. No card: the vendor's runtime gives
+# all of them to whom nobody names any (visible_devices_all_as_default), those of instances too, and nobody knows yet
+# what the image does.
 _WRITES = [
     word
-    for said in ("HOME=/tmp", "HABANA_LOGS=/tmp", "XDG_CACHE_HOME=/tmp", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+    for said in (
+        *("HOME=/tmp", "HABANA_LOGS=/tmp", "XDG_CACHE_HOME=/tmp", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"),
+        "HABANA_VISIBLE_DEVICES=none",
+    )
     for word in ("--env", said)
 ]
 # timeout(1) ends with this status when it ended the program.

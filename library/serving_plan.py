@@ -298,6 +298,11 @@ options:
       them only (C(groups) in C(catalog/cards.yml)), an instance has cards of one group otherwise.
     type: bool
     default: false
+  foresee:
+    description: Whether a node without a driver is planned for with the cards on its PCI bus. RV(topology) then has
+      C(foreseen), and module ids in the order of addresses, which is not what a driver will say.
+    type: bool
+    default: false
   topology:
     description:
       - Topology of the node, as M(gaudi_topology_info) returns it, or what hl-smi printed there, as in
@@ -550,13 +555,15 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
 from ansible.module_utils.gaudi.cards.given import given_topology
 from ansible.module_utils.gaudi.cards.reservations import Reservations, holders
+from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.node import beneath, documents
 from ansible.module_utils.gaudi.node.instances import last_starts
-from ansible.module_utils.gaudi.node.reader import read_topology
+from ansible.module_utils.gaudi.node.reader import read_sources, read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 from ansible.module_utils.gaudi.node.weight_folders import wrong_files
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
@@ -575,6 +582,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image_registry": {"type": "str"},
     "image": {"type": "dict", "default": {}},
     "host_nics": {"type": "bool", "default": False},
+    "foresee": {"type": "bool", "default": False},
     "reservations_file": {"type": "path", "default": "/var/lib/gaudi-serving/cards.lock"},
     "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
 }
@@ -602,9 +610,13 @@ def read_weights(path: str) -> Weights | None:
 
 
 def read_file(path: str) -> str | None:
-    """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text."""
+    """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text.
+
+    It may lie among weights that somebody brought. The server sees its folder alone, so that a link out of it is no
+    file for it either.
+    """
     try:
-        return documents.read_text(Path(path))
+        return documents.read_text(Path(path), within=beneath.within(Path(path).parent))
     except Damaged as damage:
         raise Refusal("file_unreadable", f"{damage}. Put the file itself there, or correct the path.") from damage
 
@@ -631,6 +643,16 @@ def read_config(file: Path) -> bytes | None:
     return content
 
 
+def topology_of(module: AnsibleModule) -> dict[str, Any]:
+    """The node's cards; where they are to be foreseen and there is no driver, those that its PCI bus promises."""
+    if not module.params["foresee"]:
+        return read_topology(module)
+    kinds = CardType.table(module.params["cards"])
+    names = {pci_id: kind.name for kind in reversed(kinds.values()) for pci_id in kind.pci_ids}
+    document: dict[str, Any] = foreseen_topology(read_sources(module), names)
+    return document
+
+
 def reservations_of(module: AnsibleModule) -> Reservations:
     """Who has which card of the node. Raises Refusal where nobody can tell: cards could be given twice."""
     found = read_reservations(Path(module.params["reservations_file"]), PLANS, "")
@@ -645,7 +667,7 @@ def main() -> None:
     given = module.params["topology"]
     try:
         catalogue = Catalogue.from_mappings(module.params["release"], module.params["models"], module.params["cards"])
-        topology = read_topology(module) if given is None else given_topology(given)
+        topology = topology_of(module) if given is None else given_topology(given)
         # A topology that was given says nothing about the files of the machine this runs on.
         reservations = reservations_of(module) if given is None else {}
         plans = plan_all(

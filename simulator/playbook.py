@@ -20,6 +20,16 @@ import ansible_runner
 
 from simulator.settings import ROOT
 
+# The play of site.yml that goes through its roles node by node, and what people call these parts of it.
+NODE_BY_NODE = "Bring up node by node, and serve"
+PARTS = {
+    "gaudi_driver": "Install the driver",
+    "preflight": "Look again, with the real cards",
+    "host_tuning": "Tune the host",
+    "fabric_check": "Prove cards and links",
+    "vllm_service": "Serve",
+}
+
 
 @dataclass
 class Task:
@@ -32,7 +42,7 @@ class Task:
 
 @dataclass
 class Phase:
-    """What people follow: one play."""
+    """What people follow: one play, or a part of the play that goes node by node."""
 
     title: str
     tasks: list[Task] = field(default_factory=list)
@@ -72,10 +82,18 @@ class Progress:
             self._result(kind, data)
 
     def _start_task(self, name: str, role: str | None, now: float) -> None:
-        if not self.phases or self.phases[-1].title != self._play:
-            self.phases.append(Phase(self._play))
+        title = self._title(role)
+        if not self.phases or self.phases[-1].title != title:
+            self.phases.append(Phase(title))
         self.phases[-1].tasks.append(Task(name.removeprefix(f"{role} : ")))
         self._started = now
+
+    def _title(self, role: str | None) -> str:
+        """The phase that a task belongs to; of a role that is no part it belongs to the one before."""
+        if self._play != NODE_BY_NODE:
+            return self._play
+        last = self.phases[-1].title if self.phases else ""
+        return PARTS.get(role or "") or (last if last in PARTS.values() else next(iter(PARTS.values())))
 
     def _end_task(self, now: float) -> None:
         if self.phases and self._started:

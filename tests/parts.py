@@ -69,6 +69,7 @@ TEST = (
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
     scenario("topology"),
     scenario("fabric"),
+    scenario("fabric_pairs"),
     Part("torch", (*PYTEST, "tests/fp8_torch.py")),
 )
 

@@ -139,6 +139,8 @@ def _contradictions(description: dict[str, Any]) -> list[str]:
     named = [("busy", entry["module"]) for entry in description.get("busy", [])]
     named += [("links_down", entry["module"]) for entry in description.get("links_down", [])]
     named += [("states", entry["module"]) for entry in description.get("states", [])]
+    interfaces = description.get("interfaces", {})
+    named += [(f"interfaces.{key}", module) for key in ("down", "missing") for module in interfaces.get(key, [])]
     named += [("lost", module) for module in description.get("lost", [])]
     fabric = description.get("fabric", {})
     named += [("fabric.slow", entry["module"]) for entry in fabric.get("slow", [])]
@@ -202,6 +204,7 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
                 "uncorrected": measured.get("uncorrected", 0),
                 "state": states.get(module, "Operational"),
                 "lost": module in description.get("lost", []),
+                "interfaces": _interfaces(description, module, external),
                 "ports": {
                     "internal": internal,
                     "external": external,
@@ -242,8 +245,28 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
             for entry in description.get("busy", [])
         ],
         "fabric": _fabric(description),
+        "hl_qual": {"failed": [], "silent": False, **description.get("hl_qual", {})},
         "faults": description.get("faults", {}),
     }
+
+
+def _interfaces(description: dict[str, Any], module: int, ports: list[int]) -> list[dict[str, Any]]:
+    """The network interfaces of a card, one for each external port."""
+    said = description.get("interfaces", {})
+    if module in said.get("missing", []):
+        return []
+    # 24 ports of 100 Gb/s on Gaudi 2, of 200 on Gaudi 3.
+    speed = said.get("speed", 200000 if _CARDS[description["card"]]["family"] == "gaudi3" else 100000)
+    return [
+        {
+            "name": f"card{module}p{port}",
+            "address": f"b0:fd:0b:51:{module:02x}:{port:02x}",
+            "operstate": "down" if module in said.get("down", []) else "up",
+            "mtu": said.get("mtu", 9000),
+            "speed": speed,
+        }
+        for port in ports
+    ]
 
 
 def _fabric(description: dict[str, Any]) -> dict[str, Any]:
@@ -257,6 +280,9 @@ def _fabric(description: dict[str, Any]) -> dict[str, Any]:
         "slow_links": said.get("slow_links", []),
         **{fault: said.get(fault, []) for fault in ("hang", "crash", "wrong")},
         "garbage": said.get("garbage", False),
+        # Nobody has published a figure over two nodes.
+        "across": said.get("across", bandwidth / 2),
+        "ways": said.get("ways", []),
         "host_nics": {"provider": "verbs", **said["host_nics"]} if "host_nics" in said else None,
     }
 

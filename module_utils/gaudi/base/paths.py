@@ -39,10 +39,17 @@ ACCEPTANCE = f"{STATE}/acceptance.json"
 """The verdict on cards and links of the node."""
 ACCEPTANCE_PAGE = f"{STATE}/acceptance.html"
 """The same for people."""
+ACCEPTANCE_BURN_IN = f"{STATE}/burn_in.log"
+"""What hl_qual printed last."""
 ACCEPTANCE_LOCK = f"{STATE}/acceptance.lock"
 """Held by whoever measures."""
 RESERVATIONS = f"{STATE}/cards.lock"
 """Which instance has which cards."""
+
+BROUGHT = f"{STATE}/brought.json"
+"""Which packages came to the node with ours."""
+RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
+"""What engine, runtime and cards were when a container last got all cards."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +118,12 @@ TABLE = (
     Owned(f"{CONFIGURATION}/weights/*.take.json", "model_weights", "0600", ("weights_supply",)),
     Owned(f"{CONFIGURATION}/weights/*.token", "model_weights", "0600"),
     Owned(f"{CONFIGURATION}/weights/peer.token", "model_weights", "0600", ("weights_supply",)),
-    Owned(STATE, "node_job", "0755", ("fabric_check", "vllm_service")),
+    Owned(STATE, "node_job", "0755", ("brought_packages", "container_runtime_proof", "fabric_check", "vllm_service")),
     Owned(ACCEPTANCE_PAGE, "fabric_check", "0644"),
     Owned(ACCEPTANCE, "fabric_check", "0644"),
+    Owned(ACCEPTANCE_BURN_IN, "fabric_check", "0644"),
     Owned(ACCEPTANCE_LOCK, "fabric_check", "0600"),
+    Owned(BROUGHT, "brought_packages", "0644"),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
     Owned(f"{STATE}/calibrations/*.json", "fp8_calibration", "0600"),
     Owned(f"{STATE}/calibrations/*.peer.json", "fp8_calibration", "0600"),
@@ -142,6 +151,7 @@ TABLE = (
     Owned(f"{JOBS}/*/progress.json", "long_work", "0600"),
     Owned(f"{JOBS}/*/result.json", "long_work", "0600"),
     Owned(f"{JOBS}/*/state.json", "gaudi_job.py", "0600"),
+    Owned(RUNTIME_PROOF, "container_runtime_proof", "0644"),
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
     Owned(f"{STATE}/profiles/*", "vllm_service", "0750", whole=True),
     Owned(SBOMS, "serving_image", "0755"),

@@ -12,11 +12,15 @@ from .query import Answer, Seen
 
 @dataclass(frozen=True)
 class PciCard:
-    """A Gaudi device of /sys/bus/pci/devices. None stands for a NUMA node of -1 and for no CPU list."""
+    """A Gaudi device of /sys/bus/pci/devices. None stands for a NUMA node of -1 and for no CPU list.
+
+    pci_id is vendor:device as catalog/cards.yml has it (1da3:1020), empty where it could not be read.
+    """
 
     bus_id: str
     numa_node: int | None
     cpus: str | None
+    pci_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,12 @@ def sysfs_number(text: str) -> int | None:
     """Return the number a sysfs file holds, None for -1 (the kernel's "not known") and for anything else."""
     stripped = text.strip()
     return int(stripped) if stripped.isascii() and stripped.isdigit() and len(stripped) <= len("65535") else None
+
+
+def sysfs_speed(text: str) -> int | None:
+    """Return the Mb/s that a network interface's file holds, None where the kernel does not know (one that is down)."""
+    stripped = text.strip()
+    return int(stripped) if stripped.isascii() and stripped.isdigit() and len(stripped) <= len("1600000") else None
 
 
 def sysfs_cpus(text: str) -> str | None:

@@ -24,6 +24,22 @@ FACTORS: Mapping[str, Callable[[int], float]] = {
 }
 CONFIDENCES = ("published", "inferred")
 
+# Where a built image has libfabric (the default of hccl_ofi_wrapper's Makefile).
+LIBFABRIC = "/opt/libfabric"
+# What a container whose cards talk over host NICs is given. The loader's path is that of the vendor's base images with
+# libfabric before it (HabanaAI/Setup_and_Install 00595be, dockerfiles/base/Dockerfile.ubuntu24.04, and the README of
+# hccl_ofi_wrapper); the others are those of docs.habana.ai, Scale-out via Host NIC, for both providers, each of which
+# reads its own.
+HOST_NICS_VARIABLES: Mapping[str, str] = {
+    "LIBFABRIC_ROOT": LIBFABRIC,
+    "LD_LIBRARY_PATH": f"{LIBFABRIC}/lib:/opt/amazon/openmpi/lib:/usr/lib/habanalabs",
+    "RDMAV_FORK_SAFE": "1",
+    "FI_EFA_USE_DEVICE_RDMA": "1",
+    "MLX5_SCATTER_TO_CQE": "0",
+}
+# Memory that a NIC reads and writes stays where it is: manual v1.22 §3.1.1, with memlock without a limit.
+HOST_NICS_CAPABILITY = "IPC_LOCK"
+
 # hccl_demo takes G, M, K, B or nothing, in any case (parse_size of run_hccl_demo.py f623d69); 1k is 1024 there.
 _SIZE = re.compile(r"([1-9][0-9]{0,11})([kmgbKMGB]?)\Z", re.ASCII)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

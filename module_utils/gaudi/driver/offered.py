@@ -32,6 +32,26 @@ def parse(listed: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(versions) for name, versions in found.items()}
 
 
+def of_index(text: str) -> dict[str, tuple[str, ...]]:
+    """Versions by package of a repository's file Packages: stanzas of fields, of which two are read."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key == "Package":
+            name = value.strip()
+        elif key == "Version" and name:
+            found.setdefault(name, []).append(value.strip())
+        elif not line.strip():
+            name = ""
+    return {package: tuple(versions) for package, versions in found.items()}
+
+
+def together(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """What two listings offer, each version once."""
+    return {name: tuple(dict.fromkeys((*one.get(name, ()), *other.get(name, ())))) for name in {**one, **other}}
+
+
 def refusal(offered: Mapping[str, Sequence[str]], wanted: Wanted, names: Sequence[str]) -> Refusal | None:
     """Why packages cannot be installed in the version that is wanted; None where all are on offer."""
     nowhere = [name for name in names if name not in offered]

@@ -145,7 +145,8 @@ def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence
     elif "vllm" in missing:
         advice.append(
             "The vendor's own image comes without vLLM. Set serving_image_build: true to have one built from it with "
-            "the release's pins (docs/images.md), or name a ready image in serving_image_ref."
+            "the release's pins (docs/images.md), or name a ready image in serving_image_ref. Where it is set, someone "
+            f"gave this name to another image: docker image rm {reference}, then run again."
         )
     raise Refusal(
         "image_lacks_package", f"{reference} holds no {' and no '.join(missing)} (pip list in it). " + " ".join(advice)

@@ -9,12 +9,18 @@ from collections.abc import Iterator
 
 from ..base.refusal import Refusal
 
+# Only what all readers read alike: apt's goes on after padding, and another one ends there. So padding is at the end of
+# the last line and nowhere else, a blank line comes before the first one, and no line is passed over.
 _ARMOUR = re.compile(
-    r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:[^\n:]+: [^\n]*\n)*\n?([A-Za-z0-9+/=\n]+?)(?:\n=[A-Za-z0-9+/]{4})?\n"
-    r"-----END PGP PUBLIC KEY BLOCK-----"
+    r"^-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:[^\n:]+: [^\n]*\n)*\n"
+    r"((?:[A-Za-z0-9+/]{1,76}\n)*[A-Za-z0-9+/]{1,76}={0,2}\n)(?:=[A-Za-z0-9+/]{4}\n)?"
+    r"-----END PGP PUBLIC KEY BLOCK-----$",
+    re.MULTILINE,
 )
-# Section 5: the packet of a primary key. Section 4.2: how long a packet is.
+# Section 5: the packet of a primary key, and what may be with it: signatures, subkeys, names, pictures. A secret key is
+# not among them, which some programs trust as they trust a public one. Section 4.2: how long a packet is.
 _PUBLIC_KEY = 6
+_OF_A_KEY = (2, _PUBLIC_KEY, 13, 14, 17)
 _ONE_BYTE, _TWO_BYTES, _FIVE_BYTES = 192, 224, 255
 
 
@@ -25,16 +31,12 @@ def fingerprints(armoured: str) -> list[str]:
     """
     blocks = _ARMOUR.findall(armoured.replace("\r\n", "\n"))
     try:
-        found = [
-            _fingerprint(body)
-            for block in blocks
-            for tag, body in _packets(binascii.a2b_base64(block))
-            if tag == _PUBLIC_KEY
-        ]
+        packets = [packet for block in blocks for packet in _packets(binascii.a2b_base64(block))]
+        found = [_fingerprint(body) for tag, body in packets if tag == _PUBLIC_KEY]
     except (IndexError, ValueError) as error:
         raise Refusal("not_openpgp_keys", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
     # What is armoured in another way, apt might read all the same.
-    if not found or armoured.count("-----BEGIN") != len(blocks):
+    if not found or armoured.count("-----BEGIN") != len(blocks) or any(tag not in _OF_A_KEY for tag, _body in packets):
         raise Refusal("not_openpgp_keys", "the file of the key holds something else than ASCII-armoured OpenPGP keys.")
     return found
 

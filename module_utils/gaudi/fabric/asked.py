@@ -40,17 +40,28 @@ def not_measured(
 ) -> str:
     """Return why nothing can be measured, as a sentence; empty where something can.
 
-    image: what was read of it, empty where it is not there. busy: module ids in use.
+    image: what was read of it, empty where it is not there; unread says why nobody could look into it. busy: module ids
+    in use.
     """
     if any(fault.fatal for fault in faults):
         return "The static checks found what has to be mended first."
     if not runs:
         return "No two cards of this node are joined by links that the catalogue knows."
+    lacks = image_lacks(image, reference)
+    if lacks:
+        return lacks
+    return f"Modules {modules_text(busy)} were in use." if busy else ""
+
+
+def image_lacks(image: Mapping[str, Any], reference: str) -> str:
+    """Return why an image measures nothing, as a sentence; empty where it does."""
+    if image.get("unread"):
+        return str(image["unread"])
     if not image:
         return f"The image {reference or '(none was named)'} is not on the node."
     if not image.get("hccl_demo"):
         return f"The image {reference} has no hccl_demo. Have one built (serving_image_build), which has it."
-    return f"Modules {modules_text(busy)} were in use." if busy else ""
+    return ""
 
 
 def due(
@@ -120,38 +131,43 @@ def _modules(plan: Mapping[str, Any]) -> list[int]:
     return [card["module_id"] for card in plan["modules"]]
 
 
-def plan_text(runs: Sequence[Run], fabric: Fabric | None) -> str:
-    """Say what would be measured, and how long that takes where all is sound."""
+def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str] = ()) -> str:
+    """Say what would be measured, and how long that takes where all is sound; burn_in are tests of hl_qual."""
+    burning = f"{', '.join(burn_in)} of hl_qual, which may reset cards and take an hour each; " if burn_in else ""
     if fabric is None or not runs:
-        return "nothing"
+        return f"{burning}nothing else" if burning else "nothing"
     said = [
         f"{run.collective} of {size_text(run.size)} over modules {', '.join(map(str, run.modules))} ({run.loop} loops)"
         for run in runs
     ]
-    return (
-        f"{'; '.join(said)}; about {sum(seconds(run, fabric) for run in runs)} seconds, more where a fault is located"
-    )
+    total = sum(seconds(run, fabric) for run in runs)
+    return f"{burning}{'; '.join(said)}; about {total} seconds, more where a fault is located"
 
 
 def lines(verdict: Mapping[str, Any] | None) -> list[str]:
-    """Return a verdict for a summary or a status, with the name of its page on the node; nothing without one."""
+    """Return a verdict for a summary or a status: in a line with its page, then why; nothing without one."""
     if verdict is None:
         return []
     first, *rest = describe(verdict)
-    return [f"cards and links: {first}", *(f"  {line}" for line in rest), f"  page on the node: {ACCEPTANCE_PAGE}"]
+    return [f"cards and links: {first}, page on the node: {ACCEPTANCE_PAGE}", *(f"  {line}" for line in rest)]
 
 
 def result(
-    verdict: Mapping[str, Any] | None, fabric: Fabric | None, runs: Sequence[Run], due: Answer, said: Sequence[Answer]
+    verdict: Mapping[str, Any] | None,
+    fabric: Fabric | None,
+    runs: Sequence[Run],
+    due: Answer,
+    said: Sequence[Answer],
+    burn_in: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what the module fabric_check returns."""
+    """Return what the module fabric_check returns; burn_in are the tests of hl_qual that are wished."""
     times = [seconds(run, fabric) if fabric else 0 for run in runs]
     return {
         "verdict": dict(verdict or {}),
         "measured": due.allowed,
         "planned": [{**run.as_dict(), "seconds": time} for run, time in zip(runs, times)],
         "seconds": sum(times),
-        "plan": plan_text(runs, fabric),
+        "plan": plan_text(runs, fabric, burn_in),
         "why": due.sentence,
         "lines": lines(verdict),
         "held_back": [answer.sentence for answer in said if not answer.allowed],

@@ -1,16 +1,29 @@
-"""What hl_qual prints: the lines with PASSED or FAILED, and its ``Test result summary``.
+"""hl_qual: how it is called, and what it prints: the lines with PASSED or FAILED, and its ``Test result summary``.
 
 No output of hl_qual was to be had. Known are the two words and the heading, from a public program that looks for them
-in the eight lines after it; everything else of the output is kept, not read.
+in the eight lines after it; everything else of the output is kept, not read. Its arguments are those of public calls
+(docs.habana.ai, hl_qual; provisioning code of Intel's own cloud); none of them was tried on hardware by us.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..base.checks import choice, sequence
 from ..base.printable import printable
+
+# What is asked of hl_qual for each test that a site may wish, in this order.
+TESTS: Mapping[str, tuple[str, ...]] = {
+    "memory": ("-mb", "-memOnly"),
+    "pci": ("-mb", "-pciOnly"),
+    "serdes": ("-ser",),
+    "power": ("-s",),
+}
+# Seconds after which a test is stopped: a guess, an hour each; public calls let the longest run half of that.
+LIMIT_SECONDS = 3600
 
 _SUMMARY = re.compile(r"test result summary", re.IGNORECASE)
 _LINE = re.compile(r"(?P<name>[^\n]{0,200}?)\s*:\s*(?P<word>PASSED|FAILED)\b")
@@ -27,6 +40,43 @@ class BurnIn:
     def as_dict(self) -> dict[str, Any]:
         """Return it as the verdict has it."""
         return {**asdict(self), "tests": [list(test) for test in self.tests]}
+
+
+def wished(wishes: object) -> tuple[str, ...]:
+    """Return the tests of fabric_check_burn_in, each once and in the order of TESTS.
+
+    Raises Refusal for one that nobody knows.
+    """
+    names = {choice(each, "fabric_check_burn_in", TESTS) for each in sequence(wishes or [], "fabric_check_burn_in", 16)}
+    return tuple(name for name in TESTS if name in names)
+
+
+def program(generation: str) -> str:
+    """Return where hl_qual lies for cards of a generation, such as ``gaudi2`` (package habanalabs-qual)."""
+    return f"/opt/habanalabs/qual/{generation}/bin/hl_qual"
+
+
+def commands(generation: str, test: str, groups: int) -> tuple[tuple[str, ...], ...]:
+    """Return the argument vectors of a test, one for each group of cards that their own links join.
+
+    Cards of two groups of four are called quad_0 and quad_1 (a public handbook of HL-288E); a group of eight is all.
+    """
+    sets = [f"quad_{place}" for place in range(groups)] if groups > 1 else ["all"]
+    return tuple(
+        (program(generation), f"-{generation}", "-c", cards, "-rmod", "parallel", "-dis_mon", *TESTS[test])
+        for cards in sets
+    )
+
+
+def combined(runs: Sequence[tuple[str, BurnIn]]) -> BurnIn:
+    """Return what several tests come to: one that failed is enough, one without an answer leaves it open."""
+    outcomes = [run.passed for _, run in runs]
+    passed = False if False in outcomes else None if None in outcomes or not outcomes else True
+    tests = tuple((f"{name}: {line}" if line else name, word) for name, run in runs for line, word in run.tests)
+    wrong = [f"{name}: {run.sentence}" for name, run in runs if run.passed is not True]
+    if wrong:
+        return BurnIn(passed, tests, " ".join(wrong))
+    return BurnIn(passed, tests, f"hl_qual passed: {', '.join(dict.fromkeys(name for name, _ in runs))}.")
 
 
 def parse_hl_qual(text: str, status: int | None) -> BurnIn:

@@ -61,6 +61,9 @@ def _twice(values: Sequence[str], key: str) -> list[str]:
 
 def _against_cards(macs: set[str], interfaces: Sequence[Interface], path: str) -> tuple[Fault, ...]:
     """Return addresses that no card of the node has, and ports of cards that the file does not know."""
+    if not interfaces:
+        said = f"{path} is there, and no interface of a card is: nobody can tell whether it is of these cards."
+        return (Fault("gaudinet_not_compared", f"{said} Load habanalabs_en; see dmesg.", fatal=False),)
     here = {interface.mac.lower(): interface for interface in interfaces}
     strange, lacking = sorted(macs - set(here)), sorted(set(here) - macs)
     faults = []

@@ -80,17 +80,29 @@ class Output:
 
 
 def parse_output(
-    text: str, *, ranks: int, status: int | None, limit: int | None = None, host_nics: bool = False
+    text: str,
+    *,
+    ranks: int,
+    status: int | None,
+    limit: int | None = None,
+    host_nics: bool = False,
+    no_memory: bool = False,
+    silent: bool = False,
 ) -> Output:
     """Read what a run over ``ranks`` ranks printed on both its streams.
 
     status is its exit status, None where it was ended after ``limit`` seconds. host_nics: the run was to go over host
-    NICs, so that falling back to something else is a failure even where a bandwidth was printed. Never raises: what
-    cannot be read is a failure with a sentence.
+    NICs, so that falling back to something else is a failure even where a bandwidth was printed. no_memory: the kernel
+    ended it for want of memory. silent: rank 0 is on another node, which prints the figures. Never raises: what cannot
+    be read is a failure with a sentence.
     """
     lines = _COLOUR.sub("", text).splitlines()
     figures = tuple(sorted({*_benchmarks(lines), *_summaries(lines)}, key=_by_size))
-    return Output(figures, _failure(lines, figures, ranks, status, limit, host_nics))
+    text = "\n".join(line[:4096] for line in lines)
+    ended = _hangs(text, limit) if status is None else _ended(text, status, no_memory=no_memory)
+    if silent and not figures and ended is None:
+        return Output((), None)
+    return Output(figures, _failure(text, figures, ranks, ended, host_nics=host_nics))
 
 
 def _by_size(figure: Figure) -> tuple[int, str]:
@@ -265,11 +277,9 @@ _FALLBACKS = frozenset(("gaudi_direct", "no_provider", "no_wrapper"))
 
 
 def _failure(
-    lines: list[str], figures: tuple[Figure, ...], ranks: int, status: int | None, limit: int | None, host_nics: bool
+    text: str, figures: tuple[Figure, ...], ranks: int, ended: Failure | None, *, host_nics: bool
 ) -> Failure | None:
-    """Return why a run counts for nothing, the most telling reason first."""
-    text = "\n".join(line[:4096] for line in lines)
-    ended = _hangs(text, limit) if status is None else _ended(text, status)
+    """Return why a run counts for nothing, the most telling reason first; ended: how it ended, None for well."""
     well = ended is None and bool(figures)
     telling = _ALWAYS | (_FALLBACKS if host_nics else frozenset())
     for id_, pattern, sentence in _FAILURES:
@@ -290,8 +300,26 @@ def _hangs(text: str, limit: int | None) -> Failure:
     )
 
 
-def _ended(text: str, status: int) -> Failure | None:
+# The status of a container whose first process was ended by signal 9.
+_KILLED = 137
+# Ids of failures that say nothing of cards and links.
+NOT_OF_CARDS = frozenset(("killed", "no_memory"))
+
+
+def _ended(text: str, status: int, *, no_memory: bool) -> Failure | None:
     """Return how a run ended that named no reason known here, None where it ended well."""
+    if no_memory:
+        return Failure(
+            "no_memory",
+            "The kernel ended the run for want of memory, which says nothing of the cards. Free memory of the node, or "
+            "lower its hugepages (free -h, dmesg | grep -i oom), then measure again.",
+        )
+    if status == _KILLED:
+        return Failure(
+            "killed",
+            "Somebody ended the run's container before its time (signal 9: docker kill, or the node was short of "
+            "memory), which says nothing of the cards. Look at dmesg | grep -i oom, then measure again.",
+        )
     if ended := _RANK_ENDED.search(text):
         rank = int(ended["rank"])
         return Failure(

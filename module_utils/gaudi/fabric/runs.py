@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.checks import choice, integer, sequence
 from ..base.refusal import Refusal
-from ..catalogue.fabric import FACTORS, MOST_LOOPS, Fabric, Measurement, size_bytes, size_text
+from ..catalogue.fabric import FACTORS, HOST_NICS_VARIABLES, MOST_LOOPS, Fabric, Measurement, size_bytes, size_text
 
 # A float; hccl_demo wants one for each rank where the data is split among them (validate_size of run_hccl_demo.py).
 _ELEMENT = 4
@@ -97,11 +97,12 @@ def runs_for(
     if host_nics and len(groups) > 1 and ranks is None:
         runs += [Run(together, test.collective, test.size, test.loop, True) for test in tests]
     for run in runs:
-        _check_size(run)
+        check_size(run)
     return tuple(runs)
 
 
-def _check_size(run: Run) -> None:
+def check_size(run: Run) -> None:
+    """Refuse a size that gives a rank less than one element."""
     least = _ELEMENT * (run.ranks if run.collective in _SPLIT else 1)
     if run.size < least:
         raise Refusal(
@@ -119,13 +120,12 @@ def command(
     directory: str = "/opt/hccl_demo",
     node: int = 0,
     nodes: int = 1,
-    provider: str = "verbs",
     direct: bool = False,
 ) -> dict[str, Any]:
     """Return the argument vector, the working directory and the environment of a run.
 
-    address and port are where rank 0 listens; node of nodes says which part of the ranks runs here; provider and direct
-    are for a run over host NICs (see host_nics_environment). hccl_demo takes the card whose module id is the
+    address and port are where rank 0 listens; node of nodes says which part of the ranks runs here; direct is for a run
+    over host NICs (see host_nics_environment). hccl_demo takes the card whose module id is the
     rank, or any that is free (initDevice of hccl_demo.cpp f623d69): the container must be given these cards only. That
     HCL then joins other modules than 0 to n-1 was never seen on hardware.
     """
@@ -139,22 +139,19 @@ def command(
         "environment": {
             "HCCL_COMM_ID": f"{address}:{port}",
             "HABANA_VISIBLE_MODULES": ",".join(map(str, run.modules)),
-            **(host_nics_environment(provider, direct=direct) if run.over_host_nics else {}),
+            **(host_nics_environment(direct=direct) if run.over_host_nics else {}),
         },
     }
 
 
-def host_nics_environment(provider: str, *, direct: bool) -> dict[str, str]:
-    """Return the variables of what talks over host NICs, beside those that an image with libfabric has itself.
+def host_nics_environment(*, direct: bool) -> dict[str, str]:
+    """Return the variables of what talks over host NICs: those of an instance's plan, and which way is taken.
 
     direct asks for Gaudi Direct, without which HCL then fails instead of falling back; without it HCCL_OVER_OFI=1 takes
-    the way through the host's memory and ends HCL's own search. Sources: docs.habana.ai, Scale-Out via Host NIC, and
-    the README of hccl_ofi_wrapper. LIBFABRIC_ROOT and LD_LIBRARY_PATH are the image's, as its own paths lie on the
-    latter too.
+    the way through the host's memory and ends HCL's own search (docs.habana.ai, Scale-out via Host NIC). A plan says
+    neither: HCL then takes the better one that it finds.
     """
-    of_provider = {"efa": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "verbs": {"MLX5_SCATTER_TO_CQE": "0"}}
-    way = "HCCL_GAUDI_DIRECT" if direct else "HCCL_OVER_OFI"
-    return {way: "1", "RDMAV_FORK_SAFE": "1", **of_provider.get(provider, {})}
+    return {"HCCL_GAUDI_DIRECT" if direct else "HCCL_OVER_OFI": "1", **HOST_NICS_VARIABLES}
 
 
 def seconds(run: Run, fabric: Fabric) -> int:

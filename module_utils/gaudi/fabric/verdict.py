@@ -91,6 +91,11 @@ class Needs:
     modules: tuple[int, ...]
     host_nics: bool
 
+    @property
+    def alone(self) -> bool:
+        """Whether it talks to no other card."""
+        return len(self.modules) <= 1 and not self.host_nics
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -203,6 +208,12 @@ def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...
     return tuple(found)
 
 
+def burnt(verdict: Mapping[str, Any] | None, now: MadeOf) -> dict[str, Any] | None:
+    """Return the last burn-in, where it was of the cards that are there now; None without one."""
+    same = verdict is not None and verdict["made_of"]["serials"] == dict(now.serials)
+    return verdict["burn_in"] if verdict is not None and same else None
+
+
 def overridden(verdict: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """Return the same verdict with the reason why it is let through, "" for none; every status shows it."""
     return {**verdict, "override": printable(reason)}
@@ -261,6 +272,14 @@ def may_start(
     return Answer(False, answer.id, said)
 
 
+# Faults of other cards, or of the ways to other nodes, which an instance on one card does not need.
+_OF_OTHERS = frozenset(
+    (
+        *("card_count", "cards_differ", "lost_card"),
+        *("gaudinet_unreadable", "gaudinet_entry", "gaudinet_stale", "gaudinet_incomplete"),
+        *("external_port_down", "interface_missing", "interface_wrong"),
+    )
+)
 _AGAIN = "Measure the node, which needs its cards free."
 
 
@@ -268,7 +287,6 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
     """Return what a verdict says of an instance, whatever the site wishes."""
     if verdict is None:
         return Answer(False, "fabric_not_measured", f"Nobody has measured this node's cards and links yet. {_AGAIN}")
-    alone = len(needs.modules) <= 1 and not needs.host_nics
     faults = _faults(verdict, needs)
     if faults:
         return Answer(
@@ -278,7 +296,9 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
     if stale:
         said = f"The verdict of {verdict['time']} is stale: {'; '.join(stale)}."
         return Answer(False, "fabric_stale", f"{said} {_AGAIN}")
-    if alone:
+    if (verdict["burn_in"] or {}).get("passed") is False:
+        return Answer(False, "fabric_failed", f"The burn-in failed. {verdict['burn_in']['sentence']} {_AGAIN}")
+    if needs.alone:
         return Answer(
             True, "fabric_one_card", f"The static checks of {verdict['time']} passed; one card asks for no more."
         )
@@ -286,11 +306,17 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
 
 
 def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
-    """Return the fatal faults of these cards, of the whole node, and of host NICs where they are needed."""
+    """Return the fatal faults of these cards, of the whole node, and of host NICs where they are needed.
+
+    What is wrong with the number or the kinds of cards keeps no instance from the one card that is there.
+    """
+    of_others = _OF_OTHERS if needs.alone else ()
     found = [
         fault["sentence"]
         for fault in verdict["faults"]
-        if fault["fatal"] and (not fault["modules"] or set(fault["modules"]) & set(needs.modules))
+        if fault["fatal"]
+        and fault["id"] not in of_others
+        and (not fault["modules"] or set(fault["modules"]) & set(needs.modules))
     ]
     nics = verdict["host_nics"] if needs.host_nics else None
     return found + [fault["sentence"] for fault in (nics["faults"] if nics else ()) if fault["fatal"]]
@@ -344,6 +370,7 @@ def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     lines = [f"{words[verdict['state']]} at {verdict['time']}"]
     lines += [fault["sentence"] for fault in verdict["faults"] if fault["fatal"]]
     lines += [each["sentence"] for each in (*verdict["measurements"], *verdict["located"])]
+    lines += [f"burn-in: {verdict['burn_in']['sentence']}"] if verdict["burn_in"] else []
     lines += [verdict["not_measured"]] if verdict["not_measured"] else []
     lines += [f"let through by fabric_check_override: {verdict['override']}"] if verdict["override"] else []
     return tuple(lines)

@@ -127,15 +127,16 @@ def memory_refusal(pages: int, memory: Memory, max_share: int) -> Refusal | None
     )
 
 
-def grant_refusal(pages: int, memory: Memory) -> str | None:
+def grant_refusal(pages: int, memory: Memory) -> Refusal | None:
     """Say what the kernel did not grant, or None when all pages are there. `memory` is after asking."""
     if memory.hugepages >= pages:
         return None
-    return (
+    return Refusal(
+        "hugepages_not_granted",
         f"The kernel granted {memory.hugepages} of the {pages} hugepages asked for "
         f"({memory.hugepage_kib} KiB each): the rest of the memory is in use or in pieces. "
         f"Set host_tuning_hugepages to {memory.hugepages} or less, stop what uses the memory, "
-        "or reboot and run again (right after boot memory is in one piece)."
+        "or reboot and run again (right after boot memory is in one piece).",
     )
 
 

@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..catalogue.fabric import LIBFABRIC
 from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PILLOW_SIMD
 from .recipe import Recipe
 
 CONTEXT = "/run/gaudi-build"
 """Where a step sees the build's context: steps.sh, requirements.py, constraints.txt."""
 
-LIBFABRIC = "/opt/libfabric"
 """Where libfabric is installed."""
 
 # What a step may be given as secrets, each a file: sources of apt, configurations of git and pip.

@@ -1,6 +1,7 @@
-"""What long work says to the job that runs it. A program that a person started by hand has no such job.
+"""What long work says to the job that runs it, and what a job wrote about itself.
 
-These files are root's alone, whatever umask the work has set for what it makes.
+A program that a person started by hand has no such job. What work says is root's alone, whatever umask it has set for
+what it makes. A file that cannot be read stands for work that was cut off: it is run again.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..base.documents import Damaged
 from ..base.refusal import Refusal
+from ..jobs.decisions import HOMES
+from .documents import read_json
 from .files import write_json
 
 MODE = 0o600
+_STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result?": dict}
 
 
 def progress_file() -> Path | None:
@@ -37,3 +42,40 @@ def tell_result(result: dict[str, Any]) -> None:
 def tell_refusal(refusal: Refusal) -> None:
     """Leave why the work was refused; the job writes the id into its state."""
     tell_result(refusal.as_keys())
+
+
+def writable_folder(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there; a unit can name only what exists.
+
+    Where that would be the whole node, or all homes, what is missing is made: the unit keeps work out of these.
+    """
+    found = next(folder for folder in (path, *path.parents) if folder.exists())
+    if found != path and str(found) in ("/", *HOMES):
+        path.mkdir(parents=True)
+        return path
+    return found
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """How the job of a folder stands; {} where it never ran. Work continues where it was cut off."""
+    try:
+        return read_json(folder / "state.json", _STATE) or {}
+    except Damaged as damage:
+        return {"state": "interrupted", "message": f"{damage}; run it again, which continues the work"}
+
+
+def progress(folder: Path) -> dict[str, Any]:
+    """How far the work is, as it says itself; {} where it says nothing that can be read."""
+    try:
+        return read_json(folder / "progress.json") or {}
+    except Damaged as damage:
+        return {"message": str(damage)}
+
+
+def digest(folder: Path) -> str | None:
+    """What the job was started with, as one digest; None where nobody can tell, so that it is started again."""
+    try:
+        described = read_json(folder / "job.json", {"digest": str})
+    except Damaged:
+        return None
+    return None if described is None else str(described["digest"])

@@ -28,6 +28,7 @@ from ..cards.sources import (
     parse_addresses,
     sysfs_cpus,
     sysfs_number,
+    sysfs_speed,
 )
 from ..cards.users import CONTAINER_LINE, device_index, is_reader, owner_of, parse_container_names, renamed_containers
 from .instances import own_containers
@@ -54,11 +55,12 @@ def read_topology(module: AnsibleModule, *, links: bool = True) -> dict[str, Any
 
 
 def read_ports(
-    module: AnsibleModule, cards: Sequence[Mapping[str, Any]]
+    module: AnsibleModule, cards: Sequence[Mapping[str, Any]], *, external: bool = False
 ) -> list[tuple[int, int, bool | None, bool | None]]:
     """Return the ports of a topology's cards: module id, number, whether it leaves the node, whether its link is up.
 
-    None is what hl-smi did not tell; the links of external ports it tells of only where their numbers are asked for.
+    None is what hl-smi did not tell; the links of external ports it tells of only where their numbers are asked for,
+    which costs another call a card.
     """
     found: list[tuple[int, int, bool | None, bool | None]] = []
     for card in cards:
@@ -66,6 +68,10 @@ def read_ports(
             continue
         kinds = _ask_ports(module, parse_ports, "-n", "ports", "-i", card["bus_id"])
         links = _ask_ports(module, parse_links, "-n", "link", "-i", card["bus_id"])
+        leaving = [number for number, kind in sorted(kinds.items()) if kind == "external"]
+        if external and leaving:
+            numbers = ",".join(map(str, leaving))
+            links = {**links, **_ask_ports(module, parse_links, "-n", "link", "-i", card["bus_id"], "-P", numbers)}
         for number in sorted({*kinds, *links}):
             kind = kinds.get(number)
             found.append((card["module_id"], number, None if kind is None else kind == "external", links.get(number)))
@@ -81,6 +87,25 @@ def _ask_ports(module: AnsibleModule, parse: Callable[[str], dict[int, T]], *arg
         return parse(answer.stdout)
     except ValueError:
         return {}
+
+
+def read_interfaces(cards: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, str, bool, int, int | None]]:
+    """Return the network interfaces of a topology's cards, which the driver's module habanalabs_en makes.
+
+    Module id, name, MAC address, whether it is up, MTU in bytes, speed in Mb/s (None: the kernel does not tell, as of
+    one that is down).
+    """
+    found: list[tuple[int, str, str, bool, int, int | None]] = []
+    for card in cards:
+        if card["module_id"] is None or card["bus_id"] is None:
+            continue
+        for entry in sorted((SYS / "bus/pci/devices" / card["bus_id"] / "net").glob("*")):
+            speed = sysfs_speed(_text(entry / "speed"))
+            up = _text(entry / "operstate").strip() == "up"
+            mtu = sysfs_number(_text(entry / "mtu")) or 0
+            mac = _text(entry / "address").strip().lower()
+            found.append((card["module_id"], entry.name, mac, up, mtu, speed))
+    return found
 
 
 def read_holders() -> tuple[dict[int, str], list[dict[str, str]]]:
@@ -152,7 +177,9 @@ def _read_pci() -> Iterator[PciCard]:
     for device in sorted((SYS / "bus/pci/devices").glob("*")):
         if _text(device / "vendor").strip() == HABANA_VENDOR:
             numa_node = sysfs_number(_text(device / "numa_node"))
-            yield PciCard(parse_bus_id(device.name), numa_node, sysfs_cpus(_text(device / "local_cpulist")))
+            number = _text(device / "device").strip()
+            pci_id = f"{HABANA_VENDOR[2:]}:{number[2:]}" if number.startswith("0x") else ""
+            yield PciCard(parse_bus_id(device.name), numa_node, sysfs_cpus(_text(device / "local_cpulist")), pci_id)
 
 
 def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:

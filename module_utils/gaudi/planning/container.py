@@ -12,6 +12,7 @@ from ..base.measured import MEASURED, measured_files
 from ..base.places import check_place, check_writable, is_below
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
+from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES
 from ..image.recipe import recipe
 from ..model.headers import Weights
 from ..request.node import Node
@@ -47,6 +48,8 @@ class Setting:
     weights_root: str
     # Whether the cards talk over host NICs.
     host_nics: bool = False
+    # The interface over which they find each other then; None where none is known.
+    interface: str | None = None
     # Whether every request must bring an API key.
     guarded: bool = False
 
@@ -179,11 +182,15 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         mount(f"{paths.INSTANCES}/{instance}/{paths.KEYS_FILE}".rpartition("/")[0], KEYS_DIRECTORY)
         mount(f"{paths.INSTANCE_STATES}/{instance}/{paths.DOOR}", DOOR_DIRECTORY)
     check_leading(said, request.extra_args, setting.working_directory, places(list(mounts.values())))
+    environment.update(_host_nics(setting))
     return {
         "name": f"vllm-{request.instance}" if request.instance else None,
         "runtime": "habana",
-        "capabilities": list(release.container.capabilities),
-        "ulimits": {"nofile": OPEN_FILES, **({"memlock": -1} if release.container.memlock else {})},
+        "capabilities": _capabilities(setting),
+        "ulimits": {
+            "nofile": OPEN_FILES,
+            **({"memlock": -1} if release.container.memlock or setting.host_nics else {}),
+        },
         "ipc": (ipc := ipc_of(setting)),
         # With the node's own shared memory there is nothing to size.
         "shm_mib": SHARED_MEMORY_MIB if ipc == "private" else None,
@@ -197,6 +204,20 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         # What the supervisor adds, since nobody knows it before the start. It adds nothing else.
         "at_start": [*AT_START, *([PYTHON_PATH] if setting.guarded else [])],
     }
+
+
+def _host_nics(setting: Setting) -> dict[str, str]:
+    """The variables of cards that talk over host NICs; which way HCL takes over them it finds itself."""
+    if not setting.host_nics:
+        return {}
+    interface = {} if setting.interface is None else {"HCCL_SOCKET_IFNAME": setting.interface}
+    return {**HOST_NICS_VARIABLES, **interface}
+
+
+def _capabilities(setting: Setting) -> list[str]:
+    """Those of the release's manual, and what host NICs need."""
+    own = setting.release.container.capabilities
+    return [*own, *([HOST_NICS_CAPABILITY] if setting.host_nics and HOST_NICS_CAPABILITY not in own else [])]
 
 
 def _read(setting: Setting) -> list[tuple[str, ...]]:

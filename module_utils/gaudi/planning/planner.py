@@ -50,6 +50,7 @@ from .refusals import (
     scale_once,
 )
 from .server import (
+    between_cards,
     execution_mode,
     extra_environment,
     guarded,
@@ -300,6 +301,7 @@ def _document(
         cards=len(subject.cards),
         weights_root=node.root,
         host_nics=fabric is not None,
+        interface=between_cards(request, node),
         guarded=guarded(request),
     )
     check_places(setting)

@@ -14,7 +14,7 @@ from ..request.node import Node
 from ..request.options import Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Rule, given, rule
-from .network import LOOPBACK, Network, check_reach, network, read_addresses
+from .network import LOOPBACK, Network, check_reach, network, outside, read_addresses
 
 # Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).
 ONE_NODE = Network(
@@ -174,7 +174,10 @@ def network_variables(
             f"Set network_interface."
         )
     else:
-        values["GLOO_SOCKET_IFNAME"] = values["HCCL_SOCKET_IFNAME"] = found.interface
+        values["GLOO_SOCKET_IFNAME"] = found.interface
+        # Loopback is no way between cards that leave the node's own links.
+        leaves = between_cards(request, node) if host_nics and found.interface == "lo" and not asked else None
+        values["HCCL_SOCKET_IFNAME"] = leaves or found.interface
     inputs = {
         "host": host,
         "node_address": request.node_address,
@@ -188,6 +191,15 @@ def network_variables(
             draft.note(f"environment.{name}", value, found.rule, found.source, inputs)
     for sentence in found.warnings:
         draft.warn(sentence)
+
+
+def between_cards(request: Request, node: Node) -> str | None:
+    """The interface over which cards find each other: the one that is wished, else the first that leaves the node."""
+    found = outside(read_addresses(node.topology.get("addresses")))
+    by_address = {address: interface for interface, address in found}
+    if request.network_interface is not None or request.node_address in by_address:
+        return request.network_interface or by_address[str(request.node_address)]
+    return found[0][0] if found else None
 
 
 def extra_environment(draft: Draft, request: Request, release: ReleaseEntry, surface: Surface) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 from ..base.refusal import Refusal
 from .server import check_count
 
-_RANGE = re.compile(r"range\(\s*(-?\d+)\s*,\s*(-?\d+)\s*(?:,\s*(-?\d+)\s*)?\)")
+# Of numbers as long as any shape's: ten thousand of thousands of digits each would take the planner's time and memory.
+_RANGE = re.compile(r"range\(\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*(?:,\s*(-?\d{1,18})\s*)?\)")
 # The longest range that the plugin takes.
 _LONGEST_RANGE = 10_000
 # No shape needs more; a deeper or longer literal could cost the reader its stack.

@@ -5,6 +5,7 @@ A wrong one is a sentence with the variable's name and what would be right. Whic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from .checks import Problem
 
 INSTANCES = "gaudi_serving_instances"
 PINS = "gaudi_require_pins"
+AT_ONCE = "gaudi_nodes_at_once"
 HUGEPAGES = "host_tuning_hugepages"
 MEMORY_SHARE = "host_tuning_max_memory_share"
 
@@ -38,6 +40,11 @@ def _list(value: object) -> None:
         raise Refusal("not_a_list", "A list is needed.")
 
 
+def _at_once(value: object) -> None:
+    if not re.fullmatch(r"auto|[1-9][0-9]{0,3}|([1-9][0-9]?|100)%", str(value)) or isinstance(value, bool):
+        raise Refusal("not_a_batch", "A number of nodes, a percentage or auto is needed.")
+
+
 # Each variable with what reads it, and what is right in words. Those that are not handed over are not checked.
 VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
     "gaudi_release": (_release, 'the name of a file in catalog/releases, in quotes, such as "1.22"'),
@@ -48,6 +55,7 @@ VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
     "gaudi_image_registry": (lambda value: text(value, ""), "the name of a registry, such as vault.habana.ai"),
     "gaudi_weights_root": (_path, "an absolute path on the node, such as /data/models"),
     "gaudi_weights_fetch": (lambda value: switch(value, ""), "true or false"),
+    AT_ONCE: (_at_once, 'auto, a number of nodes, or a percentage of them such as "25%"'),
     PINS: (lambda value: switch(value, ""), "true or false"),
     INSTANCES: (
         _list,

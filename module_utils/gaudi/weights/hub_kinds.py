@@ -1,4 +1,4 @@
-"""The kinds of hub that weights come from. A new kind is one entry here and one module gaudi_weights/hub_KIND.py."""
+"""The kinds of hub that weights come from; docs/design.md lists the places of a new one."""
 
 from __future__ import annotations
 

@@ -36,6 +36,22 @@ def deciding(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     ]
 
 
+def contradicted(recorded: Mapping[str, str], repository: str, repositories: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Names of files in a record (SHA-256 by name) that are not as pinned, or decide what runs beside pinned ones.
+
+    ``repository`` is where the record says that they are from, ``repositories`` are those that the folder may be from,
+    as the catalogue has them: what one of them allows is right. A file that is not there is nobody's.
+    """
+    known = list(repositories)
+    found = []
+    for said in [each for each in known if each["repository"] == repository] or known:
+        pinned = said.get("files") or {}
+        wrong = [name for name, sha256 in recorded.items() if pinned.get(name, sha256) != sha256]
+        added = [name for name in recorded if pinned and decides(name) and name not in pinned]
+        found.append(sorted([*wrong, *added]))
+    return min(found, key=len, default=[])
+
+
 def measurements_not_pinned(repository: str) -> Refusal:
     """Why measurements are not taken: whoever owns them could exchange what a server runs with, and by."""
     return Refusal(

@@ -3,7 +3,7 @@
 
 Bandwidth and faults are those of the node's description, which the simulated container runtime shows to containers. It
 takes the real runner's options, prints the real lines (hccl_demo.cpp and run_hccl_demo.py at f623d69), and acquires the
-cards that the container has.
+cards that the container has. Over two nodes each side tells the other one what its node is like, at HCCL_COMM_ID.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,12 @@ NODE_DOCUMENT = Path("/etc/gaudi-simulator/node.json")
 DEV = Path("/dev/accel")
 UNITS = {"G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "B": 1}
 ELEMENT = 4  # bytes of a float
+TRIALS = 120  # of a second each, as HCL makes them to reach rank 0
+# What a collective over several nodes says where one of them ended.
+LOST = (
+    "In function initDevice(): hcclCommInitRank(&resources.comm, envData.nranks, uniqueID, resources.commRank) failed: "
+    "hcclInternalError"
+)
 GARBAGE = "[BENCHMARK]     NW Band\x1b[0m\x00width : nan G"
 
 # What each test is called, and network traffic as a multiple of the data, for n ranks (hccl_demo.cpp 829-859).
@@ -66,18 +74,20 @@ class Run:
 
         Within a group each card has as many links to each of the others. Raises Failed where nothing joins the cards.
         """
-        fabric, share = self.node["fabric"], 1.0
+        fabric = self.node["fabric"]
         groups = {module // fabric["group"] for module in self.modules}
         if len(groups) > 1:
             host_nics = fabric["host_nics"]
             if host_nics is None:
-                raise Failed(
-                    "In function initDevice(): hcclCommInitRank(&resources.comm, envData.nranks, uniqueID, "
-                    "resources.commRank) failed: hcclInternalError"
-                )
+                raise Failed(LOST)
             full = float(host_nics["bandwidth"])
         else:
             full = fabric["bandwidth"] * (len(self.cards) - 1) / (fabric["group"] - 1)
+        return float(full * self.share())
+
+    def share(self) -> float:
+        """What the slowest card or link of this node leaves of its bandwidth."""
+        fabric, share = self.node["fabric"], 1.0
         for card in self.cards:
             internal = card["ports"]["internal"]
             up = len(set(internal) - set(card["ports"]["down"])) / len(internal)
@@ -85,13 +95,12 @@ class Run:
         for link in fabric["slow_links"]:
             if set(link["modules"]) <= set(self.modules):
                 share = min(share, link["share"])
-        return full * share
+        return float(share)
 
-    def report(self) -> str:
-        """The lines between two rows of #, which one rank prints."""
+    def report(self, network: float, ranks: int) -> str:
+        """The lines between two rows of #, which one rank prints; network in 10^9 bytes a second."""
         name, factor = TESTS[self.test]
-        network = self.network()
-        algorithm = network / factor(len(self.cards))
+        algorithm = network / factor(ranks)
         head = f"{name}(dataSize={self.size}, count={self.size // ELEMENT}, dtype=float, iterations={self.loop})"
         rule = "#" * (len(head) + len("[BENCHMARK]") + 1)
         milliseconds = self.size / algorithm / 1e6
@@ -150,18 +159,71 @@ def _locked(dev: Path, card: dict[str, Any]) -> bool:
     return True
 
 
-def perform(run: Run) -> None:
+def meet(run: Run, node_id: int) -> dict[str, Any]:
+    """Tell the other node what this one is like, and return what it said of itself.
+
+    Raises Failed where it does not come, or says something else.
+    """
+    fabric = run.node["fabric"]
+    own = {
+        "name": socket.gethostname(),
+        "across": fabric["across"] * run.share(),
+        "ways": fabric["ways"],
+        **{fault: bool(run.faulty(fault)) for fault in ("crash", "hang", "wrong")},
+    }
+    address, _, port = os.environ["HCCL_COMM_ID"].partition(":")
+    try:
+        with _reach(address, int(port), listens=node_id == 0) as other:
+            other.sendall(json.dumps(own).encode() + b"\n")
+            with other.makefile() as said:
+                return dict(json.loads(said.readline()))
+    except (OSError, ValueError) as error:
+        raise Failed(LOST) from error
+
+
+def _reach(address: str, port: int, *, listens: bool) -> socket.socket:
+    """A connection to the other node. Raises OSError where there is none in time."""
+    if listens:
+        with socket.create_server((address, port)) as server:
+            server.settimeout(TRIALS)
+            return server.accept()[0]
+    for _ in range(TRIALS - 1):
+        try:
+            return socket.create_connection((address, port), timeout=TRIALS)
+        except ConnectionRefusedError:
+            time.sleep(1)
+    return socket.create_connection((address, port), timeout=TRIALS)
+
+
+def across(run: Run, other: dict[str, Any]) -> float:
+    """The "NW Bandwidth" over two nodes: the slower one holds the other up, and so does a bad way between them."""
+    own = run.node["fabric"]
+    names = (socket.gethostname(), other["name"])
+    ways = [way["share"] for way in own["ways"] if way["node"] == names[1]]
+    ways += [way["share"] for way in other["ways"] if way["node"] == names[0]]
+    return float(min(own["across"] * run.share(), other["across"]) * min(ways, default=1.0))
+
+
+def perform(run: Run, nodes: int = 1, node_id: int = 0) -> None:
     """Print what the ranks print. Raises Failed where one ends with an error; does not return where one hangs."""
+    other = meet(run, node_id) if nodes > 1 else {}
     if run.faulty("crash"):
         raise Failed(
             f"In function collectiveTestDriver(): synStreamSynchronize(resources.collectiveStream) failed with synapse "
             f"error: 26 (rank {run.faulty('crash')[0]})"
         )
-    if run.faulty("hang"):
+    if other.get("crash"):
+        raise Failed(LOST)
+    if run.faulty("hang") or other.get("hang"):
         while True:
             signal.pause()
-    report = GARBAGE if run.node["fabric"]["garbage"] else run.report()
-    print(run.checked(), report, sep="\n", flush=True)
+    if node_id == 0:
+        network = across(run, other) if other else run.network()
+        garbage = run.node["fabric"]["garbage"]
+        report = GARBAGE if garbage else run.report(network, nodes * len(run.cards))
+        print(run.checked(), report, sep="\n", flush=True)
+    else:
+        print(run.checked(), flush=True)
     if run.faulty("wrong"):
         raise Failed("Collective operation has failed on correctness.")
 
@@ -212,8 +274,10 @@ def main() -> None:
     print("Running HCCL Demo :: A simple program demonstrating HCCL usage from C++", flush=True)
     node = json.loads(NODE_DOCUMENT.read_text(encoding="utf-8"))
     try:
-        cards = acquire(node, given.nranks, given.ranks_per_node or given.nranks)
-        perform(Run(node, cards, given.test, size, given.loop, given.measure))
+        here = given.ranks_per_node or given.nranks
+        cards = acquire(node, min(here, given.nranks), here)
+        run = Run(node, cards, given.test, size, given.loop, given.measure)
+        perform(run, max(1, given.nranks // here), given.node_id)
     except Failed as failed:
         print(f"HCCL demo error: {failed}", flush=True)
         leave("[run_test] Unexpected error for command, terminating hccl demo, e=Subprocess failed, res=65280")

@@ -87,6 +87,12 @@ def driver_attributes(card: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def interface_attributes(interface: dict[str, Any]) -> dict[str, str]:
+    """What the kernel shows of a network interface; the speed of one that is down it does not tell."""
+    shown = {name: str(interface[name]) for name in ("address", "operstate", "mtu")}
+    return {**shown, "speed": str(interface["speed"]) if interface["operstate"] == "up" else "-1"}
+
+
 def config_space(card: dict[str, Any]) -> bytes:
     """Return the first 64 bytes of the card's PCI configuration space, which lspci reads."""
     pci_id = int(card["pci_id"], 16).to_bytes(2, "little")
@@ -133,6 +139,8 @@ def make_sysfs(node: dict[str, Any]) -> None:
             continue
         for name, content in driver_attributes(card).items():
             (device / name).write_text(content + "\n", encoding="ascii")
+        for interface in card["interfaces"]:
+            write(device / "net" / interface["name"], interface_attributes(interface))
         (device / "driver").symlink_to("../../drivers/habanalabs")
         (pci / "drivers" / "habanalabs" / card["bus_id"]).symlink_to(f"../../devices/{card['bus_id']}")
         accel = classes / "accel" / f"accel{card['index']}"

@@ -11,6 +11,10 @@ install -m 0644 "$here"/*.service /etc/systemd/system/
 install -m 0644 "$here/habana-container-runtime.toml" /etc/habana-container-runtime/config.toml
 
 ln -sf "$lib/standins/hl_smi.py" /usr/bin/hl-smi
+for generation in gaudi2 gaudi3; do
+  install -d "/opt/habanalabs/qual/$generation/bin"
+  ln -sf "$lib/standins/hl_qual.py" "/opt/habanalabs/qual/$generation/bin/hl_qual"
+done
 ln -sf "$lib/standins/habana_container_runtime.py" /usr/bin/habana-container-runtime
 ln -sf "$lib/standins/dkms.py" /usr/sbin/dkms
 

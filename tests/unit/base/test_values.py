@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shlex
 from pathlib import Path
@@ -178,6 +179,40 @@ def test_no_file_of_a_key_is_misread(text: str) -> None:
 def test_a_key_that_is_armoured_otherwise_is_refused() -> None:
     with pytest.raises(Refusal):
         fingerprints(KEY + KEY.replace("BLOCK-----\n", "BLOCK----- \n", 1))
+
+
+def armoured(*keys: bytes) -> str:
+    """A block in which each part ends with what pads it."""
+    lines = [base64.b64encode(key).decode() for key in keys]
+    lines = [line[at : at + 64] for line in lines for at in range(0, len(line), 64)]
+    return "\n".join(["-----BEGIN PGP PUBLIC KEY BLOCK-----", "", *lines, "-----END PGP PUBLIC KEY BLOCK-----", ""])
+
+
+def key_packets() -> bytes:
+    """What KEY holds."""
+    lines = KEY.split("\n\n", 1)[1].splitlines()
+    return base64.b64decode("".join(line for line in lines if line and line[0] not in "=-"))
+
+
+# The packet of another primary key, of 46 bytes, as long as none of it is used.
+OTHER = bytes([0xC6, 44, 4, *range(43)])
+
+
+def test_a_second_key_after_padding_is_not_hidden() -> None:
+    """apt 2.6.1 decodes a block with base64 -d, which goes on after padding: it trusted both keys of such a file."""
+    named = key_packets()
+    while len(named) % 3 == 0:
+        named += bytes([0xC0 | 13, 2, 65, 65])
+    assert fingerprints(armoured(named))[:1] == [FINGERPRINT]
+    with pytest.raises(Refusal):
+        fingerprints(armoured(named, OTHER))
+
+
+@pytest.mark.parametrize("tag", [5, 7, 8, 10, 60])
+def test_what_some_programs_take_for_a_key_is_refused(tag: int) -> None:
+    """Secret keys, and packets that may hold others."""
+    with pytest.raises(Refusal):
+        fingerprints(armoured(key_packets() + bytes([0xC0 | tag]) + OTHER[1:]))
 
 
 def source(**more: Any) -> dict[str, Any]:

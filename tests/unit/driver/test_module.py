@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
+import io
+import urllib.error
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -12,6 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
 from ansible.module_utils.gaudi.driver import packages
+from ansible.module_utils.gaudi.node import driver_look
 
 from filter_plugins.driver_trouble import driver_trouble
 from library import gaudi_driver_info
@@ -41,9 +45,10 @@ class System:
             "modinfo": (1, "", "modinfo: ERROR: Module habanalabs not found."),
         }
         for name, path in (("OS_RELEASE", "os"), ("RUNNING", "osrelease"), ("BOOT", "boot"), ("DEVICES", "accel")):
-            patch.setattr(gaudi_driver_info, name, root / path)
-        patch.setattr(gaudi_driver_info, "MODULES", root / "modules")
-        patch.setattr(gaudi_driver_info, "ROOT", root)
+            patch.setattr(driver_look, name, root / path)
+        patch.setattr(driver_look, "MODULES", root / "modules")
+        patch.setattr(driver_look, "APT_LISTS", root / "lists")
+        patch.setattr(driver_look, "ROOT", root)
         (root / "os").write_text(UBUNTU)
         (root / "osrelease").write_text(f"{KERNEL}\n")
         self.cards(0)
@@ -125,6 +130,63 @@ def test_further_packages_of_a_kernel_are_taken_where_they_are(run: Run, system:
     ran = run(gaudi_driver_info, {**GIVEN, "offered": True, "refuse": "before"}, system.answers)
     assert ran["kernel_packages"] == [HEADERS, f"linux-modules-extra-{KERNEL}"]
     assert ran["refusals"] == []
+
+
+_BOTH = ("1.22.2-32", "1.23.0-695")
+INDEX = "".join(f"Package: {name}\nVersion: {version}\nSize: 1\n\n" for name in DEBS for version in _BOTH)
+
+
+class Web:
+    """A repository: addresses with their answers. What is not there does not answer."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, answers: dict[str, bytes]) -> None:
+        self.asked: list[str] = []
+        self.answers = answers
+        patch.setattr(driver_look, "open_url", self.open)
+
+    def open(self, address: str, timeout: int) -> io.BytesIO:
+        self.asked.append(address)
+        if address not in self.answers:
+            raise urllib.error.URLError(f"[Errno 111] Connection refused after {timeout} s")
+        return io.BytesIO(self.answers[address])
+
+
+PLACE = "http://mirror/debian/dists/noble/main/binary-amd64/Packages"
+PREVIEW = {**GIVEN, "offered": True, "repository": "http://mirror/debian/", "suite": "noble"}
+
+
+@pytest.mark.parametrize("answers", [{PLACE: INDEX.encode()}, {f"{PLACE}.gz": gzip.compress(INDEX.encode())}])
+def test_a_repository_that_the_node_is_not_told_of_is_asked(
+    run: Run, system: System, monkeypatch: pytest.MonkeyPatch, answers: dict[str, bytes]
+) -> None:
+    web = Web(monkeypatch, answers)
+    ran = run(gaudi_driver_info, PREVIEW, system.answers)
+    # Who never read the distribution's index does not know of its headers.
+    assert ran["refusals"] == []
+    assert web.asked[0] == f"{PLACE}.gz"
+    (system.root / "lists").mkdir()
+    (system.root / "lists" / "deb.debian.org_main_Packages.lz4").touch()
+    ran = run(gaudi_driver_info, PREVIEW, system.answers)
+    assert [refusal["id"] for refusal in ran["refusals"]] == ["kernel_headers_not_offered"]
+
+
+def test_a_repository_that_does_not_answer_is_said(run: Run, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    Web(monkeypatch, {f"{PLACE}.gz": b"<html>no index</html>"})
+    (refusal,) = run(gaudi_driver_info, PREVIEW, system.answers)["refusals"]
+    assert refusal["id"] == "repository_not_read"
+    assert "Connection refused" in refusal["message"]
+
+
+def test_a_suite_that_nobody_names_is_the_systems(run: Run, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    (system.root / "os").write_text(UBUNTU + "VERSION_CODENAME=jammy\n")
+    web = Web(monkeypatch, {})
+    run(gaudi_driver_info, {**PREVIEW, "suite": ""}, system.answers)
+    assert web.asked[-1] == PLACE.replace("noble", "jammy")
+
+
+def test_a_node_that_nobody_offers_anything_is_told_so_once(run: Run, system: System) -> None:
+    ran = run(gaudi_driver_info, {**GIVEN, "offered": True}, system.answers)
+    assert [refusal["id"] for refusal in ran["refusals"]] == ["driver_package_not_offered"]
 
 
 def test_a_driver_that_nobody_could_bring_back_stays(run: Run, system: System) -> None:

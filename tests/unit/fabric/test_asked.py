@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base.paths import ACCEPTANCE_PAGE
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
@@ -180,9 +181,8 @@ def test_each_instance_is_judged_by_its_own_cards() -> None:
     assert [sentence[:5] for sentence in said["held_back"]] == ["one: ", "two: "]
     assert said["verdict"]["faults"][0]["id"] == "link_down"
     assert said["lines"] == [
-        "cards and links: accepted at 2026-11-24T00:00:00+00:00",
+        f"cards and links: accepted at 2026-11-24T00:00:00+00:00, page on the node: {ACCEPTANCE_PAGE}",
         f"  {DOWN.sentence}",
-        "  page on the node: /var/lib/gaudi-serving/acceptance.html",
     ]
 
 

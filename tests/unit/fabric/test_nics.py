@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.fabric import burn_in
 from ansible.module_utils.gaudi.fabric.burn_in import parse_hl_qual
 from ansible.module_utils.gaudi.fabric.nics import HostNics, Seen, goes_without, judge_nics
 from ansible.module_utils.gaudi.fabric.output import Output, parse_output
@@ -113,3 +115,39 @@ def test_hl_qual_is_read_by_its_words(text: str, status: int | None, passed: boo
     assert words in found.sentence
     assert found.sentence.isprintable()
     assert found.as_dict()["passed"] is passed
+
+
+def test_a_burn_in_is_called_for_the_cards_that_their_links_join() -> None:
+    (whole,) = burn_in.commands("gaudi3", "power", 1)
+    assert whole == (
+        "/opt/habanalabs/qual/gaudi3/bin/hl_qual",
+        "-gaudi3",
+        "-c",
+        "all",
+        "-rmod",
+        "parallel",
+        "-dis_mon",
+        "-s",
+    )
+    assert [each[3] for each in burn_in.commands("gaudi2", "memory", 2)] == ["quad_0", "quad_1"]
+
+
+def test_wished_tests_are_run_once_and_in_one_order() -> None:
+    assert burn_in.wished(["power", "memory", "power"]) == ("memory", "power")
+    assert burn_in.wished([]) == burn_in.wished(None) == ()
+    for wrong in (["everything"], "power", [1]):
+        with pytest.raises(Refusal):
+            burn_in.wished(wrong)
+
+
+def test_one_failed_test_is_enough_and_one_without_an_answer_leaves_it_open() -> None:
+    good = parse_hl_qual("Test result summary\nMemory : PASSED\n", 0)
+    bad = parse_hl_qual("Test result summary\nPCI : FAILED\n", 1)
+    open_ = parse_hl_qual("", 0)
+    assert burn_in.combined([("memory", good), ("pci", good)]).sentence == "hl_qual passed: memory, pci."
+    failed = burn_in.combined([("memory", good), ("pci", bad), ("power", open_)])
+    assert failed.passed is False
+    assert failed.tests == (("memory: Memory", "PASSED"), ("pci: PCI", "FAILED"))
+    assert failed.sentence.startswith("pci: hl_qual failed: PCI.")
+    assert burn_in.combined([("memory", good), ("power", open_)]).passed is None
+    assert burn_in.combined([]).passed is None

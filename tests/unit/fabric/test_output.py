@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.fabric.output import Figure, inconsistency, parse_output
+from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Figure, Output, inconsistency, parse_output
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,7 +142,7 @@ def test_figures_of_another_number_of_ranks_are_not_believed() -> None:
         ),
         ("HCCL demo error: something new\n", 255, "demo_error", "something new"),
         ("\nExiting HCCL demo with code: 1\n", 0, "ended", "status 1"),
-        ("", 137, "ended", "status 137"),
+        ("", 137, "killed", "docker kill"),
         ("", 0, "no_figure", "no bandwidth"),
         ("\x00\x7f[BENCHMARK] NW Bandwidth : lots GB/s\n", 0, "no_figure", "no bandwidth"),
         (GOOD.replace("258.209121", "0.000000").replace("147.548069", "0.000000"), 0, "no_figure", "zero"),
@@ -156,6 +156,21 @@ def test_every_way_to_fail_has_a_sentence(text: str, status: int | None, id_: st
     assert words in failure.sentence
     assert failure.sentence.endswith(".")
     assert failure.sentence.isprintable()
+
+
+def test_a_run_that_the_kernel_ended_says_so_and_nothing_of_the_cards() -> None:
+    failure = parse_output("", ranks=8, status=137, no_memory=True).failure
+    assert failure is not None
+    assert failure.id == "no_memory"
+    assert failure.id in NOT_OF_CARDS
+
+
+def test_the_node_without_rank_0_prints_nothing_where_all_is_well() -> None:
+    assert parse_output("", ranks=16, status=0, silent=True) == Output((), None)
+    failed = parse_output("which is bad.", ranks=16, status=1, silent=True).failure
+    assert failed is not None
+    assert failed.id == "wrong_result"
+    assert parse_output("", ranks=16, status=None, silent=True).failure is not None
 
 
 def test_what_was_mended_on_the_way_does_not_fail_a_run_but_falling_back_from_host_nics_does() -> None:

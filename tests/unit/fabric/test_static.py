@@ -177,6 +177,11 @@ def test_gaudinet_of_these_cards_is_right_and_none_is_no_fault() -> None:
     assert check_gaudinet(None, interfaces(), "/etc/gaudinet.json") == ()
 
 
+def test_a_gaudinet_without_interfaces_to_compare_it_with_ends_nothing() -> None:
+    (fault,) = check_gaudinet(gaudinet(), [], "/etc/gaudinet.json")
+    assert (fault.id, fault.fatal) == ("gaudinet_not_compared", False)
+
+
 @pytest.mark.parametrize(
     ("text", "ids", "words"),
     [

@@ -59,7 +59,7 @@ def test_what_was_granted() -> None:
     assert sysctl.grant_refusal(64, memory(64)) is None
     refusal = sysctl.grant_refusal(64, memory(60))
     assert refusal is not None
-    assert "granted 60 of the 64" in refusal
+    assert "granted 60 of the 64" in str(refusal)
 
 
 @pytest.mark.parametrize(

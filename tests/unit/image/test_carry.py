@@ -10,14 +10,18 @@ import signal
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.node import weight_folders
 from ansible.module_utils.gaudi.weights import record
+from gaudi_image.archive import images, same_as
 from gaudi_weights import take
 from gaudi_weights.progress import Progress
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.weights.test_take import RSYNC
 
@@ -375,6 +379,236 @@ def test_what_is_not_whole_or_not_it_is_refused(carried: Node, change: Any, id_:
     assert id_ == "not_loaded" or not any("image load" in each for each in carried.asked)
 
 
+Change = Callable[[tarfile.TarFile, dict[str, bytes]], None]
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes = b"", **said: Any) -> None:
+    member = tarfile.TarInfo(name)
+    for key, value in said.items():
+        setattr(member, key, value)
+    member.size = 0 if said.get("type", tarfile.REGTYPE) != tarfile.REGTYPE else len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def crafted(change: Change) -> bytes:
+    """An archive that says it brings REFERENCE, with more that another reader might take for its lists."""
+    files = {"manifest.json": listed(REFERENCE), "evil.json": listed(REFERENCE, "other/image:1")}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        add(tar, "manifest.json", files["manifest.json"])
+        change(tar, files)
+    return out.getvalue()
+
+
+def listed(*names: str, **more: Any) -> bytes:
+    return json.dumps([{"Config": f"{CONFIG}.json", "RepoTags": list(names), "Layers": [], **more}]).encode()
+
+
+def global_header(tar: tarfile.TarFile, files: dict[str, bytes]) -> None:
+    """Python gives all that follows this name, Go does not."""
+    assert tar.fileobj is not None
+    content = tarfile.TarInfo.create_pax_global_header({"path": "harmless"})
+    tar.fileobj.write(content)
+    tar.offset += len(content)
+    add(tar, "manifest.json", files["evil.json"])
+
+
+def link_to_itself(tar: tarfile.TarFile, files: dict[str, bytes]) -> None:
+    add(tar, "d", type=tarfile.SYMTYPE, linkname=".")
+    add(tar, "d/manifest.json", files["evil.json"])
+
+
+def beneath_a_layer(tar: tarfile.TarFile, files: dict[str, bytes]) -> None:
+    add(tar, f"{CONFIG}/layer.tar", type=tarfile.SYMTYPE, linkname=f"../{CONFIG}/layer.tar")
+    add(tar, f"{CONFIG}/layer.tar/x", files["evil.json"])
+
+
+def index(*names: str, key: str = "io.containerd.image.name") -> bytes:
+    manifests = [{"digest": f"sha256:{'d' * 64}", "annotations": {key: name}} for name in names]
+    return json.dumps({"schemaVersion": 2, "manifests": manifests}).encode()
+
+
+CRAFTED: dict[str, Change] = {
+    "the same path, otherwise written": lambda tar, files: add(tar, "./manifest.json", files["evil.json"]),
+    "the same path twice": lambda tar, files: add(tar, "manifest.json", files["evil.json"]),
+    "a path with two strokes": lambda tar, files: add(tar, "a//manifest.json", files["evil.json"]),
+    "a path up": lambda tar, files: add(tar, "a/../manifest.json", files["evil.json"]),
+    "a link to where it lies": link_to_itself,
+    "a file beneath a shared layer": beneath_a_layer,
+    "a hard link": lambda tar, _files: add(tar, "x", type=tarfile.LNKTYPE, linkname="manifest.json"),
+    "a device": lambda tar, _files: add(tar, "x", type=tarfile.CHRTYPE),
+    "a name for all that follows": global_header,
+    "no name in pax": lambda tar, files: add(tar, "manifest.json", files["evil.json"], pax_headers={"path": ""}),
+    "a name of a sparse file": lambda tar, files: add(
+        tar, "manifest.json", files["evil.json"], pax_headers={"GNU.sparse.name": "harmless"}
+    ),
+    "a list for engines with containerd's store": lambda tar, _files: add(
+        tar, "index.json", index(f"docker.io/{REFERENCE}", "docker.io/other/image:1")
+    ),
+    "the other name there": lambda tar, _files: add(
+        tar, "index.json", index("docker.io/other/image:1", key="org.opencontainers.image.ref.name")
+    ),
+    "a list that is a link": lambda tar, _files: add(tar, "index.json", type=tarfile.SYMTYPE, linkname="evil.json"),
+}
+
+
+@pytest.mark.parametrize("change", CRAFTED.values(), ids=CRAFTED)
+def test_an_archive_brings_no_image_that_only_the_engine_reads(carried: Node, change: Change) -> None:
+    described(carried, crafted(change))
+    status, printed = carried.load()
+    assert status == 1, printed
+    assert carried.result["refused_id"] in ("no_image_file", "file_of_other_images")
+    assert not any("image load" in each for each in carried.asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        listed(REFERENCE, repotags=[REFERENCE, "other/image:1"]),
+        listed(REFERENCE)[:-2] + b', "RepoTags": ["' + REFERENCE.encode() + b'"]}]',
+        b"{}",
+        b'[{"Config": null}]',
+        b"[7]",
+        b"\xff",
+    ],
+)
+def test_a_list_that_go_reads_otherwise_is_refused(carried: Node, text: bytes) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, "manifest.json", text)
+    described(carried, out.getvalue())
+    assert carried.load()[0] == 1
+    assert carried.result["refused_id"] == "no_image_file"
+
+
+@given(at=st.integers(0, 1 << 14), byte=st.integers(0, 255))
+def test_no_archive_ends_otherwise_than_with_names_or_a_refusal(at: int, byte: int) -> None:
+    content = bytearray(crafted(lambda tar, _files: add(tar, "index.json", index(f"docker.io/{REFERENCE}"))))
+    content[at % len(content)] = byte
+    try:
+        names, _ = images(io.BytesIO(bytes(content)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return
+    assert names[:1] != ["other/image:1"]
+
+
+def test_an_archive_is_read_as_docker_writes_it(carried: Node) -> None:
+    """Folders, a layer in common, and sizes beyond 8 GiB, which pax has."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        add(tar, f"{CONFIG}/", type=tarfile.DIRTYPE)
+        add(tar, f"{CONFIG}/layer.tar", b"x" * 600, pax_headers={"mtime": "1700000000.5", "size": "600"})
+        add(tar, f"{'d' * 64}/layer.tar", type=tarfile.SYMTYPE, linkname=f"../{CONFIG}/layer.tar")
+        add(tar, "manifest.json", listed(REFERENCE, LayerSources={"sha256:x": {"size": 1}}))
+        add(tar, "index.json", index(f"docker.io/{REFERENCE}"))
+    assert images(out) == ([REFERENCE], {ID, f"sha256:{'d' * 64}"})
+    described(carried, out.getvalue())
+    status, printed = carried.load()
+    assert status == 0, printed
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def stored(*blobs: bytes, config: bytes, tops: Sequence[bytes] = (), **files: bytes) -> io.BytesIO:
+    """An archive of an engine since 25: all parts by their checksum; files has others, by path."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for blob in dict.fromkeys((config, *blobs, *tops)):
+            add(tar, f"blobs/sha256/{digest_of(blob)[7:]}", blob)
+        path = f"blobs/sha256/{digest_of(config)[7:]}"
+        add(tar, "manifest.json", json.dumps([{"Config": path, "RepoTags": [REFERENCE], "Layers": []}]).encode())
+        named = [{"digest": digest_of(top), "annotations": {}} for top in tops]
+        if tops:
+            add(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": named}).encode())
+        for name, content in files.items():
+            add(tar, name, content)
+    return out
+
+
+def manifest(of: bytes, **more: Any) -> bytes:
+    said = {"schemaVersion": 2, "config": {"digest": digest_of(of)}, "layers": [], **more}
+    return json.dumps(said).encode()
+
+
+HONEST, EVIL = b'{"config": "honest"}', b'{"config": "evil"}'
+MANIFEST = manifest(HONEST)
+MANY = json.dumps({"manifests": [{"digest": digest_of(MANIFEST)}, {"digest": digest_of(b"elsewhere")}]}).encode()
+
+
+@pytest.mark.parametrize("given", [HONEST, MANIFEST])
+def test_the_image_that_was_given_is_known_by_its_checksums_in_any_engine(given: bytes) -> None:
+    both = {digest_of(HONEST), digest_of(MANIFEST)}
+    assert same_as(stored(config=HONEST, tops=[MANIFEST]), digest_of(given)) == both
+    if given == HONEST:
+        # Engines before 25.
+        assert same_as(stored(config=HONEST), digest_of(given)) == {digest_of(HONEST)}
+
+
+def test_an_image_of_several_processors_is_known_by_its_checksums() -> None:
+    found = same_as(stored(MANIFEST, config=HONEST, tops=[MANY]), digest_of(MANY))
+    assert found == {digest_of(HONEST), digest_of(MANIFEST), digest_of(MANY)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        stored(config=EVIL),
+        stored(config=EVIL, tops=[manifest(EVIL)]),
+        stored(config=HONEST, tops=[manifest(EVIL)]),
+        stored(config=EVIL, tops=[MANIFEST]),
+        stored(config=HONEST, tops=[MANIFEST, manifest(EVIL)]),
+        stored(config=HONEST, tops=[manifest(HONEST, Config={"digest": digest_of(EVIL)})]),
+        stored(config=HONEST, tops=[manifest(EVIL, config={"digest": digest_of(HONEST), "Digest": digest_of(EVIL)})]),
+        stored(MANIFEST, manifest(EVIL), config=HONEST, tops=[json.dumps({"manifests": [
+            {"digest": digest_of(MANIFEST)}, {"digest": digest_of(manifest(EVIL))}]}).encode()]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("given", [HONEST, MANIFEST, MANY])
+def test_another_image_under_the_name_of_the_one_that_was_given_is_refused(content: io.BytesIO, given: bytes) -> None:
+    """Names and ids in an archive are its writer's."""
+    with pytest.raises((ValueError, KeyError)):
+        same_as(content, digest_of(given))
+
+
+def test_a_part_under_a_wrong_checksum_is_refused() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, f"blobs/sha256/{digest_of(HONEST)[7:]}", EVIL)
+        path = f"blobs/sha256/{digest_of(HONEST)[7:]}"
+        add(tar, "manifest.json", json.dumps([{"Config": path, "RepoTags": [REFERENCE]}]).encode())
+    assert images(out)[1] == {digest_of(HONEST)}, "so it says"
+    with pytest.raises(ValueError, match="which is not the image"):
+        same_as(out, digest_of(HONEST))
+
+
+def test_an_image_of_another_id_than_was_given_is_not_loaded(carried: Node) -> None:
+    """A node that only takes it may say that it has it, and give another one to the others."""
+    assert carried.run("load", str(carried.file), REFERENCE, "sha256:given")[0] == 1
+    assert carried.result["refused_id"] == "file_of_other_images"
+    # The stand-in's archive has no configuration of that checksum.
+    assert carried.run("load", str(carried.file), REFERENCE, "sha256:given", ID)[0] == 1
+    assert carried.result["refused_id"] == "no_image_file"
+    assert not any("image load" in each for each in carried.asked)
+    content, image = stored(config=HONEST).getvalue(), {**carried.image, "Id": digest_of(HONEST)}
+    carried.has({REFERENCE: image})
+    (carried.folder / "archive").write_bytes(content)
+    assert carried.save()[0] == 0
+    carried.has({})
+    (carried.folder / "loaded.json").write_text(json.dumps({REFERENCE: image}))
+    status, printed = carried.run("load", str(carried.file), REFERENCE, digest_of(HONEST))
+    assert status == 0, printed
+    assert carried.result["changed"]
+
+
+def test_another_image_than_the_one_that_is_meant_is_refused(carried: Node) -> None:
+    """Another node wrote file and description."""
+    assert carried.run("load", str(carried.file), "gaudi-serving/vllm:1.22-other")[0] == 1
+    assert carried.result["refused_id"] == "file_of_other_images"
+    assert carried.run("load", str(carried.file), REFERENCE)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("name", "id_"),
     [("vllm.tar", "no_absolute_path"), ("/nowhere/x.tar", "no_folder"), ("/a/../b", "no_absolute_path")],
@@ -465,6 +699,7 @@ def test_another_node_takes_it_as_weights_and_loads_it(
         "peer": "gaudi-01",
         "address": "rsync://receiver@10.0.0.7:8730",
         "relays": False,
+        "repositories": [],
         "password_file": str(tmp_path / "token"),
         "target": str(target),
         "manifest": json.loads((folder / record.MANIFEST).read_text()),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.jobs import decisions as jobs
-from ansible.module_utils.gaudi.node import job_files
+from ansible.module_utils.gaudi.node import long_work
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -113,15 +113,15 @@ def test_a_job_sees_homes_only_where_it_was_given_a_folder_there() -> None:
 
 
 def test_a_job_may_write_to_the_nearest_folder_that_is_there(tmp_path: Path) -> None:
-    assert job_files.writable_folder(tmp_path / "a" / "b") == tmp_path
+    assert long_work.writable_folder(tmp_path / "a" / "b") == tmp_path
     (tmp_path / "a").mkdir()
-    assert job_files.writable_folder(tmp_path / "a" / "b") == tmp_path / "a"
+    assert long_work.writable_folder(tmp_path / "a" / "b") == tmp_path / "a"
     assert not (tmp_path / "a" / "b").exists()
 
 
 def test_a_folder_directly_below_all_homes_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_files, "HOMES", (str(tmp_path),))
-    assert job_files.writable_folder(tmp_path / "models" / "x") == tmp_path / "models" / "x"
+    monkeypatch.setattr(long_work, "HOMES", (str(tmp_path),))
+    assert long_work.writable_folder(tmp_path / "models" / "x") == tmp_path / "models" / "x"
     assert (tmp_path / "models" / "x").is_dir()
 
 

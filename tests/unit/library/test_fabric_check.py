@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,14 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
+from ansible.module_utils.gaudi.fabric import burn_in
+from ansible.module_utils.gaudi.node import instances as units
+from ansible.module_utils.gaudi.node import links
 
 from library import fabric_check
+from simulator.standins.node.habana_container_runtime import choose
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 
@@ -46,9 +52,19 @@ class Node:
     users: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     down: list[tuple[int, int]] = field(default_factory=list)
     tells_ports: bool = True
+    mtu: int = 9000
     bandwidth: Callable[[list[int]], float] = full
     status: int = 0
+    # How many ranks the figures are printed for; as many as the run has modules where nothing is said.
+    ranks: int = 0
+    # Whether the kernel ended the container for want of memory.
+    no_memory: bool = False
     image: bool = True
+    # Status and output of hl_qual.
+    qual: tuple[int, str] = (0, "")
+    # Seconds on the node's clock, and how long a command that ends with a limit's status takes.
+    clock: float = 0.0
+    takes: float = 1e6
     # What a run over host NICs that asks for Gaudi Direct prints; empty where it has it.
     without_direct: str = ""
     commands: list[list[str]] = field(default_factory=list)
@@ -62,7 +78,7 @@ class Node:
             cards.append(card)
         return new_topology(cards, driver_version=self.driver)
 
-    def ports(self, *_: Any) -> list[tuple[int, int, bool, bool]]:
+    def ports(self, *_: Any, **__: Any) -> list[tuple[int, int, bool, bool]]:
         external = (8, 22, 23)
         return [
             (module, port, port in external, (module, port) not in self.down)
@@ -70,8 +86,19 @@ class Node:
             for port in range(24 if self.tells_ports else 0)
         ]
 
+    def interfaces(self, *_: Any) -> list[tuple[int, str, str, bool, int, int | None]]:
+        return [
+            (module, f"card{module}p{port}", f"b0:fd:0b:00:{module:02x}:{port:02x}", True, self.mtu, 100000)
+            for module in self.modules
+            for port in (8, 22, 23)
+        ]
+
     def answer(self, command: list[str]) -> tuple[int, str, str]:
         self.commands.append(command)
+        if "-dis_mon" in command:
+            return self.qual[0], self.qual[1], ""
+        if "--format" in command:
+            return 0, f"{str(self.no_memory).lower()}\n", ""
         if "inspect" in command:
             return (0, json.dumps([{"Id": "sha256:1", "Config": {"Labels": {}}}]), "") if self.image else (1, "", "no")
         if "is-active" in command:
@@ -81,8 +108,9 @@ class Node:
         if "HCCL_COMM_ID" in " ".join(command):
             listed = next(word for word in command if word.startswith("HABANA_VISIBLE_MODULES="))
             modules = [int(part) for part in listed.partition("=")[2].split(",")]
-            network = self.bandwidth(modules)
-            return self.status, PRINTED.format(network, network / (2 * (len(modules) - 1) / len(modules))), ""
+            network, ranks = self.bandwidth(modules), self.ranks or len(modules)
+            self.clock += self.takes if self.status in links.TIMED_OUT else 1
+            return self.status, PRINTED.format(network, network / (2 * (ranks - 1) / ranks)), ""
         if "run" in command:
             return 0, json.dumps({**LOOKED, "loader_text": ""}), ""
         return 0, "", ""
@@ -101,10 +129,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
     for name, file in (("VERDICT", "acceptance.json"), ("REPORT", "acceptance.html"), ("LOCK", "acceptance.lock")):
         monkeypatch.setattr(fabric_check, name, tmp_path / file)
-    monkeypatch.setattr(fabric_check, "read_topology", made.topology)
-    monkeypatch.setattr(fabric_check, "read_ports", made.ports)
+    monkeypatch.setattr(links, "read_topology", made.topology)
+    monkeypatch.setattr(links, "read_ports", made.ports)
+    monkeypatch.setattr(links, "read_interfaces", made.interfaces)
+    monkeypatch.setattr(links, "GAUDINET", (tmp_path / "gaudinet.json", tmp_path / "older.json"))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: made.answer(command))
+    monkeypatch.setattr(time, "monotonic", lambda: made.clock)
     return made
 
 
@@ -149,11 +180,33 @@ def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: No
     assert node.commands[place - 1] == node.commands[place + 1] == end
 
 
+@pytest.mark.parametrize("over_nics", [False, True])
+def test_a_container_that_looks_into_an_image_has_no_card_and_no_network(node: Node, over_nics: bool) -> None:
+    """Instances serve beside it, and the image says what it likes of the cards that it wants."""
+    check(host_nics=over_nics)
+    (looked,) = [command for command in node.commands if links.LOOK in command]
+    before = " ".join(looked[: looked.index(IMAGE)])
+    assert "--env HABANA_VISIBLE_DEVICES=none" in before
+    # fi_info looks at the node's NICs.
+    assert f"--network {'host' if over_nics else 'none'}" in before
+    for wall in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit 256"):
+        assert wall in before
+    assert "--cap-add" not in before
+    assert "memlock" not in before
+
+
+def test_the_vendors_runtime_gives_all_cards_to_whom_nobody_names_any() -> None:
+    """As the stand-in has it from the vendor's sources; "none" is the name of no card."""
+    assert choose(None, [0, 1])[0] == [0, 1]
+    assert choose("none", [0, 1])[0] == []
+
+
 def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it printed is no text to trust."""
 
     def hanging(command: list[str]) -> tuple[int, str, str]:
         done = node.answer(command)
+        node.clock += 60 if "run" in command else 0
         return (124, "\x1b[31mwaiting", "") if "run" in command else done
 
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: hanging(command))
@@ -161,7 +214,11 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monke
     assert said["refused_id"] == "image_not_looked_into"
     assert "did not end within 60 seconds: " in said["msg"]
     assert "\x1b" not in said["msg"]
-    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", fabric_check.LOOKING]
+    assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", links.LOOKING]
+    for wish in ({"required": False}, {"override": "the window is on Sunday"}):
+        let = check(plans=[plan(0, 1)], **wish)
+        assert let["held_back"] == []
+        assert "did not end within 60 seconds" in node.verdict()["not_measured"]
 
 
 def test_a_link_that_is_down_is_found_without_running_anything(node: Node) -> None:
@@ -178,11 +235,106 @@ def test_a_link_that_is_down_is_found_without_running_anything(node: Node) -> No
     assert len(node.measured()) == 1
 
 
+def test_interfaces_are_looked_at_where_the_cards_talk_to_other_nodes(node: Node) -> None:
+    node.mtu = 1500
+    assert check()["verdict"]["state"] == "accepted"
+    assert check(external=True)["verdict"]["faults"] == []
+    said = check(external=True, external_mtu=9000, external_speed=100000, plans=[plan(0), plan(1, 2, instance="two")])
+    assert {fault["id"] for fault in node.verdict()["faults"]} == {"interface_wrong"}
+    (refused,) = said["held_back"]
+    assert refused.startswith("two: ")
+    assert "card1p8 of module 1" in refused
+    assert "an MTU of 1500 where 9000 is wanted" in refused
+
+
+@pytest.mark.parametrize("name", ["gaudinet.json", "older.json"])
+def test_a_gaudinet_of_other_cards_is_found_without_running_anything(node: Node, name: str) -> None:
+    entries = [
+        {"NIC_MAC": mac, "NIC_IP": f"10.0.{module}.{place}", "SUBNET_MASK": "255.255.255.0"}
+        for place, (module, _, mac, *_) in enumerate(node.interfaces())
+    ]
+    (node.folder / name).write_text(json.dumps({"NIC_NET_CONFIG": entries}))
+    assert check()["verdict"]["state"] == "accepted"
+    entries[0]["NIC_MAC"] = "b0:fd:0b:ff:ff:ff"
+    (node.folder / name).write_text(json.dumps({"NIC_NET_CONFIG": entries}))
+    said = check(plans=[plan(0), plan(1, 2, instance="two")])
+    assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
+    assert "is stale: 1 of its 24 addresses" in said["held_back"][0]
+    assert len(node.measured()) == 1
+    (node.folder / name).unlink()
+    (node.folder / name).mkdir()
+    check()
+    assert [fault["id"] for fault in node.verdict()["faults"]] == ["gaudinet_unreadable"]
+
+
+@pytest.fixture
+def qual(node: Node, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """hl_qual as a package installs it."""
+    program = node.folder / "hl_qual"
+    program.touch()
+    monkeypatch.setattr(burn_in, "program", lambda _generation: str(program))
+    monkeypatch.setattr(fabric_check, "LOG", node.folder / "burn_in.log")
+    return program
+
+
+PASSED = "lots of text\nTest result summary\nMemory : PASSED\n"
+
+
+def test_a_burn_in_comes_first_and_is_kept_as_long_as_the_cards(node: Node, qual: Path) -> None:
+    node.qual = (0, PASSED)
+    said = check(burn_in=["power", "memory"], burn_in_limit=99, plans=[plan(0)])
+    calls = [command for command in node.commands if str(qual) in command]
+    assert calls[0] == [
+        *("/usr/bin/timeout", "--kill-after=30", "99", "/usr/bin/bash", "-lc", 'exec "$@"', "hl_qual", str(qual)),
+        *("-gaudi2", "-c", "all", "-rmod", "parallel", "-dis_mon", "-mb", "-memOnly"),
+    ]
+    assert calls[1][-1] == "-s"
+    assert node.commands.index(calls[1]) < node.commands.index(node.measured()[0])
+    assert node.verdict()["burn_in"]["passed"] is True
+    assert "burn-in: hl_qual passed: memory, power." in "\n".join(said["lines"])
+    assert (node.folder / "burn_in.log").read_text().count(PASSED) == 2
+    check(again=True)
+    assert node.verdict()["burn_in"]["passed"] is True
+    assert len([command for command in node.commands if str(qual) in command]) == 2
+
+
+def test_a_failed_burn_in_keeps_every_instance_until_another_one_passes(node: Node, qual: Path) -> None:
+    node.qual = (1, "Test result summary\nMemory : FAILED\n")
+    said = check(burn_in=["memory"], plans=[plan(0)])
+    assert node.verdict()["state"] == "failed"
+    assert "hl_qual failed: Memory" in said["held_back"][0]
+    assert check(again=True, plans=[plan(0)])["held_back"] == said["held_back"]
+    node.qual = (0, PASSED)
+    assert check(burn_in=["memory"], plans=[plan(0)])["held_back"] == []
+    assert qual.exists()
+
+
+def test_a_burn_in_is_refused_while_a_card_is_used_and_left_out_where_it_cannot_be(node: Node, qual: Path) -> None:
+    node.qual = (0, PASSED)
+    node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
+    assert check(burn_in=["memory"])["refused_id"] == "cards_in_use_to_measure"
+    node.users = {}
+    assert check(burn_in=["everything"])["failed"]
+    foreseen = check(check=True, burn_in=["memory", "pci"])
+    assert foreseen["plan"].startswith(
+        "memory, pci of hl_qual, which may reset cards and take an hour each; all_reduce"
+    )
+    assert not [command for command in node.commands if str(qual) in command]
+    node.down = [(5, 9)]
+    check(burn_in=["memory"])
+    assert "was not run: the static checks" in node.verdict()["burn_in"]["sentence"]
+    node.down = []
+    qual.unlink()
+    check(burn_in=["memory"])
+    assert "habanalabs-qual" in node.verdict()["burn_in"]["sentence"]
+
+
 def test_a_missing_card_is_found_without_running_anything(node: Node) -> None:
     node.modules = [0, 1, 2, 3, 4, 5, 6]
     said = check(plans=[plan(0, 1)])
     assert node.measured() == []
     assert "7 of 8 cards" in said["held_back"][0]
+    assert check(plans=[plan(0)])["held_back"] == [], "one card asks for itself only"
 
 
 def test_a_slow_card_is_named(node: Node) -> None:
@@ -201,6 +353,39 @@ def test_a_run_that_hangs_is_ended_and_named(node: Node) -> None:
     assert node.verdict()["measurements"][0]["failure"]
     assert re.search(r"\b10 s", said["held_back"][0])
     assert node.commands[-1] != node.measured()[-1], "its container is removed"
+
+
+@pytest.mark.parametrize(("no_memory", "word"), [(True, "want of memory"), (False, "Somebody ended")])
+def test_a_container_that_others_ended_says_nothing_of_the_cards(node: Node, no_memory: bool, word: str) -> None:
+    """Status 137 before the limit is no hang, and the node is measured again as soon as somebody asks."""
+    node.status, node.takes, node.no_memory = 137, 3, no_memory
+    said = check(plans=[plan(0), plan(1, 2, instance="two")])
+    assert node.verdict()["state"] == "not_measured"
+    assert word in node.verdict()["not_measured"]
+    assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
+    assert len(node.measured()) == 1, "no card is looked for"
+    node.status = 0
+    assert check(plans=[plan(1, 2)])["held_back"] == []
+
+
+def test_one_that_is_killed_at_the_limit_hung(node: Node) -> None:
+    node.status, node.takes = 137, 20
+    check(limit=10)
+    assert node.verdict()["measurements"][0]["failure"] == "hangs"
+
+
+def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
+    answer = node.answer
+
+    def ended(command: list[str]) -> tuple[int, str, str]:
+        return (137, "", "") if len(node.measured()) == 2 and "run" in command else answer(command)
+
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: ended(command))
+    check()
+    (located,) = node.verdict()["located"]
+    assert (located["kind"], located["modules"]) == ("group", list(range(8)))
+    assert "Somebody ended" in located["sentence"]
 
 
 def test_two_groups_are_measured_apart_and_not_together(node: Node) -> None:
@@ -256,6 +441,55 @@ def test_cards_in_use_keep_one_card_from_nothing(node: Node) -> None:
     assert check(again=True, drain=True, check=True)["measured"]
     node.users = {}
     assert check(plans=[plan(1, 2)])["held_back"] == []
+
+
+STATES = {"a": "active", "b": "inactive", "c": "activating", "d": "failed"}
+
+
+@pytest.fixture
+def instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances of the node in every state that systemd has."""
+    monkeypatch.setattr(units, "installed", lambda: list(STATES))
+    monkeypatch.setattr(
+        units,
+        "read",
+        lambda _module, names: [{"instance": name, "active": STATES[name]} for name in names],
+    )
+
+
+UNITS = ["vllm-a.service", "vllm-c.service"]
+
+
+@pytest.mark.usefixtures("instances")
+def test_instances_are_stopped_for_a_measurement_alone(node: Node) -> None:
+    user = {"pid": 1, "name": "x", "unit": "vllm-a.service", "container": None, "container_name": None}
+    node.users = {5: [user]}
+    assert check(drain=True)["verdict"]["state"] == "accepted"
+    asked = [command[1:] for command in node.commands if command[0] == "/usr/bin/systemctl"]
+    assert asked == [["stop", *UNITS], ["start", *UNITS]]
+    (measured,) = node.measured()
+    places = [node.commands.index(["/usr/bin/systemctl", verb, *UNITS]) for verb in ("stop", "start")]
+    assert places[0] < node.commands.index(measured) < places[1]
+    node.commands.clear()
+    assert not check(drain=True)["measured"], "it holds"
+    check(drain=True, again=True, check=True)
+    assert not [command for command in node.commands if command[0] == "/usr/bin/systemctl"]
+
+
+@pytest.mark.usefixtures("instances")
+def test_instances_start_again_however_the_measurement_ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise Refusal("some", "It broke.")
+
+    monkeypatch.setattr(fabric_check, "measure", broken)
+    assert check(drain=True)["refused_id"] == "some"
+    assert node.commands[-1] == ["/usr/bin/systemctl", "start", *UNITS]
+
+
+@pytest.mark.usefixtures("instances")
+def test_without_the_wish_nobody_is_stopped(node: Node) -> None:
+    check()
+    assert not [command for command in node.commands if command[1] in ("stop", "start")]
 
 
 def test_a_reason_lets_through_and_is_kept(node: Node) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import instances, job_files
+from ansible.module_utils.gaudi.node import instances, long_work
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 
 from library import card_reservation, node_job, node_job_info, vllm_service_info
@@ -83,7 +83,7 @@ def test_a_damaged_job_is_run_again(kind: str, file: str, two_jobs: Path) -> Non
     answer: dict[str, Any] = run_main(node_job.__name__, {"key": "one", "command": ["true"], "state": "started"})
     assert answer.get("changed") is True, answer
     assert json.loads((two_jobs / "job.json").read_text())["command"] == ["true"]
-    assert job_files.state(two_jobs) == {}
+    assert long_work.state(two_jobs) == {}
 
 
 @pytest.fixture

@@ -17,7 +17,10 @@ ANSWERS: dict[tuple[str, ...], Answer | None] = {
 
 
 def ports(
-    monkeypatch: pytest.MonkeyPatch, answers: Mapping[tuple[str, ...], Answer | None], *cards: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch,
+    answers: Mapping[tuple[str, ...], Answer | None],
+    *cards: dict[str, Any],
+    external: bool = False,
 ) -> Any:
     def run(_module: object, _seconds: int, program: str, *arguments: str) -> Answer | None:
         assert program == "hl-smi"
@@ -25,11 +28,18 @@ def ports(
         return answer
 
     monkeypatch.setattr(reader, "_run", run)
-    return reader.read_ports(object(), cards)
+    return reader.read_ports(object(), cards, external=external)
 
 
 def test_ports_are_internal_or_external_and_up_or_down(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ports(monkeypatch, ANSWERS, CARD) == [(5, 7, False, True), (5, 8, True, None), (5, 9, False, False)]
+
+
+def test_links_of_external_ports_are_told_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("-n", "link", "-i", "0000:4e:00.0", "-P", "8")
+    answers = {**ANSWERS, asked: Answer(0, "port  8:        DOWN\n", "")}
+    assert (5, 8, True, False) in ports(monkeypatch, answers, CARD, external=True)
+    assert (5, 8, True, None) in ports(monkeypatch, {**ANSWERS, asked: None}, CARD, external=True)
 
 
 @pytest.mark.parametrize("answer", [None, Answer(1, "", "no"), Answer(0, "port 7: sideways\n", "")])

@@ -383,6 +383,21 @@ def test_what_is_no_file_of_the_weights_is_not_opened(tmp_path: Path, name: str,
     assert re.search("not a regular file|is a pipe|is a device|a link to|No such file", str(refused.value))
 
 
+def test_a_bucket_file_is_no_link_out_of_its_folder(tmp_path: Path) -> None:
+    """It may lie among weights that somebody brought, and a refusal quotes the line that is wrong."""
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (tmp_path / "secret").write_text("hunter2\n")
+    (weights / "own.txt").write_text("(1, 128, 0)\n")
+    (weights / "buckets.txt").symlink_to(tmp_path / "secret")
+    (weights / "linked.txt").symlink_to("own.txt")
+    with pytest.raises(Refusal) as refused:
+        serving_plan.read_file(str(weights / "buckets.txt"))
+    assert refused.value.id == "link_leads_out"
+    assert serving_plan.read_file(str(weights / "linked.txt")) == "(1, 128, 0)\n"
+    assert serving_plan.read_file(str(weights / "absent.txt")) is None
+
+
 def test_a_link_within_the_weights_or_a_hubs_cache_is_read(tmp_path: Path) -> None:
     snapshot, blobs = tmp_path / "m/snapshots/c0", tmp_path / "m/blobs"
     snapshot.mkdir(parents=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.catalogue.fabric import HOST_NICS_VARIABLES
 
 from . import vendor
 from .test_releases import RELEASES
@@ -43,8 +44,28 @@ def test_cards_that_talk_over_host_nics_have_what_the_manuals_ask_for() -> None:
     plan = vendor.plan_request("1.22", request, "pcie8")
     assert plan["requires"]["host_nics"] is True
     assert plan["container"]["ipc"] == "host"
+    given = plan["container"]["environment"]
+    assert HOST_NICS_VARIABLES.items() <= given.items()
+    assert {**given, **plan["environment"]}["HCCL_SOCKET_IFNAME"] not in ("", "lo")
+    assert plan["container"]["capabilities"] == ["SYS_NICE", "IPC_LOCK"]
+    assert plan["container"]["ulimits"]["memlock"] == -1
     wished = vendor.plan_request("1.22", {**request, "ipc": "private"}, "pcie8")
     assert wished["container"]["ipc"] == "private"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_says_over_which_interface_host_nics_meet(release: str) -> None:
+    request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
+    plan = vendor.plan_request(release, {**request, "extra_environment": {"MLX5_SCATTER_TO_CQE": "1"}}, "pcie8")
+    both = {**plan["container"]["environment"], **plan["environment"]}
+    assert both["HCCL_SOCKET_IFNAME"] not in ("", "lo")
+    assert plan["container"]["capabilities"].count("IPC_LOCK") == 1
+
+
+def test_cards_that_need_no_host_nics_are_given_nothing_of_them() -> None:
+    plan = vendor.plan_request("1.22", {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 4}, "pcie8")
+    assert not HOST_NICS_VARIABLES.keys() & plan["container"]["environment"].keys()
+    assert plan["container"]["capabilities"] == ["SYS_NICE"]
 
 
 NETWORK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HCCL_SOCKET_IFNAME": "lo"}

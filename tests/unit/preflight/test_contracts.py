@@ -106,7 +106,10 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
     handed_on |= {"summary_let_through", "vllm_service_let_through"}
     handed_on |= {"summary_fabric", "fabric_check_image", "fabric_check_plans"}
-    handed_on |= {"container_runtime_builds"}
+    handed_on |= {"container_runtime_builds", "container_runtime_habana_follows"}
+    handed_on |= {"preflight_driver", "preflight_driver_repository"}
+    # The wish of one run of playbooks/uninstall.yml.
+    handed_on |= {"container_runtime_remove_images"}
     # What is fetched into which folder is the catalogue's; where from, and how, is the site's.
     handed_on |= {f"model_weights_{name}" for name in ("directory", "repository", "repositories", "revision", "root")}
     handed_on |= {f"model_weights_{name}" for name in ("include", "exclude", "extra_room", "measured_cards", "recheck")}

@@ -128,7 +128,7 @@ def test_who_prints_the_digest_runs_where_pins_are_required() -> None:
     (said,) = pins.image_sentences([IMAGE], "")
     assert "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it" in said
     plays = yaml.safe_load((ROOT / "site.yml").read_text(encoding="utf-8"))
-    imports = [(task[IMPORT], play["tags"]) for play in plays for task in play["tasks"] if IMPORT in task]
+    imports = [(task[IMPORT], play.get("tags")) for play in plays for task in play["tasks"] if IMPORT in task]
     tags = {role["name"]: tags for role, tags in imports if "tasks_from" not in role}
     assert tags["preflight"] == ["always"]
     assert tags["serving_image"] == ["serving_image"]

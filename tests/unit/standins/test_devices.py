@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible.module_utils.gaudi.node import reader
 
 from simulator.standins import description
 from simulator.standins.node import devices, kmod
@@ -60,6 +62,23 @@ def test_cards_beside_what_the_machine_has(sys: Path, node: dict[str, Any]) -> N
     assert (sys / "class" / "net" / "eth0").is_dir()
     assert (bus / "devices" / "0000:00:03.0" / "vendor").exists()
     assert not (bus / "devices" / REAL_CARD).exists()
+
+
+def test_external_ports_have_interfaces_that_are_as_described(sys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the reader of the project reads them so."""
+    said = yaml.safe_load((description.DESCRIPTIONS / "gaudi2-oam8.yml").read_text(encoding="utf-8"))
+    said["interfaces"] = {"mtu": 1500, "down": [3], "missing": [7]}
+    node = description.expand(said, "changed")
+    devices.make_sysfs(node)
+    monkeypatch.setattr(reader, "SYS", sys)
+    found = reader.read_interfaces(node["cards"])
+    assert {each[0] for each in found} == {0, 1, 2, 3, 4, 5, 6}
+    assert next(each for each in found if each[0] == 3) == (3, "card3p22", "b0:fd:0b:51:03:16", False, 1500, None)
+    assert next(each for each in found if each[0] == 5) == (5, "card5p22", "b0:fd:0b:51:05:16", True, 1500, 100000)
+    assert reader.read_interfaces([{"module_id": None, "bus_id": None}]) == []
+    faster = description.load("gaudi3-oam8")["cards"][0]["interfaces"][0]
+    assert faster["speed"] == 200000
+    assert description.load("gaudi2e-pcie8")["cards"][0]["interfaces"] == []
 
 
 def test_without_a_driver_cards_are_only_on_the_bus(sys: Path) -> None:

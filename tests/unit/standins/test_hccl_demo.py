@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,25 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[s
     def run(
         node: dict[str, Any], modules: list[int], *options: str, comm: str = "127.0.0.1:5555", seconds: float = 30
     ) -> subprocess.CompletedProcess[str]:
+        started = begin(node, modules, *options, comm=comm)
+        try:
+            out, err = started.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.communicate()
+            raise
+        return subprocess.CompletedProcess(started.args, started.returncode, out, err)
+
+    begin = begins(tmp_path)
+    yield run
+
+
+def begins(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """What starts the program over a node and the cards of these modules, which it is to see."""
+
+    def begin(
+        node: dict[str, Any], modules: list[int], *options: str, comm: str = "127.0.0.1:5555"
+    ) -> subprocess.Popen[str]:
         place = tmp_path / "dev"
         place.mkdir(exist_ok=True)
         for card in node["cards"]:
@@ -44,16 +64,15 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[s
             f"demo.NODE_DOCUMENT = pathlib.Path({str(document)!r})\n"
             f"demo.acquire.__defaults__ = (pathlib.Path({str(place)!r}),)\ndemo.main()\n"
         )
-        return subprocess.run(
+        return subprocess.Popen(
             [sys.executable, "-c", code, "--nranks", count, "--ranks_per_node", count, "--node_id", "0", *options],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=seconds,
             env={**os.environ, "HCCL_COMM_ID": comm},
         )
 
-    yield run
+    return begin
 
 
 def bandwidths(output: str) -> dict[str, float]:
@@ -173,3 +192,54 @@ def test_what_hccl_demo_does_not_take_is_refused(demo: Any, node: dict[str, Any]
 
 def test_without_an_address_to_meet_at_nothing_runs(demo: Any, node: dict[str, Any]) -> None:
     assert demo(node, ALL, *ALL_REDUCE, comm="nowhere").returncode == 1
+
+
+def over_two(tmp_path: Path, one: dict[str, Any], other: dict[str, Any], seconds: float = 30) -> list[tuple[int, str]]:
+    """Status and output of both halves of a run over two nodes."""
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        comm = f"127.0.0.1:{asked.getsockname()[1]}"
+    options = (*ALL_REDUCE, "--nranks", "16")
+    halves = []
+    for place, node in enumerate((one, other)):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        halves.append(begins(folder)(node, ALL, *options, "--node_id", str(place), comm=comm))
+    try:
+        return [(half.wait(seconds), half.communicate()[0]) for half in halves]
+    finally:
+        for half in halves:
+            half.kill()
+            half.communicate()
+
+
+def test_two_nodes_meet_and_the_first_one_prints(tmp_path: Path, node: dict[str, Any]) -> None:
+    (status, said), (other_status, other_said) = over_two(tmp_path, node, node)
+    assert (status, other_status) == (0, 0)
+    # NW over Algo Bandwidth is 2 x 15 / 16 for all 16 ranks.
+    assert bandwidths(said) == {"NW": 129.10456, "Algo": 68.855766}
+    assert bandwidths(other_said) == {}
+    assert said.count("which is fine.") == other_said.count("which is fine.") == 8
+
+
+def test_the_slower_node_and_a_bad_way_hold_both_up(tmp_path: Path, node: dict[str, Any]) -> None:
+    slow = {**node, "fabric": {**node["fabric"], "slow": {"3": 0.5}}}
+    (tmp_path / "slow").mkdir()
+    assert bandwidths(over_two(tmp_path / "slow", node, slow)[0][1])["NW"] == 64.55228
+    way = {**node, "fabric": {**node["fabric"], "ways": [{"node": socket.gethostname(), "share": 0.25}]}}
+    (tmp_path / "way").mkdir()
+    assert bandwidths(over_two(tmp_path / "way", way, node)[0][1])["NW"] == 32.27614
+
+
+def test_a_node_that_crashes_takes_the_other_one_with_it(tmp_path: Path, node: dict[str, Any]) -> None:
+    broken = {**node, "fabric": {**node["fabric"], "crash": [3]}}
+    (status, said), (other_status, other_said) = over_two(tmp_path, node, broken)
+    assert (status, other_status) == (1, 1)
+    assert "hcclInternalError" in said
+    assert "(rank 3)" in other_said
+
+
+def test_a_node_that_hangs_holds_the_other_one(tmp_path: Path, node: dict[str, Any]) -> None:
+    hung = {**node, "fabric": {**node["fabric"], "hang": [3]}}
+    with pytest.raises(subprocess.TimeoutExpired):
+        over_two(tmp_path, node, hung, seconds=3)

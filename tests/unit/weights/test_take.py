@@ -25,7 +25,7 @@ import pytest
 import yaml
 from gaudi.base.refusal import Refusal
 from gaudi.node import folders
-from gaudi.weights import record
+from gaudi.weights import pin_file, record
 from gaudi_weights import fetch, manifest, take
 from gaudi_weights.model import Stop
 from gaudi_weights.progress import Progress
@@ -91,6 +91,7 @@ def ask(given: Path, tmp_path: Path) -> Ask:
             "peer": "gaudi-01",
             "address": "rsync://receiver@10.0.0.7:8730",
             "relays": False,
+            "repositories": [],
             "password_file": str(tmp_path / "token"),
             "target": str(tmp_path / "node" / "Small-Model"),
             "manifest": json.loads((given / ".gaudi-serving/manifest.json").read_text()),
@@ -176,6 +177,37 @@ def test_measurements_that_run_something_are_not_taken_whoever_recorded_them(
         run(ask(measured_cards=1, manifest=made))
     assert refused.value.id == "measurements_unsafe"
     assert not (tmp_path / "node" / "Small-Model").exists()
+
+
+def with_file(folder: Path, name: str, content: bytes) -> dict[str, Any]:
+    """The record of a folder that gives another file, or one more: its owner says what he likes."""
+    (folder / name).write_bytes(content)
+    made: dict[str, Any] = json.loads((folder / record.MANIFEST).read_text())
+    made["files"] = [file for file in made["files"] if file["name"] != name]
+    made["files"].append({"name": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+    return made
+
+
+@pytest.mark.parametrize("name", ["config.json", "modeling_evil.py", "pytorch_model.bin"])
+@pytest.mark.parametrize("repository", ["", "somebody/else"])
+def test_what_is_pinned_binds_a_neighbour(name: str, repository: str, ask: Ask, given: Path, tmp_path: Path) -> None:
+    """As it binds a mirror: another node of the site may have been taken over, or may have brought its own."""
+    recorded = json.loads((given / record.MANIFEST).read_text())
+    pinned = {file["name"]: file["sha256"] for file in recorded["files"] if pin_file.decides(file["name"])}
+    assert "config.json" in pinned
+    repositories = [{"repository": recorded["repository"], "revision": recorded["revision"], "files": pinned}]
+    assert run(ask(repositories=repositories))["received"] > 0
+    shutil.rmtree(tmp_path / "node")
+    made = {**with_file(given, name, b"{}"), "repository": repository or recorded["repository"]}
+    with pytest.raises(Refusal) as refused:
+        run(ask(repositories=repositories, manifest=made))
+    assert refused.value.id == "peer_not_as_pinned"
+    assert name in str(refused.value)
+    assert not (tmp_path / "node" / "Small-Model").exists()
+    # Nobody pinned anything of another hub's copy, or of any.
+    for unpinned in ({"repository": made["repository"], "revision": "master"}, None):
+        assert run(ask(repositories=[unpinned] if unpinned else [], manifest=made))["received"] > 0
+        shutil.rmtree(tmp_path / "node")
 
 
 def test_what_was_read_once_is_not_read_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,11 +588,13 @@ def test_the_role_blames_by_the_id_and_not_by_the_words() -> None:
     own = {name: trust_as_template(text) for name, text in block["rescue"][0].get("vars", {}).items()}
 
     def blamed(**failed: str) -> Any:
-        variables = {"__weights_supply_peer_name": "gaudi-01", "__weights_supply_blames": "before", **own}
+        names = {"__weights_supply_peer_name": "gaudi-01", "__weights_supply_seed_name": "gaudi-00"}
+        variables = {**names, "__weights_supply_blames": "before", **own}
         templar = Templar(loader=DataLoader(), variables={**variables, "ansible_failed_result": failed})
         return templar.template(trust_as_template(remember["__weights_supply_blames"]))
 
     assert blamed(msg="other words by now", refused_id="not_as_recorded") == "gaudi-01"
+    assert blamed(msg="x", refused_id="peer_not_as_pinned") == "gaudi-00", "the record is the seed's"
     assert blamed(msg="files that are not what its record says", refused_id="rsync_failed") == "before"
     assert blamed(msg="files that are not what its record says") == "before"
 

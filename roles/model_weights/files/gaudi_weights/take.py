@@ -23,7 +23,7 @@ from typing import Any
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
 from gaudi.node import beneath, documents, files, folders, measured
-from gaudi.weights import record
+from gaudi.weights import pin_file, record
 from gaudi.weights.record import Entry, Manifest
 
 from . import manifest, rsync
@@ -40,11 +40,27 @@ READERS = 4  # files read at the same time when they are checked
 
 @dataclass(frozen=True)
 class Offer:
-    """What a peer offers: made is the record; relays, whether the peer is still receiving it itself."""
+    """What a peer offers: made is the record; relays, whether the peer is still receiving it itself.
+
+    repositories: where the folder may be from, as the catalogue has them, with what it pins of them.
+    """
 
     peer: Peer
     made: Manifest
     relays: bool
+    repositories: tuple[dict[str, Any], ...] = ()
+
+    def check_pins(self) -> None:
+        """Raise Refusal for a record with other files than the catalogue pins: a hub's would be refused as well."""
+        recorded = {file.name: file.sha256 for file in self.made.files}
+        wrong = pin_file.contradicted(recorded, self.made.repository, self.repositories)
+        if wrong:
+            raise Refusal(
+                "peer_not_as_pinned",
+                f"{self.peer.name} gives files of {self.made.repository} that the catalogue pins otherwise, or that "
+                f"decide what runs and are not pinned: {listed(wrong)}. Look at them there, and pin them if they are "
+                "right (playbooks/pin.yml -e model=NAME -e write=true)",
+            )
 
 
 def load(path: Path) -> tuple[Request, Offer]:
@@ -63,7 +79,8 @@ def load(path: Path) -> tuple[Request, Offer]:
             measured_cards=int(content["measured_cards"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
         )
-        return wish, Offer(peer, made, bool(content["relays"]))
+        repositories = tuple({**said, "repository": str(said["repository"])} for said in content["repositories"])
+        return wish, Offer(peer, made, bool(content["relays"]), repositories)
     except Refusal:
         raise
     except (ValueError, KeyError, TypeError) as error:
@@ -244,6 +261,7 @@ def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
     done = standing(wish)
     if done is not None and not manifest.known_wrong(wish.target, done):
         return result
+    offer.check_pins()
     with only_one(wish):
         done = standing(wish)  # another run may have ended since
         wrong = manifest.known_wrong(wish.target, done) if done is not None else []

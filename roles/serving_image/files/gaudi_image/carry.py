@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from gaudi.node.documents import read_json
 from gaudi.node.files import write_json, write_text
 from gaudi.node.folders import no_room
 
+from . import archive
 from .engine import Engine
 
 Tell = Callable[[dict[str, Any]], None]
@@ -105,8 +104,12 @@ def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) ->
     return checksum.hexdigest(), progress.done
 
 
-def load(engine: Engine, tell: Tell, name: str) -> dict[str, Any]:
-    """Take an image from a file. Raises Refusal, with the image that is there as it was, for what is not whole."""
+def load(engine: Engine, tell: Tell, name: str, reference: str = "", *given: str) -> dict[str, Any]:
+    """Take an image from a file. Raises Refusal, with the image that is there as it was, for what is not whole.
+
+    reference: the image that is meant, and given: ids that it may have, where it is not the file that says so; any node
+    of the site may have written the file and what lies beside it.
+    """
     file = _file(name)
     carried = Carried.beside(file)
     if carried is None or _size(file) is None:
@@ -114,10 +117,19 @@ def load(engine: Engine, tell: Tell, name: str) -> dict[str, Any]:
         raise Refusal(
             "no_image_file", f"{lacking} is not there. Copy both {file.name} and {file.name}.json to this node."
         )
+    if reference and carried.reference != reference:
+        raise Refusal(
+            "file_of_other_images", f"{file} is said to hold {carried.reference}, but {reference} is asked for."
+        )
+    if given and carried.id not in given:
+        raise Refusal(
+            "file_of_other_images",
+            f"{file} is said to hold the image {carried.id}, but {' or '.join(given)} is the one that was given.",
+        )
     found = engine.inspect(carried.reference)
     ids = {carried.id}
     if found.get("Id") not in ids:
-        ids |= check(file, carried, tell)
+        ids |= check(file, carried, tell, strict=bool(given))
     if not found:
         _load(engine, tell, file, carried)
     changed, found = not found, engine.inspect(carried.reference)
@@ -130,10 +142,11 @@ def load(engine: Engine, tell: Tell, name: str) -> dict[str, Any]:
     return {"reference": carried.reference, "id": found["Id"], "changed": changed}
 
 
-def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
+def check(file: Path, carried: Carried, tell: Tell, strict: bool = False) -> set[str]:
     """Hold a file against what is said of it; returns the ids that the image in it may have, which differ by engine.
 
-    Raises Refusal for a file that was damaged on its way, or that would bring other images.
+    strict: whether the image has to be the one whose id is said, and not only of its name. Raises Refusal for a file
+    that was damaged on its way, or that would bring other images.
     """
     size = _size(file)
     if size != carried.bytes:
@@ -155,8 +168,9 @@ def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
             )
         stream.seek(0)
         try:
-            names, ids = _archive(stream)
-        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+            names, ids = archive.images(stream)
+            ids = archive.same_as(stream, carried.id) if strict else ids
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refusal("no_image_file", f"{file} is no archive that docker save wrote: {error}.") from error
     if names != [carried.reference]:
         raise Refusal(
@@ -165,18 +179,6 @@ def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
             f"{carried.reference}. Save that image alone.",
         )
     return ids
-
-
-def _archive(stream: Any) -> tuple[list[str], set[str]]:
-    """The names of the images in an archive, and what an engine may give as their ids: of configuration or manifest."""
-    with tarfile.open(fileobj=stream, mode="r:") as archive:
-        member = archive.extractfile("manifest.json")
-        images = json.loads(member.read(_BLOCK)) if member else []
-        index = archive.extractfile("index.json") if "index.json" in archive.getnames() else None
-        manifests = json.loads(index.read(_BLOCK))["manifests"] if index else []
-    names = [str(name) for image in images for name in image["RepoTags"] or []]
-    configurations = {str(image["Config"]).rpartition("/")[2].partition(".")[0] for image in images}
-    return names, {f"sha256:{digits}" for digits in configurations} | {str(each["digest"]) for each in manifests}
 
 
 def _load(engine: Engine, tell: Tell, file: Path, carried: Carried) -> None:

@@ -1,0 +1,256 @@
+#!/usr/bin/python
+"""Ansible module: whether a node can be measured together with another one, and what that takes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_pair_info
+short_description: Say whether a node can be measured together with another one
+version_added: "0.3.0"
+author: The gaudi-serving authors
+description:
+  - Looks at cards, ports and image as M(fabric_check) does, and says which cards take part in runs over two nodes, how
+    long one takes, and at which address and port the node waits for the other one.
+options:
+  image:
+    description: Image with hccl_demo, as the engine knows it.
+    type: str
+    default: ""
+  card_types:
+    description: What C(catalog/cards.yml) holds.
+    type: dict
+    required: true
+  expected_cards:
+    description: How many cards the node has when nothing is broken. Without it that is not looked at.
+    type: int
+  tests:
+    description: >-
+      The first one is measured, a mapping with C(collective), C(size) and C(loop), or the name of a collective. Empty
+      takes what the catalogue has for the card type.
+    type: list
+    elements: raw
+    default: []
+  host_nics:
+    description: Whether host NICs carry the traffic between nodes. Otherwise the cards' own external ports do.
+    type: bool
+    default: false
+  address:
+    description: IPv4 address at which other nodes reach this one. Empty takes the first one that others can reach.
+    type: str
+    default: ""
+  limit:
+    description: Seconds after which a run counts as hanging. 0 takes ten times what it should take.
+    type: int
+    default: 0
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only.
+    support: full
+  platform:
+    description: Linux.
+    support: full
+    platforms: posix
+"""
+
+EXAMPLES = r"""
+- name: Ask whether the node can be measured with others
+  fabric_pair_info:
+    image: vault.habana.ai/gaudi-serving/vllm:1.22
+    card_types: "{{ lookup('ansible.builtin.file', 'catalog/cards.yml') | from_yaml }}"
+    expected_cards: 8
+  register: pair
+"""
+
+RETURN = r"""
+ready:
+  description: Whether it can.
+  returned: success
+  type: bool
+  sample: true
+why:
+  description: Why it cannot, as a sentence; empty where it can.
+  returned: success
+  type: str
+  sample: ""
+modules:
+  description: The module ids of the cards that take part.
+  returned: success
+  type: list
+  elements: int
+  sample: [0, 1, 2, 3, 4, 5, 6, 7]
+collective:
+  description: What is measured.
+  returned: success
+  type: str
+  sample: all_reduce
+size:
+  description: Bytes.
+  returned: success
+  type: int
+  sample: 33554432
+loop:
+  description: How often it is repeated.
+  returned: success
+  type: int
+  sample: 10000
+seconds:
+  description: How long a run over two such nodes takes, where all is sound.
+  returned: success
+  type: int
+  sample: 85
+limit:
+  description: Seconds after which it counts as hanging.
+  returned: success
+  type: int
+  sample: 850
+address:
+  description: Where other nodes reach it; empty where that is not known.
+  returned: success
+  type: str
+  sample: 10.20.0.11
+interface:
+  description: The interface that has this address; empty where it is not known.
+  returned: success
+  type: str
+  sample: ens1
+port:
+  description: A port of that address that nobody listens on; 0 without an address.
+  returned: success
+  type: int
+  sample: 41234
+direct:
+  description: Whether its verdict says that Gaudi Direct is in use over its host NICs.
+  returned: success
+  type: bool
+  sample: false
+verdict:
+  description: Its verdict, for the page; empty before the first one.
+  returned: success
+  type: dict
+  sample: {}
+refused_id:
+  description: Which option is refused, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when an option is refused
+  type: str
+  sample: unknown_choice
+"""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.fabric import asked, meetings, runs, static, verdict
+from ansible.module_utils.gaudi.node import links
+from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.planning.network import outside, read_addresses
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "image": {"type": "str", "default": ""},
+    "card_types": {"type": "dict", "required": True},
+    "expected_cards": {"type": "int"},
+    "tests": {"type": "list", "elements": "raw", "default": []},
+    "host_nics": {"type": "bool", "default": False},
+    "address": {"type": "str", "default": ""},
+    "limit": {"type": "int", "default": 0},
+}
+
+VERDICT = Path(paths.ACCEPTANCE)
+
+
+def last_verdict() -> dict[str, Any]:
+    """The node's verdict; empty where there is none, or none that can be read."""
+    with contextlib.suppress(Damaged, Refusal):
+        document = read_json(VERDICT)
+        return {} if document is None else dict(verdict.read_verdict(document))
+    return {}
+
+
+def reached_at(topology: Any, wished: str) -> tuple[str | None, str, int]:
+    """Return where other nodes reach this one, the interface of that address, and a port there that is free.
+
+    Raises Refusal for an address that the node does not have.
+    """
+    pairs = outside(read_addresses(topology["addresses"]))
+    found = {address: interface for interface, address in pairs if ":" not in address}
+    address = wished or next(iter(found), None)
+    if address is None:
+        return None, "", 0
+    try:
+        return address, found.get(address, ""), links.free_port(address)
+    except OSError as error:
+        raise Refusal(
+            "no_such_address_here",
+            f"fabric_check_address is {address}, and this node cannot listen there ({error.strerror}). It has "
+            f"{', '.join(found) or 'no address that others reach'}. Choose one of these.",
+        ) from error
+
+
+def run_of(fabric: Any, modules: tuple[int, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is measured over two nodes with these cards each, and how long it takes."""
+    test = runs.wished_tests(given["tests"], fabric)[0]
+    both = runs.Run(tuple(range(2 * len(modules))), test.collective, test.size, test.loop, given["host_nics"])
+    runs.check_size(both)
+    return {
+        "collective": test.collective,
+        "size": test.size,
+        "loop": test.loop,
+        "seconds": runs.seconds(both, fabric),
+        "limit": given["limit"] or runs.limit_seconds(both, fabric),
+    }
+
+
+def look(module: AnsibleModule) -> dict[str, Any]:
+    """Read the node; changes nothing. Raises Refusal for what hccl_demo does not take, and for a wrong address."""
+    given = module.params
+    # What carries the traffic between the nodes must be up.
+    wanted = static.Wanted(cards=given["expected_cards"], external=not given["host_nics"])
+    cards = links.read_cards(module, given["card_types"], wanted)
+    image = links.read_image(module, given["image"], "")
+    modules = cards.modules if cards.fabric else ()
+    address, interface, port = reached_at(cards.topology, given["address"])
+    found = {
+        "collective": "",
+        **dict.fromkeys(("size", "loop", "seconds", "limit"), 0),
+        **(run_of(cards.fabric, modules, given) if cards.fabric and modules else {}),
+    }
+    document = last_verdict()
+    why = meetings.not_ready(
+        cards.faults,
+        modules,
+        cards.busy(),
+        asked.image_lacks(image, given["image"]),
+        ways=given["host_nics"] or bool(cards.kind and cards.kind.external_ports),
+        address=address,
+    )
+    return {
+        "ready": not why,
+        "why": why,
+        "modules": list(modules),
+        **found,
+        "address": address or "",
+        "interface": interface,
+        "port": port,
+        "direct": bool(given["host_nics"] and (document.get("host_nics") or {}).get("gaudi_direct")),
+        "verdict": document,
+    }
+
+
+def main() -> None:
+    """Read, return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        found = look(module)
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+        return
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Read what a node has of a release's driver, and what its package repositories offer; judged elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import ConnectionError as NotConnected
+from ansible.module_utils.urls import open_url
+
+from ..base.refusal import Refusal
+from ..cards.document import build_topology
+from ..cards.sources import Sources
+from ..cards.users import describe_user
+from ..driver import apt_files, decision, dkms, kernels, offered, packages
+from ..driver.decision import Found, Judgement, Wishes
+from ..driver.facts import DEB, Facts, Wanted
+from ..engine.packages import family_of
+
+ROOT = Path("/")
+OS_RELEASE = Path("/etc/os-release")
+# Not uname: it says the same on every node, and a file can be laid over on one that is simulated.
+RUNNING = Path("/proc/sys/kernel/osrelease")
+BOOT = Path("/boot")
+DEVICES = Path("/dev/accel")
+MODULES = Path("/lib/modules")
+APT_LISTS = Path("/var/lib/apt/lists")
+# An index of packages has some megabytes; a mirror that says nothing for so long is down. Seconds, bytes.
+INDEX_SECONDS = 20
+INDEX_LIMIT = 64 * 1024 * 1024
+
+
+def said(module: AnsibleModule, command: Sequence[str]) -> str:
+    """What a program prints, whatever its status; nothing of one that is not there."""
+    program = module.get_bin_path(command[0])
+    if program is None:
+        return ""
+    _, out, _ = module.run_command([program, *command[1:]], environ_update={"LC_ALL": "C"})
+    return str(out)
+
+
+def index_of(repository: str, suite: str) -> dict[str, tuple[str, ...]]:
+    """The versions that a repository offers, by package, read from its index without telling apt of it.
+
+    Nothing is installed from what is read here, so that no signature is asked for. Raises Refusal where it does not
+    answer, or has no such suite.
+    """
+    place = f"{repository.rstrip('/')}/dists/{suite}/main/binary-amd64/Packages"
+    seen = ""
+    for name in (f"{place}.gz", place):
+        try:
+            with open_url(name, timeout=INDEX_SECONDS) as answer:
+                content = answer.read(INDEX_LIMIT)
+            text = gzip.decompress(content) if name.endswith(".gz") else content
+            listed: dict[str, tuple[str, ...]] = offered.of_index(text.decode("utf-8", "replace"))
+            return listed
+        # What is no gzip, what is not there, who does not answer: HTTPError, URLError and BadGzipFile are OSErrors.
+        except (OSError, EOFError, ValueError, zlib.error, NotConnected) as error:
+            seen = str(getattr(error, "reason", error))
+    raise Refusal(
+        "repository_not_read",
+        f"gaudi_driver_repository has no index of packages for {suite} that can be read from this node ({seen}). Look "
+        "at its address, at gaudi_driver_suite, and at the node's proxy.",
+    )
+
+
+class Look:
+    """What was read of the node, and what is made of it.
+
+    `given` are the options of the module gaudi_driver_info.
+    """
+
+    def __init__(self, module: AnsibleModule, given: Mapping[str, Any], sources: Sources) -> None:
+        self.module, self.given, self.sources = module, given, sources
+        system = OS_RELEASE.read_text(encoding="utf-8")
+        self.family = family_of(system)
+        codename = re.search(r'^VERSION_CODENAME="?([a-z]+)', system, re.MULTILINE)
+        self.suite = given.get("suite") or (codename[1] if codename else "")
+        version = re.search(r'^VERSION_ID="?(\d+)', system, re.MULTILINE)
+        self.facts = Facts.from_document(given["facts"])
+        suffix = f".el{version[1]}" if version else ""
+        self.wanted: Wanted = self.facts.wanted(given["software"], self.family, suffix)
+        self.found = self._read()
+        self.packages_lacking = self._kernel_packages()
+
+    def _read(self) -> Found:
+        """Read what is judged."""
+        running = RUNNING.read_text(encoding="ascii").strip()
+        topology = build_topology(self.sources)
+        users = [
+            f"module {card['module_id']}: {describe_user(user)}" for card in topology["cards"] for user in card["users"]
+        ]
+        query = packages.query(self.wanted.format, ["habanalabs*"])
+        grubby = said(self.module, ["grubby", "--default-kernel"])
+        return Found(
+            kernel=running,
+            next_kernel=kernels.boots_next((path.name for path in BOOT.glob("vmlinuz*")), running, grubby.strip()),
+            packages=packages.parse(said(self.module, query)),
+            traces=tuple(str(path) for trace in self.facts.traces for path in sorted(ROOT.glob(trace.lstrip("/")))),
+            modules=kernels.loaded(said(self.module, ["lsmod"])),
+            version=topology["driver_version"] or "",
+            file=said(self.module, ["modinfo", "-F", "filename", "habanalabs"]).strip(),
+            status=dkms.parse(said(self.module, ["dkms", "status"])),
+            users=tuple(users),
+        )
+
+    def _kernel_packages(self) -> dict[str, tuple[list[str], list[str]]]:
+        """By kernel, the packages with its headers and further ones that are not on the node."""
+        lacking = {}
+        for kernel in dict.fromkeys((self.found.kernel, self.found.next_kernel)):
+            headers = self.facts.headers_of(self.wanted.format, kernel)
+            extra = self.facts.extra_of(self.wanted.format, kernel)
+            there = packages.parse(said(self.module, packages.query(self.wanted.format, [*headers, *extra])))
+            # Headers that somebody built lie there as well.
+            built = (MODULES / kernel / "build").exists()
+            lacking[kernel] = (
+                [name for name in headers if name not in there and not built],
+                [name for name in extra if name not in there],
+            )
+        return lacking
+
+    def judgement(self) -> Judgement:
+        """The judgement of the node as it is."""
+        wishes = Wishes(self.given["replace"], self.given["take_over"])
+        judged: Judgement = decision.decide(self.found, self.wanted, self.facts, wishes)
+        return judged
+
+    def offers(self) -> tuple[list[Refusal], list[str]]:
+        """Why the repositories do not offer what is missing, and the packages to install for the kernels."""
+        headers = [name for lacking, _ in self.packages_lacking.values() for name in lacking]
+        if not self.given["offered"]:
+            return [], headers
+        extra = [name for _, lacking in self.packages_lacking.values() for name in lacking]
+        names = [*self.wanted.packages, *headers, *extra]
+        listed = offered.parse(said(self.module, offered.query(self.wanted.format, names)))
+        unread = False
+        if self.given.get("repository") and self.wanted.format == DEB:
+            # The node is told of it when nothing keeps the driver from it; until then nobody else asks it.
+            try:
+                listed = offered.together(listed, index_of(self.given["repository"], self.suite))
+            except Refusal as refusal:
+                return [refusal], headers
+            unread = not any(APT_LISTS.glob("*Packages*"))
+        other = [name for name in self.wanted.packages if self.installed.get(name) != self.wanted.version]
+        replaced = {name: self.installed[name] for name in other if name in self.installed}
+        not_offered = offered.refusal(listed, self.wanted, other)
+        refusals = [not_offered]
+        if not self.given["no_way_back"]:
+            refusals.append(offered.way_back_refusal(listed, replaced))
+        # Headers are the distribution's: who never read its index offers none, and is asked again when it was read. A
+        # node that no repository was named for is not told of its headers as well.
+        unread = unread or (not_offered is not None and not_offered.id == "driver_package_not_offered")
+        for kernel, (lacking, _) in () if unread else self.packages_lacking.items():
+            refusals.append(offered.headers_refusal(listed, lacking, kernel))
+        return [refusal for refusal in refusals if refusal], [*headers, *(name for name in extra if name in listed)]
+
+    @property
+    def installed(self) -> dict[str, str]:
+        """Versions by name."""
+        return {name: package.version for name, package in self.found.packages.items()}
+
+    @property
+    def loaded(self) -> list[str]:
+        """The modules that are loaded, in the order in which the running driver is unloaded."""
+        order = self.facts.order(self.found.version or self.wanted.version)
+        return kernels.to_unload(order.unload, (name for name in self.found.modules if name.startswith(dkms.MODULE)))
+
+    def texts(self) -> tuple[str, str]:
+        """The two files for apt."""
+        if self.wanted.format != DEB:
+            return "", ""
+        held = {}
+        if self.given["hold_kernel"]:
+            listed = packages.parse(said(self.module, packages.query(DEB, apt_files.KERNEL_PATTERNS)))
+            held = apt_files.kernel_packages({name: package.version for name, package in listed.items()})
+        kept = apt_files.preferences(self.wanted, held, replace=self.given["replace"])
+        return kept, apt_files.unattended(self.wanted, held)
+
+    def unverified(self) -> list[Refusal]:
+        """What is not as the manuals ask."""
+        devices = [path for path in DEVICES.glob("accel*") if re.fullmatch(r"accel\d+", path.name)]
+        seen = self.sources.seen
+        shown = None if seen is None else len(seen.cards)
+        wrong: list[Refusal] = decision.verify(
+            self.found, self.wanted, self.facts, len(self.sources.pci), len(devices), shown
+        )
+        return wrong

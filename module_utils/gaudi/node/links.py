@@ -1,0 +1,286 @@
+"""The cards and links of a node: what is read of them, and hccl_demo over them.
+
+It runs in a container of the serving image that has the cards of one run, and is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..base import paths
+from ..base.documents import Damaged
+from ..base.printable import printable
+from ..base.refusal import Refusal
+from ..catalogue.entries import CardType
+from ..catalogue.fabric import HOST_NICS_CAPABILITY, Fabric
+from ..engine.image_record import digest_of
+from ..fabric import asked, burn_in, runs, static
+from ..fabric.gaudinet import check_gaudinet
+from ..fabric.output import Output, parse_output
+from ..image.recipe import BASE, BASE_DIGEST, LABEL
+from .reader import read_interfaces, read_ports, read_topology
+
+LOCK = Path(paths.ACCEPTANCE_LOCK)
+# Where gaudinet.json lies: the first is where the habana runtime looks, the second where older ones had it.
+GAUDINET = (Path("/etc/habanalabs/gaudinet.json"), Path("/etc/gaudinet.json"))
+DEMO = "/opt/hccl_demo"
+CONTAINER = "gaudi-fabric-check"
+# One that only looks into an image may run beside another run's.
+LOOKING = f"{CONTAINER}-look-{os.getpid()}"
+# Walls of any container here; those that measure have what an instance has, and the network, where ranks meet.
+WALLS = (
+    *("--init", "--runtime", "habana", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+    *("--read-only", "--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
+    *("--env", "HOME=/tmp", "--env", "HABANA_LOGS=/tmp/habana_logs"),
+)
+MEASURES = (
+    *("--network", "host", "--cap-add", "SYS_NICE"),
+    *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
+)
+# No card: the vendor's runtime gives all of them to whom nobody names any, those of instances too.
+LOOKS = ("--pids-limit", "256", "--env", "HABANA_VISIBLE_DEVICES=none")
+# The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
+TIMED_OUT = (124, 137)
+# Looking into an image takes a second or two.
+LOOK_SECONDS = 60
+# What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.
+LOOK = r"""
+import hashlib, json, os, shutil, subprocess, sys
+
+def text(*command):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError:
+        return None, None
+    return done.stdout.decode("utf-8", "replace"), done.returncode
+
+def digest(path):
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return None
+
+root = os.environ.get("LIBFABRIC_ROOT", "/opt/libfabric")
+places = os.pathsep.join([os.environ.get("PATH", ""), root + "/bin", "/opt/amazon/efa/bin"])
+fi_info = shutil.which("fi_info", path=places)
+found = {"hccl_demo": digest(sys.argv[1] + "/run_hccl_demo.py")}
+found["wrapper"] = digest("/usr/lib/habanalabs/libhccl_ofi_wrapper.so")
+found["version_text"] = text(fi_info, "--version")[0] if fi_info else None
+found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if fi_info and sys.argv[2] else (None, None)
+found["loader_text"] = text("ldconfig", "-p")[0]
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The cards of a node: the topology, their type (None where they are of none or of several), what is wrong."""
+
+    topology: Mapping[str, Any]
+    kind: CardType | None
+    faults: tuple[static.Fault, ...]
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """What the catalogue knows of their links."""
+        return self.kind.fabric if self.kind else None
+
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """The module ids of the cards, lowest first."""
+        return tuple(sorted(card["module_id"] for card in self.topology["cards"] if card["module_id"] is not None))
+
+    @property
+    def indexes(self) -> dict[int, int]:
+        """The index of each module now."""
+        return {card["module_id"]: card["index"] for card in self.topology["cards"]}
+
+    def busy(self, *, drain: bool = False) -> tuple[int, ...]:
+        """The module ids of the cards that somebody uses; with drain, somebody else than an instance."""
+        return asked.busy(self.topology["cards"], drain=drain)
+
+
+def read_cards(module: AnsibleModule, card_types: object, wanted: static.Wanted) -> Cards:
+    """Read the cards and their ports, and check what must be true before anything is run; changes nothing."""
+    # The state of the links is read with the ports.
+    topology = read_topology(module, links=False)
+    types = CardType.table(card_types)
+    names = sorted({str(card["name"]) for card in topology["cards"]})
+    ports = tuple(static.Port(*port) for port in read_ports(module, topology["cards"], external=wanted.external))
+    interfaces = tuple(static.Interface(*each) for each in read_interfaces(topology["cards"]))
+    faults = static.check(topology, types, ports, interfaces, wanted)
+    for path in GAUDINET:
+        faults += check_gaudinet(gaudinet_text(path), interfaces, str(path))
+    return Cards(topology, types.get(names[0]) if len(names) == 1 else None, faults)
+
+
+def gaudinet_text(path: Path) -> str | None:
+    """Return a gaudinet.json; None where there is none. What cannot be read as text is judged as such."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"({error.strerror})"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a container ended: its status (None: it was stopped at the limit), what it printed, and whether the kernel
+    ended it for want of memory."""
+
+    status: int | None
+    text: str
+    no_memory: bool = False
+
+
+def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str, Any]:
+    """Read what of an image a verdict is about; empty where there is no engine or no such image.
+
+    Raises Refusal where no container of it can be looked into.
+    """
+    docker = module.get_bin_path("docker")
+    if docker is None or not reference:
+        return {}
+    code, out, _ = module.run_command([docker, "image", "inspect", reference])
+    if code != 0:
+        return {}
+    inspected = json.loads(out)[0]
+    labels = (inspected.get("Config") or {}).get("Labels") or {}
+    # Of a network only fi_info has something to say.
+    walls = [*LOOKS, "--network", "host" if provider else "none"]
+    program = [*walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
+    # It has no card, so that it may run beside whatever uses them.
+    looked = contained(module, LOOKING, program, LOOK_SECONDS)
+    if looked.status != 0:
+        how = f"did not end within {LOOK_SECONDS} seconds"
+        how = how if looked.status is None else f"ended with status {looked.status}"
+        raise Refusal(
+            "image_not_looked_into",
+            f"Nobody can tell what {reference} measures with: a container of it {how}: "
+            f"{printable(looked.text.strip()[-500:])} Look whether its runtime works: docker run --runtime habana.",
+        )
+    found: dict[str, Any] = json.loads(looked.text.splitlines()[-1])
+    # A built image says its commits; of another one its files stand for what it has.
+    for part, pin in (("hccl_demo", "hccl_demo"), ("wrapper", "hccl_ofi_wrapper")):
+        found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])
+    version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
+    base = labels.get(BASE_DIGEST) or labels.get(BASE) or digest_of(inspected, reference) or inspected["Id"]
+    return {**found, "base": base, "libfabric": version[0] if version else None}
+
+
+def contained(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int) -> Ended:
+    """Run a container for at most so long, and say how it ended.
+
+    Status 137 is that of whatever was killed: at the limit by us, else by the kernel or by somebody. Time tells the
+    first, the engine the second.
+    """
+    docker = module.get_bin_path("docker", required=True)
+    limit = [module.get_bin_path("timeout", required=True), "--kill-after=10", str(seconds)]
+    # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
+    end = [docker, "rm", "--force", name]
+    module.run_command(end)
+    begun = time.monotonic()
+    try:
+        status, out, err = module.run_command([*limit, docker, "run", "--name", name, *WALLS, *arguments])
+        if status in TIMED_OUT and time.monotonic() - begun >= seconds:
+            return Ended(None, out + err)
+        asked = [docker, "inspect", "--format", "{{.State.OOMKilled}}", name]
+        no_memory = status == 137 and module.run_command(asked)[1].strip() == "true"
+        return Ended(status, out + (err if status else ""), no_memory)
+    finally:
+        module.run_command(end)
+
+
+def perform(
+    module: AnsibleModule,
+    image: str,
+    run: runs.Run,
+    indexes: Mapping[int, int],
+    command: Mapping[str, Any],
+    seconds: int,
+    *,
+    nodes: int = 1,
+    node: int = 0,
+) -> Output:
+    """Run hccl_demo over the cards of a run, in a container that has no others, for at most so many seconds.
+
+    indexes: the index of each module now; command: what runs.command() returns; node of nodes: as it was given there.
+    """
+    # Its log goes where the container can write; the program knows its own directory.
+    argv = [command["argv"][0], f"{DEMO}/{command['argv'][1]}", *command["argv"][2:]]
+    cards = ",".join(str(indexes[each]) for each in run.modules)
+    variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
+    given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    given += ["--cap-add", HOST_NICS_CAPABILITY] if run.over_host_nics else []
+    program = [*MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
+    ended = contained(module, CONTAINER, program, seconds)
+    return parse_output(
+        ended.text,
+        ranks=run.ranks * nodes,
+        status=ended.status,
+        limit=seconds,
+        host_nics=run.over_host_nics,
+        no_memory=ended.no_memory,
+        silent=node > 0,
+    )
+
+
+def hl_qual(module: AnsibleModule, kind: CardType, tests: Sequence[str], limit: int) -> tuple[burn_in.BurnIn, str]:
+    """Run hl_qual over all cards of the node, each test for at most so many seconds; return the outcome and its output.
+
+    It reads where its files are from the variables that its packages set for login shells (/etc/profile.d).
+    """
+    timeout = [module.get_bin_path("timeout", required=True), "--kill-after=30", str(limit)]
+    shell = [module.get_bin_path("bash", required=True), "-lc", 'exec "$@"', "hl_qual"]
+    found, said = [], []
+    for test in tests:
+        for command in burn_in.commands(kind.generation, test, len(kind.fabric.groups) if kind.fabric else 1):
+            begun = time.monotonic()
+            status, out, err = module.run_command([*timeout, *shell, *command])
+            stopped = status in TIMED_OUT and time.monotonic() - begun >= limit
+            found.append((test, burn_in.parse_hl_qual(out + err, None if stopped else status)))
+            said.append(f"# {' '.join(command)}\n{out}{err}\n")
+    return burn_in.combined(found), "".join(said)
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port of an address of this node that nobody listens on now. Raises OSError for an address it does not have."""
+    with socket.socket() as asked_for:
+        asked_for.bind((address, 0))
+        return int(asked_for.getsockname()[1])
+
+
+@contextlib.contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Hold the lock of a measurement. Raises Refusal where another run measures, or a directory lies in its place."""
+    lock.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except IsADirectoryError:
+        damage = Damaged(str(lock), "it is a directory")
+        raise Refusal("acceptance_lock_damaged", f"{damage}. Move it away, then run this again.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Refusal(
+            "measured_by_another_run",
+            "Another run measures the links of this node now, and two of them would slow each other down. Run this "
+            "again when it has ended.",
+        ) from None
+    finally:
+        os.close(handle)

@@ -1,0 +1,73 @@
+"""What is said of a node that gets its driver in the same run: what comes, and what can only be judged then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.refusal import Refusal
+from .checks import Problem
+from .compatibility import Mismatch
+
+# Checks of catalog/compatibility.yml whose answer the driver's packages change, or only a loaded driver gives.
+CHECKS = (
+    "driver",
+    "driver_build",
+    "nic_driver",
+    "runtime_package",
+    "runtime_package_build",
+    "firmware",
+    "firmware_rule",
+)
+# What else only a driver tells.
+UNTOLD = ("which card is which module", "the state of each card and its links", "who uses a card")
+
+
+@dataclass(frozen=True)
+class DriverFirst:
+    """Whether the driver is brought before anything is served; what keeps it from that, and what to know of it."""
+
+    first: bool = False
+    problems: tuple[Problem, ...] = ()
+    findings: tuple[str, ...] = ()
+
+
+def may_be_due(foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool) -> bool:
+    """Whether to look what the driver of a node needs; of a node that is as its release wants nobody asks.
+
+    foreseen: it has no driver. replace: the site has another release's driver replaced.
+    """
+    return foreseen or lacks_runtime or (replace and any(mismatch.check.name in CHECKS for mismatch in mismatches))
+
+
+def told(
+    version: str,
+    steps: Mapping[str, Sequence[str]],
+    refusals: Sequence[Refusal],
+    kernel_packages: Sequence[str],
+    *,
+    foreseen: bool,
+    replace: bool,
+) -> DriverFirst:
+    """Judge a look at the driver: steps and refusals as decided, kernel_packages to install besides.
+
+    foreseen: the node has no driver, so that plans are for the cards that PCI promises. replace: as in may_be_due. With
+    neither, what keeps packages from a node whose driver is as it should be is nobody's problem.
+    """
+    if not steps or (refusals and not (foreseen or replace)):
+        return DriverFirst()
+    if refusals:
+        return DriverFirst(problems=tuple(Problem(refusal.id, str(refusal)) for refusal in refusals))
+    packages = [*kernel_packages, *(name.partition("=")[0] for name in steps.get("install", ()))]
+    doing = f"{len(packages)} packages ({', '.join(packages)})" if packages else "its modules are loaded"
+    cards = " Plans are for the cards on the PCI bus until then." if foreseen else ""
+    later = ", ".join((*CHECKS, *UNTOLD))
+    return DriverFirst(
+        first=True,
+        findings=(f"The driver {version} comes first: {doing}.{cards}", f"Judged after the driver: {later}."),
+    )
+
+
+def still_judged(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
+    """The mismatches that the driver's packages do not end."""
+    return [mismatch for mismatch in mismatches if mismatch.check.name not in CHECKS]

@@ -1,0 +1,128 @@
+"""What came to a node with ours, and goes with it: asked of apt, written down, and nothing else taken away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.driver import packages as listed
+from ansible.module_utils.gaudi.driver.facts import DEB
+from ansible.module_utils.gaudi.engine import brought
+
+from library import brought_packages
+from tests.unit.driver.made import listed as dpkg
+from tests.unit.preflight.conftest import Answer, Ran, Run
+
+# As apt-get 2.6 of Debian 12 prints it, shortened.
+INSTALLS = """Reading package lists...
+Inst runc (1.1.5+ds1-1+b1 Debian:12.0/stable [amd64])
+Inst libc6 [2.36-9+deb12u4] (2.36-9+deb12u7 Debian:12.5/stable [amd64])
+Inst docker.io (20.10.24+dfsg1-1+b3 Debian:12.0/stable [amd64]) []
+Inst libfoo:amd64 (1.0 Debian:12.0/stable [amd64])
+Conf runc (1.1.5+ds1-1+b1 Debian:12.0/stable [amd64])
+"""
+REMOVES = "Purg docker.io [20.10.24+dfsg1-1+b3]\nPurg runc [1.1.5+ds1-1+b1]\n"
+QUERY = " ".join(listed.query(DEB, []))
+
+
+def test_an_upgrade_brings_nothing_new() -> None:
+    assert brought.new_of(INSTALLS) == ["runc", "docker.io", "libfoo"]
+    assert brought.going_of(REMOVES + "Remv podman [4.3]\n") == ["docker.io", "runc", "podman"]
+
+
+def test_a_package_is_of_the_part_that_brought_it_first() -> None:
+    record = brought.noted({}, "engine", ["runc", "docker.io"])
+    assert record == {"engine": ["docker.io", "runc"]}
+    # A run that was cut off is run again: what it brought is on the node by then.
+    assert brought.noted(record, "engine", []) == record
+    assert brought.noted(record, "driver", ["runc", "dkms"]) == {**record, "driver": ["dkms"]}
+    assert brought.without(record, "engine") == {}
+
+
+def test_what_others_need_does_not_go() -> None:
+    assert brought.needed_by_others(["docker.io", "runc"], ["docker.io", "runc"]) is None
+    refusal = brought.needed_by_others(["docker.io", "podman"], ["docker.io"])
+    assert refusal is not None
+    assert "podman would go as well, which we did not bring. Remove it first" in str(refusal)
+
+
+class Node:
+    """A node with a record, and what apt and dpkg say."""
+
+    def __init__(self, run: Run, record: Path) -> None:
+        self.start, self.record = run, record
+        self.answers: dict[str, Answer] = {
+            "apt-get --simulate --quiet --no-install-recommends install": (0, INSTALLS, ""),
+            "apt-get --simulate --yes --quiet purge": (0, REMOVES, ""),
+            "apt-get --yes --quiet purge": (0, "", ""),
+            QUERY: (0, dpkg("1", "docker.io", "runc"), ""),
+        }
+
+    def run(self, check: bool = False, **given: Any) -> Ran:
+        arguments = {"part": "engine", "packages": ["docker.io"], "record": str(self.record), **given}
+        return self.start(brought_packages, arguments, self.answers, check=check)
+
+    @property
+    def written(self) -> Any:
+        return json.loads(self.record.read_text())["packages"] if self.record.exists() else None
+
+
+@pytest.fixture
+def node(run: Run, tmp_path: Path) -> Node:
+    return Node(run, tmp_path / "state" / "brought.json")
+
+
+def test_what_comes_is_written_down_and_goes_again(node: Node) -> None:
+    ran = node.run()
+    assert (ran["changed"], ran["packages"]) == (False, ["docker.io", "libfoo", "runc"])
+    assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
+    ran = node.run(state="removed")
+    assert (ran["changed"], ran["packages"], ran["stays"]) == (True, ["docker.io", "runc"], [])
+    assert "apt-get --yes --quiet purge docker.io runc" in ran.commands
+    assert node.written is None
+
+
+def test_check_mode_says_what_would_go(node: Node) -> None:
+    node.run()
+    ran = node.run(check=True, state="removed")
+    assert (ran["changed"], ran["packages"]) == (True, ["docker.io", "runc"])
+    assert [command for command in ran.commands if "purge" in command and "--simulate" not in command] == []
+    assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
+
+
+def test_what_was_there_before_us_stays_and_is_said(node: Node) -> None:
+    ran = node.run(state="removed")
+    assert (ran["changed"], ran["packages"], ran["stays"]) == (False, [], ["docker.io"])
+    assert [command for command in ran.commands if "apt-get" in command] == []
+
+
+def test_nothing_goes_that_others_need(node: Node) -> None:
+    node.run()
+    node.answers["apt-get --simulate --yes --quiet purge"] = (0, REMOVES + "Purg podman [4.3]\n", "")
+    ran = node.run(state="removed")
+    assert ran["refused_id"] == "packages_needed_by_others"
+    assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
+
+
+def test_what_apt_refuses_is_said(node: Node) -> None:
+    words = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (apt-get)"
+    node.answers["apt-get --simulate --quiet"] = (100, "", words)
+    node.answers.pop("apt-get --simulate --quiet --no-install-recommends install")
+    assert node.run()["refused_id"] == "packages_locked"
+    node.answers["apt-get --simulate --quiet"] = (100, "", "E: \x1b[31mstrange")
+    assert node.run()["refused_id"] == "apt_failed"
+
+
+def test_a_damaged_record_is_a_sentence(node: Node) -> None:
+    node.record.parent.mkdir()
+    node.record.write_text("{")
+    ran = node.run(state="removed")
+    assert ran["refused_id"] == "record_damaged"
+    assert "Move it away" in ran["msg"]
+
+
+def test_a_system_without_apt_has_nothing_written_down(run: Run, tmp_path: Path) -> None:
+    ran = run(brought_packages, {"part": "engine", "record": str(tmp_path / "brought.json")}, {})
+    assert (ran["changed"], ran["packages"]) == (False, [])

@@ -1,0 +1,114 @@
+"""fabric_pair_info and fabric_pair: what a node says before it meets another one, and its half of the run."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.node import links
+
+from library import fabric_pair, fabric_pair_info
+from tests.unit.host.modules import run_main
+from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, Node, check, node
+
+__all__ = ["node"]
+USER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}
+
+
+@pytest.fixture(autouse=True)
+def places(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's own files, and an address that others reach."""
+    monkeypatch.setattr(fabric_pair_info, "VERDICT", node.folder / "acceptance.json")
+    monkeypatch.setattr(links, "LOCK", node.folder / "acceptance.lock")
+    monkeypatch.setattr(fabric_pair, "read_topology", node.topology)
+    monkeypatch.setattr(fabric_pair_info, "outside", lambda _addresses: [("eth0", "127.0.0.1"), ("eth0", "fd00::1")])
+
+
+def look(**given: Any) -> dict[str, Any]:
+    arguments = {"image": IMAGE, "card_types": CARD_TYPES, "expected_cards": 8, **given}
+    return run_main("library.fabric_pair_info", arguments, check=True)
+
+
+def half(number: int = 0, *, check: bool = False, **given: Any) -> dict[str, Any]:
+    arguments = {"image": IMAGE, "half": number, "address": "10.20.0.11", "port": 41234, "modules": list(range(8))}
+    arguments |= {"collective": "all_reduce", "size": 33554432, "loop": 100, "limit": 77, **given}
+    return run_main("library.fabric_pair", arguments, check=check)
+
+
+def test_a_sound_node_says_what_it_takes_part_with(node: Node) -> None:
+    said = look()
+    assert (said["ready"], said["why"], said["modules"]) == (True, "", list(range(8)))
+    assert (said["collective"], said["size"], said["loop"]) == ("all_reduce", 32 << 20, 10000)
+    assert said["limit"] == 10 * said["seconds"] > 600
+    assert said["address"] == "127.0.0.1"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", said["port"]))
+    assert said["verdict"] == {}
+    assert node.measured() == []
+    check()
+    assert look()["verdict"]["state"] == "accepted"
+    (node.folder / "acceptance.json").write_text("{")
+    assert look()["verdict"] == {}
+    assert look(tests=["all_gather"], limit=5)["collective"] == "all_gather"
+
+
+def test_why_a_node_takes_no_part(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.users = {3: [USER]}
+    assert look()["why"] == "Modules 3 are in use. Stop what uses them."
+    node.users, node.down = {}, [(5, 9)]
+    assert "internal ports down: 9" in look()["why"]
+    node.down, node.image = [], False
+    assert IMAGE in look()["why"]
+    node.image, node.name, node.tells_ports = True, "HL-288E", False
+    assert "fabric_check_host_nics" in look()["why"]
+    assert look(host_nics=True)["ready"]
+    node.name, node.tells_ports = "HL-225", True
+    monkeypatch.setattr(fabric_pair_info, "outside", lambda _addresses: [])
+    assert "fabric_check_address" in look()["why"]
+    node.name = "HL-999"
+    assert "no cards that the catalogue knows" in look()["why"]
+
+
+def test_what_cannot_be_is_refused(node: Node) -> None:
+    assert node.modules
+    assert look(address="192.0.2.1")["refused_id"] == "no_such_address_here"
+    assert look(tests=["all_of_it"])["failed"]
+    assert look(tests=[{"collective": "all2all", "size": 32}])["refused_id"] == "size_too_small"
+
+
+def test_a_half_is_told_where_rank_0_is_and_which_ranks_are_here(node: Node) -> None:
+    half(1, modules=[0, 1, 2, 3])
+    (command,) = node.measured()
+    assert command[2] == "77"
+    assert "HCCL_COMM_ID=10.20.0.11:41234" in command
+    text = " ".join(command)
+    assert "--nranks 8 --ranks_per_node 4 --node_id 1" in text
+    assert "HCCL_GAUDI_DIRECT" not in text
+    half(1, host_nics=True, direct=True, interface="ens1")
+    assert {"HCCL_GAUDI_DIRECT=1", "FI_EFA_USE_DEVICE_RDMA=1", "HCCL_SOCKET_IFNAME=ens1"} <= set(node.measured()[1])
+    assert "--cap-add IPC_LOCK" in " ".join(node.measured()[1])
+    half(1, host_nics=True)
+    assert "HCCL_OVER_OFI=1" in node.measured()[2]
+
+
+def test_the_first_half_has_the_figure_for_all_ranks(node: Node) -> None:
+    node.ranks = 16
+    assert half() == {"changed": False, "nw_gb_s": 258.209121, "sentence": "", "invocation": half()["invocation"]}
+    node.ranks = 8
+    assert "contradict each other" in half()["sentence"], "the factor is that of 8 ranks"
+
+
+def test_what_goes_wrong_is_a_sentence_and_no_failure(node: Node) -> None:
+    node.status = 124
+    assert "77 s" in half(1)["sentence"]
+    node.status, node.users = 0, {3: [USER]}
+    assert "Modules 3 came into use" in half()["sentence"]
+    node.users = {}
+    with (node.folder / "acceptance.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "Another run measures" in half()["sentence"]
+    runs = len(node.measured())
+    assert half(check=True)["nw_gb_s"] is None
+    assert len(node.measured()) == runs

@@ -1,0 +1,197 @@
+"""A node that gets its driver in the same run: what is judged before, what after, and how many such nodes at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
+from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
+from ansible.module_utils.gaudi.preflight import driver_first
+from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
+
+from filter_plugins.nodes_at_once import nodes_at_once
+from filter_plugins.summary_lines import summary_lines
+from library import gaudi_preflight
+from tests.unit.driver.made import DOCUMENT
+from tests.unit.preflight.conftest import Run
+from tests.unit.preflight.test_contracts import ROOT, load
+from tests.unit.preflight.test_modules import against, preflight, site
+
+INSTALL = {"install": ("habanalabs-dkms=1.22.2-32", "habanalabs-thunk=1.22.2-32"), "load": ("habanalabs",)}
+HEADERS = "linux-headers-6.8.0-45-generic"
+NO_HEADERS = Refusal("kernel_headers_not_offered", "Kernel 6.8.0-45-generic has no headers.")
+
+
+def mismatch(name: str) -> Mismatch:
+    return Mismatch(Check(name, "refuse", "", ""), Row("this", "that", "Do it."))
+
+
+def told(*refusals: Refusal, foreseen: bool = True, replace: bool = False, **steps: Any) -> driver_first.DriverFirst:
+    return driver_first.told("1.22.2-32", steps or INSTALL, refusals, [HEADERS], foreseen=foreseen, replace=replace)
+
+
+@pytest.mark.parametrize(
+    ("foreseen", "replace", "differs", "lacks_runtime", "due"),
+    [
+        (True, False, "", False, True),
+        (False, False, "", True, True),
+        (False, True, "driver", False, True),
+        # As a settled node is: nobody asks it.
+        (False, False, "", False, False),
+        (False, False, "driver", False, False),
+        (False, True, "", False, False),
+        (False, True, "docker", False, False),
+    ],
+)
+def test_the_driver_is_looked_at_where_there_may_be_something_to_do(
+    foreseen: bool, replace: bool, differs: str, lacks_runtime: bool, due: bool
+) -> None:
+    mismatches = [mismatch(differs)] if differs else []
+    assert driver_first.may_be_due(foreseen, replace, mismatches, lacks_runtime) is due
+
+
+def test_what_comes_and_what_is_judged_later_is_said() -> None:
+    found = told()
+    assert (found.first, found.problems) == (True, ())
+    comes, later = found.findings
+    assert f"3 packages ({HEADERS}, habanalabs-dkms, habanalabs-thunk)" in comes
+    assert later.startswith("Judged after the driver: driver, ")
+    assert "who uses a card" in later
+
+
+def test_what_keeps_the_driver_from_a_node_is_a_problem() -> None:
+    found = told(NO_HEADERS)
+    assert (found.first, [problem.id for problem in found.problems]) == (False, ["kernel_headers_not_offered"])
+    assert told(NO_HEADERS, foreseen=False, replace=True).problems
+    # Its driver is as it should be: what keeps a package of ours from it is nobody's problem.
+    assert told(NO_HEADERS, foreseen=False) == driver_first.DriverFirst()
+
+
+def test_a_driver_that_needs_nothing_ends_no_finding() -> None:
+    assert driver_first.told("1.22.2-32", {}, (), (), foreseen=True, replace=False) == driver_first.DriverFirst()
+
+
+def test_checks_of_the_driver_wait_for_it() -> None:
+    assert set(driver_first.CHECKS) < set(JUDGES)
+    left = driver_first.still_judged([mismatch("driver"), mismatch("kernel"), mismatch("firmware")])
+    assert [each.check.name for each in left] == ["kernel"]
+
+
+# The module
+
+PCI = tuple(PciCard(f"0000:{bus:02x}:00.0", 0, "0-39", "1da3:1020") for bus in range(8))
+BARE = Sources(uid=0, seen=None, pci=PCI)
+
+
+class FakeLook:
+    """What was read of a node's driver: all of it to be installed, and what keeps it from that."""
+
+    def __init__(self, _module: object, given: dict[str, Any], _sources: Sources) -> None:
+        self.given = given
+        self.wanted = type("Wanted", (), {"version": given["software"]["driver"]})
+
+    def judgement(self) -> Any:
+        steps = [type("Step", (), {"id": name, "items": items}) for name, items in INSTALL.items()]
+        return type("Judgement", (), {"steps": steps, "refusals": ()})
+
+    def offers(self) -> tuple[list[Refusal], list[str]]:
+        return ([NO_HEADERS] if "old" in self.given["repository"] else []), [HEADERS]
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(gaudi_preflight, "Look", FakeLook)
+    monkeypatch.setattr(gaudi_preflight, "read_sources", lambda _module, links: BARE)
+    driver = {"facts": DOCUMENT, "replace": False, "take_over": False, "no_way_back": False, "suite": ""}
+    topology = foreseen_topology(BARE, {"1da3:1020": "HL-225"})
+    return against(topology=topology, driver=driver, driver_repository="http://mirror", habana_path="/nowhere/runtime")
+
+
+def ids(ran: Any) -> list[str]:
+    return [problem["id"] for problem in ran["problems"]]
+
+
+def test_a_node_without_a_driver_is_ready_for_one(run: Run, bare: dict[str, Any]) -> None:
+    ran = run(gaudi_preflight, bare)
+    assert (ids(ran), ran["report"], ran["driver_first"]) == ([], "", True)
+    assert ran["node"]["cards"] == 8
+    assert [said for said in ran["findings"] if said.startswith(("The driver 1.22", "Judged after"))]
+
+
+def test_what_keeps_it_from_its_driver_is_in_the_report(run: Run, bare: dict[str, Any]) -> None:
+    ran = run(gaudi_preflight, {**bare, "driver_repository": "http://old"})
+    assert ids(ran) == ["no_hl_smi", "no_driver", "kernel_headers_not_offered", "habana_runtime"]
+    assert ran["driver_first"] is False
+
+
+def test_without_a_role_that_brings_it_a_missing_driver_is_refused(run: Run, bare: dict[str, Any]) -> None:
+    assert ids(run(gaudi_preflight, {**bare, "driver": {}})) == ["no_hl_smi", "no_driver", "habana_runtime"]
+
+
+def test_fewer_cards_on_the_bus_than_the_inventory_promises_are_refused_before_anything_comes(
+    run: Run, bare: dict[str, Any]
+) -> None:
+    ran = run(gaudi_preflight, {**bare, "inventory": site(gaudi_expected_cards=9)})
+    assert ids(ran) == ["cards"]
+
+
+def test_a_settled_node_is_not_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch, bare: dict[str, Any]) -> None:
+    monkeypatch.setattr(gaudi_preflight, "Look", None)
+    assert run(gaudi_preflight, preflight(driver=bare["driver"]))["driver_first"] is False
+
+
+# The order
+
+
+def test_nodes_come_one_by_one_where_any_gets_a_driver() -> None:
+    settled: dict[str, Any] = {"preflight_node": {"driver_first": False}}
+    bare: dict[str, Any] = {"preflight_node": {"driver_first": True}}
+    assert nodes_at_once({"one": settled, "two": settled, "not in this run": {}}) == "100%"
+    assert nodes_at_once({"one": settled, "two": bare}) == 1
+    assert nodes_at_once({"one": {**bare, "gaudi_nodes_at_once": "auto"}}) == 1
+    assert nodes_at_once({"one": {**bare, "gaudi_nodes_at_once": "3"}}) == 3
+    assert nodes_at_once({"one": settled, "two": {**settled, "gaudi_nodes_at_once": "25%"}}) == "25%"
+    # As --syntax-check and --list-tasks have it.
+    assert nodes_at_once({}) == "100%"
+
+
+@pytest.mark.parametrize("value", ["auto", 1, "4", "25%", "100%"])
+def test_how_many_at_once_may_be_said(run: Run, value: object) -> None:
+    assert ids(run(gaudi_preflight, preflight(inventory=site(gaudi_nodes_at_once=value)))) == []
+
+
+@pytest.mark.parametrize("value", [0, -1, "all", "0%", "101%", True, 1.5])
+def test_what_is_no_number_of_nodes_is_refused(run: Run, value: object) -> None:
+    assert ids(run(gaudi_preflight, preflight(inventory=site(gaudi_nodes_at_once=value)))) == ["inventory"]
+
+
+def test_the_site_looks_then_fetches_then_goes_node_by_node() -> None:
+    plays = load(ROOT / "site.yml")
+    looked, *fetched, brought_up, _said = plays
+    assert looked["any_errors_fatal"] is True
+    assert [play["tags"] for play in fetched] == [
+        ["gaudi_driver"],
+        ["container_runtime"],
+        ["serving_image"],
+        ["weights"],
+    ]
+    assert "nodes_at_once" in brought_up["serial"]
+    tags = list(dict.fromkeys(task["tags"][0] for task in brought_up["tasks"]))
+    assert tags == ["gaudi_driver", "host_tuning", "fabric_check", "vllm_service"]
+
+
+def test_nobody_is_told_of_modules_that_nobody_knows() -> None:
+    topology = foreseen_topology(BARE, {"1da3:1020": "HL-225"})
+    assert summary_lines(topology, "gaudi-01", "1.22", [], {}, []) == [
+        "gaudi-01: 8 cards (HL-225), driver none yet, release 1.22",
+        "No instances are installed.",
+    ]
+
+
+def test_an_answer_names_nothing_of_the_repository() -> None:
+    assert gaudi_preflight.ARGUMENT_SPEC["driver_repository"]["no_log"] is True
+    specs = yaml.safe_load((ROOT / "roles/preflight/meta/argument_specs.yml").read_text(encoding="utf-8"))
+    assert specs["argument_specs"]["main"]["options"]["preflight_driver_repository"]["no_log"] is True
