@@ -20,7 +20,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
-from ..base.documents import Damaged
+from ..base.documents import Damaged, parse
 from ..base.printable import printable, printable_lines
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
@@ -83,6 +83,12 @@ found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if f
 found["loader_text"] = text("ldconfig", "-p")[0]
 print(json.dumps(found))
 """
+_TEXT = (str, type(None))
+# What it prints.
+LOOKED = {
+    **dict.fromkeys(("hccl_demo", "wrapper", "version_text", "info_text", "loader_text"), _TEXT),
+    "info_status": (int, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -165,15 +171,19 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     program = [*walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
     # It has no card, so that it may run beside whatever uses them.
     looked = contained(module, LOOKING, program, LOOK_SECONDS)
-    if looked.status != 0:
-        how = f"did not end within {LOOK_SECONDS} seconds"
-        how = how if looked.status is None else f"ended with status {looked.status}"
+    how = f"did not end within {LOOK_SECONDS} seconds"
+    how = how if looked.status is None else f"ended with status {looked.status}"
+    try:
+        # Nobody knows whose image it is: what it prints may be anything.
+        found = parse((looked.text.splitlines() or [""])[-1], LOOKED)
+    except ValueError as error:
+        found, how = {}, f"{how}, and {error}" if looked.status == 0 else how
+    if looked.status != 0 or not found:
         raise Refusal(
             "image_not_looked_into",
             f"Nobody can tell what {reference} measures with: a container of it {how}: "
             f"{printable(looked.text.strip()[-500:])} Look whether its runtime works: docker run --runtime habana.",
         )
-    found: dict[str, Any] = json.loads(looked.text.splitlines()[-1])
     # A built image says its commits; of another one its files stand for what it has.
     for part, pin in (("hccl_demo", "hccl_demo"), ("wrapper", "hccl_ofi_wrapper")):
         found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])

@@ -201,6 +201,20 @@ def test_the_vendors_runtime_gives_all_cards_to_whom_nobody_names_any() -> None:
     assert choose("none", [0, 1])[0] == []
 
 
+@pytest.mark.parametrize(
+    "printed", ["", "[]", "7", "{}", "no JSON", json.dumps({**LOOKED, "loader_text": "", "hccl_demo": {"a": 1}})]
+)
+def test_an_image_that_prints_something_else_is_refused(
+    printed: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lying(command: list[str]) -> tuple[int, str, str]:
+        return (0, printed, "") if "run" in command else node.answer(command)
+
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: lying(command))
+    assert check()["refused_id"] == "image_not_looked_into"
+    assert not (node.folder / "acceptance.json").exists()
+
+
 def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it printed is no text to trust."""
 
