@@ -66,6 +66,7 @@ class Progress:
     messages: dict[str, list[str]] = field(default_factory=dict)  # host -> what the last debug task said
     failures: dict[str, str] = field(default_factory=dict)  # host -> why it failed last
     _play: str = ""
+    _part: int = 0
     _started: float = 0.0
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:
@@ -75,7 +76,7 @@ class Progress:
         if kind in ("playbook_on_play_start", "playbook_on_task_start", "playbook_on_stats"):
             self._end_task(now)
         if kind == "playbook_on_play_start":
-            self._play = data.get("name") or data.get("play", "")
+            self._play, self._part = data.get("name") or data.get("play", ""), 0
         elif kind == "playbook_on_task_start":
             self._start_task(data.get("name") or data.get("task", ""), data.get("role"), now)
         elif kind in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
@@ -89,11 +90,11 @@ class Progress:
         self._started = now
 
     def _title(self, role: str | None) -> str:
-        """The phase that a task belongs to; of a role that is no part it belongs to the one before."""
+        """The phase that a task belongs to. Parts come in order: a role that a later one asks adds to that one."""
         if self._play != NODE_BY_NODE:
             return self._play
-        last = self.phases[-1].title if self.phases else ""
-        return PARTS.get(role or "") or (last if last in PARTS.values() else next(iter(PARTS.values())))
+        self._part = max(self._part, list(PARTS).index(role) if role in PARTS else 0)
+        return list(PARTS.values())[self._part]
 
     def _end_task(self, now: float) -> None:
         if self.phases and self._started:

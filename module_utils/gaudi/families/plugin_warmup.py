@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..base.refusal import Refusal
 from ..model.facts import language_model
 from ..plugin_buckets.choice import CHOOSING, Candidate, Choice, choose, variables_for
 from ..plugin_buckets.made import Buckets, buckets, depends_on_kv_blocks
@@ -87,7 +88,15 @@ def of_start(
             )
         return {}
     server = replace(server, kv_blocks=kv_blocks)
-    found = buckets(plugin, server, environment, file or "")
+    try:
+        found = buckets(plugin, server, environment, file or "")
+    except Refusal as refusal:
+        # A server logs what it likes, and whether it may be planned again is not its to say.
+        draft.warn(
+            f"The last start logged {kv_blocks} KV blocks, which no buckets can be made for ({refusal}) They are those "
+            f"of {blocks_from}."
+        )
+        return {}
     if draft.argument("--runner") == "pooling":
         found = replace(found, decode=[])
     _note(draft, server, found)

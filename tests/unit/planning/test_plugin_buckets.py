@@ -287,6 +287,23 @@ def test_the_blocks_of_the_last_start_count_as_long_as_what_they_follow_from_is_
     assert made(logged, num_gpu_blocks_override=900)["buckets"]["kv_blocks_from"] == "num_gpu_blocks_override"
 
 
+def test_what_a_server_logs_keeps_nobody_from_planning_it_again() -> None:
+    """It may be of anybody's making, or read from an image's own words."""
+    catalogue, node = vendor.catalogue("1.24.1", "qwen3-8b"), vendor.topology("oam8")
+    wish = {"bucketing_strategy": "linear", "extra_environment": {"VLLM_CONTIGUOUS_PA": "true"}}
+    request = {"instance": "asked", "model": "qwen3-8b", "max_model_len": 4352, **wish}
+
+    def made(logged: dict[str, LastStart]) -> dict[str, Any]:
+        (found,) = plan_all([request], catalogue, node, weights_root="/data/models", last_starts=logged)
+        return found
+
+    planned = made({})
+    again = made(started("asked", sized_by(planned), {"kv_cache_blocks": "9999999999"}))
+    assert "refused" not in again
+    assert again["buckets"] == planned["buckets"]
+    assert "logged 9999999999 KV blocks" in " ".join(again["warnings"])
+
+
 @pytest.mark.parametrize(
     "state",
     [

@@ -63,15 +63,20 @@ def test_the_play_that_goes_node_by_node_is_followed_by_its_parts() -> None:
         task("preflight : look", "preflight"),
         task("host_tuning : set", "host_tuning"),
         task("node_library : write", "node_library"),
+        task("vllm_service : look", "vllm_service"),
+        task("host_tuning : allowed", "host_tuning"),
         task("vllm_service : start", "vllm_service"),
         task("serving_image : prune", "serving_image"),
+        play(NODE_BY_NODE),
+        task("host_tuning : set", "host_tuning"),
     )
     assert [(phase.title, len(phase.tasks)) for phase in progress.phases] == [
         ("Fetch and convert missing weights", 1),
         ("Install the driver", 2),
         ("Look again, with the real cards", 1),
         ("Tune the host", 2),
-        ("Serve", 2),
+        ("Serve", 4),
+        ("Tune the host", 1),
     ]
 
 
