@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..base.checks import Reader, mapping, matching
 from ..base.printable import printable
+from ..base.refusal import Refusal
 
 NAME = "gaudi-serving/measuring"
 """The repository of these images."""
@@ -20,7 +21,9 @@ NAME = "gaudi-serving/measuring"
 BUILD_SECONDS = 900
 """A checkout of a few megabytes and a make of one file: a minute. What takes so long hangs."""
 
-_ADDRESS = re.compile(r"((https?|ssh|git)://|/)[^\s'\"\\$`]{1,500}")
+# Without an account: it is an argument of the build, which everybody on the node may see.
+_ADDRESS = re.compile(r"((https?|git)://|/)[^\s'\"\\$`@]{1,500}|ssh://([a-z_][a-z0-9_-]{0,31}@)?[^\s'\"\\$`@]{1,500}")
+_ACCOUNT = re.compile(r"://[^/@]*:[^/]*@")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LINES = """\
 ARG BASE
@@ -54,7 +57,13 @@ class Demo:
         reader = Reader(value, "fabric_check_demo", ("repository", "commit", "reference", "mirrors"))
         mirrors = mapping(reader.raw("mirrors"), "fabric_check_demo: mirrors") if reader.has("mirrors") else {}
         address = mirrored(reader.text("repository", longest=256), mirrors)
-        form = "an address such as https://git.example.com/hccl_demo"
+        if _ACCOUNT.search(address):
+            raise Refusal(
+                "address_with_account",
+                "The repository of fabric_check_demo, or its mirror, names an account with a password, which everybody on "
+                "the node could read while the image is built. Name an address that needs none.",
+            )
+        form = "an address without an account, such as https://git.example.com/hccl_demo"
         commit = reader.text("commit", longest=64)
         return cls(
             matching(address, "The repository of fabric_check_demo", _ADDRESS, form, longest=600),

@@ -610,11 +610,20 @@ def test_nothing_is_built_for_one_card_in_check_mode_or_without_a_wish(node: Nod
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"repository": "ext::sh -c id"}, {"commit": "main"}, {"repository": "--upload-pack=x"}]
+    "wrong",
+    [
+        {"repository": "ext::sh -c id"},
+        {"repository": "--upload-pack=x"},
+        {"repository": "https://me:secret@git.example.com/hccl_demo"},
+        {"repository": "ssh://me:secret@git.example.com/hccl_demo"},
+        {"commit": "main"},
+    ],
 )
 def test_where_hccl_demo_comes_from_is_an_address_and_a_commit(node: Node, wrong: dict[str, str]) -> None:
     node.has_demo = False
-    assert check(demo={**DEMO, **wrong}, again=True)["failed"]
+    said = check(demo={**DEMO, **wrong}, again=True)
+    assert said["failed"]
+    assert "secret" not in said["msg"]
     assert builds(node) == []
 
 
