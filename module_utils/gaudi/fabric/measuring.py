@@ -60,8 +60,8 @@ class Demo:
         if _ACCOUNT.search(address):
             raise Refusal(
                 "address_with_account",
-                "The repository of fabric_check_demo, or its mirror, names an account with a password, which everybody on "
-                "the node could read while the image is built. Name an address that needs none.",
+                "The repository of fabric_check_demo, or its mirror, names an account with a password, which anybody "
+                "on the node could read while the image is built. Name an address that needs none.",
             )
         form = "an address without an account, such as https://git.example.com/hccl_demo"
         commit = reader.text("commit", longest=64)
