@@ -52,7 +52,7 @@ class Demo:
 
         None where nothing is said. Raises Refusal for what is no address or no commit.
         """
-        if not value:
+        if not set(mapping(value or {}, "fabric_check_demo")) - {"mirrors"}:
             return None
         reader = Reader(value, "fabric_check_demo", ("repository", "commit", "reference", "mirrors"))
         mirrors = mapping(reader.raw("mirrors"), "fabric_check_demo: mirrors") if reader.has("mirrors") else {}

@@ -606,6 +606,7 @@ def test_nothing_is_built_for_one_card_in_check_mode_or_without_a_wish(node: Nod
     assert "has no hccl_demo" in node.verdict()["not_measured"]
     assert check(check=True, demo=DEMO, again=True)["measured"]
     check(plans=[plan(0, 1)])
+    check(plans=[plan(0, 1)], demo={"mirrors": {}}, again=True)
     assert builds(node) == []
 
 
