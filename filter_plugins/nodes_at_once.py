@@ -1,4 +1,4 @@
-"""How many nodes are brought up at once."""
+"""Which nodes get a driver, and how many are brought up at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 WISH = "gaudi_nodes_at_once"
 AUTO = "auto"
 ALL = "100%"
+# An empty list would mean every host.
+NOBODY = "all:!all"
 
 
 def nodes_at_once(nodes: Mapping[str, Mapping[str, Any]]) -> int | str:
@@ -20,12 +22,22 @@ def nodes_at_once(nodes: Mapping[str, Mapping[str, Any]]) -> int | str:
     wish = next((node[WISH] for node in found if node.get(WISH, AUTO) != AUTO), AUTO)
     if wish != AUTO:
         return str(wish) if str(wish).endswith("%") else int(wish)
-    return 1 if any((node.get("preflight_node") or {}).get("driver_first") for node in found) else ALL
+    return 1 if any(map(gets_driver, found)) else ALL
+
+
+def gets_driver(node: Mapping[str, Any]) -> bool:
+    """Whether the preflight said of a node that its driver comes first."""
+    return bool((node.get("preflight_node") or {}).get("driver_first"))
+
+
+def nodes_without_driver(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | str:
+    """Return the hosts of the play that fetches a driver; a pattern of nobody where no node needs one."""
+    return [name for name in nodes if gets_driver(nodes[name])] or NOBODY
 
 
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., int | str]]:
-        """Name the filter."""
-        return {"nodes_at_once": nodes_at_once}
+    def filters(self) -> dict[str, Callable[..., int | str | list[str]]]:
+        """Name the filters."""
+        return {"nodes_at_once": nodes_at_once, "nodes_without_driver": nodes_without_driver}

@@ -26,6 +26,10 @@ options:
     description: The vendor's runtime.
     type: path
     required: true
+  record:
+    description: Where M(container_runtime_proof) wrote what its last proof holds for.
+    type: path
+    default: /var/lib/gaudi-serving/runtime_proof.json
 requirements:
   - root (C(become))
 attributes:
@@ -82,6 +86,13 @@ habana:
   type: bool
   returned: always
   sample: true
+proved:
+  description:
+    - Whether a container got all cards with this engine, this runtime and these cards. True as well where there is
+      nothing to prove - no engine, no runtime or no cards.
+  type: bool
+  returned: always
+  sample: true
 """
 
 import os
@@ -89,12 +100,17 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.engine import packages as engine_packages
+from ansible.module_utils.gaudi.node.containers import proof_facts
+from ansible.module_utils.gaudi.node.documents import read_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
     "builds": {"type": "bool", "default": False},
     "habana_path": {"type": "path", "required": True},
+    "record": {"type": "path", "default": paths.RUNTIME_PROOF},
 }
 OS_RELEASE = Path("/etc/os-release")
 APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
@@ -137,6 +153,21 @@ def unit_settled(module: AnsibleModule) -> bool:
     return set(out.splitlines()) == SETTLED
 
 
+def proved(module: AnsibleModule) -> bool:
+    """Whether a container got all cards that the node has, with this engine and this runtime.
+
+    Of a node without cards, or without engine or runtime, there is nothing to be proved.
+    """
+    path = module.params["habana_path"]
+    facts = proof_facts(module, str(ENGINE), path) if ENGINE.exists() and os.access(path, os.X_OK) else {}
+    if not facts:
+        return True
+    try:
+        return bool(read_json(Path(module.params["record"])) == facts)
+    except Damaged:
+        return False
+
+
 def main() -> None:
     """Read."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -151,6 +182,7 @@ def main() -> None:
         engine=ENGINE.exists(),
         unit_settled=unit_settled(module),
         habana=os.access(module.params["habana_path"], os.X_OK),
+        proved=proved(module),
     )
 
 

@@ -322,9 +322,9 @@ IMAGES = Path(paths.STATE) / "images.json"
 
 
 def read_text(path: str) -> str:
-    """Return a file's text, or nothing when there is no such file."""
+    """Return a file's text, or nothing when there is no such file. A process calls itself what it likes."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
 

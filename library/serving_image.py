@@ -222,9 +222,13 @@ def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str
 
 
 def runtime(module: AnsibleModule, docker: str) -> str:
-    """The runtime that instances have, where the engine knows it: a build host may be without cards."""
+    """The runtime that instances have, where the engine knows it and its program is there.
+
+    A build host may be without cards, and a bare node gets its images before its driver, which brings the program.
+    """
     code, out, _err = module.run_command([docker, "info", "--format", "{{json .Runtimes}}"])
-    return "habana" if code == 0 and '"habana"' in out else "runc"
+    habana = (json.loads(out) or {}).get("habana") if code == 0 else None
+    return "habana" if habana and Path(habana["path"]).exists() else "runc"
 
 
 def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside:

@@ -8,7 +8,8 @@ short_description: Compute what has to be started to serve models on a Gaudi nod
 description:
   - Plans a list of requests in one call. Cards and ports of an earlier instance count as taken for later requests;
     a request without an instance is a question and takes nothing.
-  - Reads the node's cards, the reservations and the headers of the weights; changes nothing. With O(topology) or
+  - Reads the node's cards, the reservations, what the last starts of its instances logged, and the headers of the
+    weights; changes nothing. With O(topology) or
     O(topology_file) nothing is read from the node, so that a plan can be made for a machine that is not there.
   - A request that cannot be granted is refused in one sentence that names the option, the value and the limit.
   - Where options differ, the request's own value counts, then that of the model's file in C(catalog/models), then that
@@ -468,7 +469,8 @@ plans:
           that the warm-up captures. V(warmup) says what keeps it from capturing any.
         - Of releases with the plugin V(prompt) and V(decode) are whole shapes, C([batch size, query length, context
           blocks]), or V(unified) is C([query, shared, unique, causal]); they are exact for V(kv_blocks).
-          V(kv_blocks_from) says where that number is from, V(reason) why the strategy was taken, V(compared) what
+          V(kv_blocks_from) says where that number is from (V(num_gpu_blocks_override), V(this node's last start),
+          V(the memory model)), V(reason) why the strategy was taken, V(compared) what
           each strategy would warm up and pad (V(unprepared_percent) is what no shape holds and compiles later), and
           V(without_effect) which variables change nothing about buckets.
         - Release 1.16 has no buckets. There the lists are the shapes of decoding that its server captures.
@@ -560,6 +562,7 @@ from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.node import beneath, documents
+from ansible.module_utils.gaudi.node.instances import last_starts
 from ansible.module_utils.gaudi.node.reader import read_sources, read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 from ansible.module_utils.gaudi.node.weight_folders import wrong_files
@@ -676,6 +679,7 @@ def main() -> None:
             image=module.params["image"],
             host_nics=module.params["host_nics"],
             reservations=reservations,
+            last_starts=last_starts() if given is None else None,
             read_weights=read_weights if given is None else None,
             read_file=read_file if given is None else None,
         )

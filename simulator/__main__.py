@@ -123,14 +123,14 @@ def _parser() -> argparse.ArgumentParser:
         )
     for command in (up, down):
         command.add_argument("--node", action="append", metavar="NAME", help="may be given several times")
-    for command in (up, show):
-        command.add_argument(
-            "--describe",
-            type=_described,
-            default=description.DEFAULT,
-            metavar="NAME|FILE",
-            help="what the nodes look like (%(default)s)",
-        )
+    up.add_argument(
+        "--describe",
+        type=_described,
+        default=description.DEFAULT,
+        metavar="NAME|FILE",
+        help="what the nodes look like (%(default)s)",
+    )
+    show.add_argument("--describe", type=_described, metavar="NAME|FILE", help="what the node looks like (a bare one)")
     show.add_argument("--release", metavar="RELEASE", help="of the catalogue (the inventory's)")
     up.add_argument(
         "--release", action="append", metavar="RELEASE", help="its serving image is in the vault (the inventory's)"

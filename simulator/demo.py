@@ -1,4 +1,4 @@
-"""The demo: a bare, simulated node; site.yml; and a question answered by a real vLLM."""
+"""The demo: a bare, simulated node, without driver, engine or image; site.yml; and an answer of a real vLLM."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
 
 BOLD = "1"
+# Cards on the PCI bus, and nothing of the vendor's.
+BARE = "gaudi2-oam8-bare"
 # Lines shown of a run that ended before any host: a reason of Ansible's is shorter.
 LAST_WORDS = 10
 INTERRUPTED = "\nInterrupted. make demo goes on from here; make demo-clean takes everything away."
 
 
-def run(scope: Scope, release: str, described: str | Path = description.DEFAULT) -> None:
+def run(scope: Scope, release: str, described: str | Path | None = None) -> None:
     """Run the demo on a scope's default node, which is reused when it is there already.
 
-    The inventory's release is built on the node; of another one the vault holds the image ready.
+    The inventory's release is built on the node, which is bare unless another one is named; of another release the
+    vault holds the image ready, and the node has its driver.
     """
     if not world.from_built(release):
         raise SimulatorError(
@@ -39,7 +42,7 @@ def run(scope: Scope, release: str, described: str | Path = description.DEFAULT)
         _show(scope, release, described, report, started)
 
 
-def _show(scope: Scope, release: str, described: str | Path, report: Report, started: float) -> None:
+def _show(scope: Scope, release: str, described: str | Path | None, report: Report, started: float) -> None:
     report.line()
     report.line("From a bare node to an answered question. The node and its eight cards are simulated.", style=BOLD)
     report.line()
@@ -79,12 +82,13 @@ def _show(scope: Scope, release: str, described: str | Path, report: Report, sta
     _what_next(scope, report)
 
 
-def _prepare(scope: Scope, release: str, described: str | Path, report: Report) -> None:
+def _prepare(scope: Scope, release: str, described: str | Path | None, report: Report) -> None:
     with report.phase("Docker engine") as say:
         client = engine.ensure(say)
-    name, buildable = nodes.DEFAULT_NAME, release == world.wanted_release()
+    name, wanted = nodes.DEFAULT_NAME, release == world.wanted_release()
+    described = described or (BARE if wanted else description.DEFAULT)
     with report.phase(f"Simulated node {name} ({described}), and vault") as say:
-        world.up(client, scope, [name], described, say, [release], buildable=buildable)
+        world.up(client, scope, [name], described, say, [release], buildable=wanted, packages=described == BARE)
 
 
 class _Follower:

@@ -20,6 +20,16 @@ import ansible_runner
 
 from simulator.settings import ROOT
 
+# The play of site.yml that goes through its roles node by node, and what people call these parts of it.
+NODE_BY_NODE = "Bring up node by node, and serve"
+PARTS = {
+    "gaudi_driver": "Install the driver",
+    "preflight": "Look again, with the real cards",
+    "host_tuning": "Tune the host",
+    "fabric_check": "Prove cards and links",
+    "vllm_service": "Serve",
+}
+
 
 @dataclass
 class Task:
@@ -32,7 +42,7 @@ class Task:
 
 @dataclass
 class Phase:
-    """What people follow: one play."""
+    """What people follow: one play, or a part of the play that goes node by node."""
 
     title: str
     tasks: list[Task] = field(default_factory=list)
@@ -56,6 +66,7 @@ class Progress:
     messages: dict[str, list[str]] = field(default_factory=dict)  # host -> what the last debug task said
     failures: dict[str, str] = field(default_factory=dict)  # host -> why it failed last
     _play: str = ""
+    _part: int = 0
     _started: float = 0.0
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:
@@ -65,17 +76,25 @@ class Progress:
         if kind in ("playbook_on_play_start", "playbook_on_task_start", "playbook_on_stats"):
             self._end_task(now)
         if kind == "playbook_on_play_start":
-            self._play = data.get("name") or data.get("play", "")
+            self._play, self._part = data.get("name") or data.get("play", ""), 0
         elif kind == "playbook_on_task_start":
             self._start_task(data.get("name") or data.get("task", ""), data.get("role"), now)
         elif kind in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
             self._result(kind, data)
 
     def _start_task(self, name: str, role: str | None, now: float) -> None:
-        if not self.phases or self.phases[-1].title != self._play:
-            self.phases.append(Phase(self._play))
+        title = self._title(role)
+        if not self.phases or self.phases[-1].title != title:
+            self.phases.append(Phase(title))
         self.phases[-1].tasks.append(Task(name.removeprefix(f"{role} : ")))
         self._started = now
+
+    def _title(self, role: str | None) -> str:
+        """The phase that a task belongs to. Parts come in order: a role that a later one asks adds to that one."""
+        if self._play != NODE_BY_NODE:
+            return self._play
+        self._part = max(self._part, list(PARTS).index(role) if role in PARTS else 0)
+        return list(PARTS.values())[self._part]
 
     def _end_task(self, now: float) -> None:
         if self.phases and self._started:

@@ -64,6 +64,7 @@ TEST = (
     scenario("weights"),
     scenario("vm"),
     scenario("host_tuning", tunes=True),
+    scenario("moved", tunes=True),
     scenario("refusals"),
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
     scenario("topology"),

@@ -24,6 +24,8 @@ LEFT_OUT = (
     "/root/.ansible",
     "/home/gaudi/.ansible",
     "/var/lib/apt",
+    # Layers of images that the simulator gave the node before it started.
+    "/var/lib/docker",
     "/var/lib/dpkg",
     "/var/lib/gaudi-simulator",
     "/var/lib/systemd",

@@ -48,6 +48,8 @@ RESERVATIONS = f"{STATE}/cards.lock"
 
 BROUGHT = f"{STATE}/brought.json"
 """Which packages came to the node with ours."""
+RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
+"""What engine, runtime and cards were when a container last got all cards."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ TABLE = (
     Owned(f"{CONFIGURATION}/weights/*.take.json", "model_weights", "0600", ("weights_supply",)),
     Owned(f"{CONFIGURATION}/weights/*.token", "model_weights", "0600"),
     Owned(f"{CONFIGURATION}/weights/peer.token", "model_weights", "0600", ("weights_supply",)),
-    Owned(STATE, "node_job", "0755", ("brought_packages", "fabric_check", "vllm_service")),
+    Owned(STATE, "node_job", "0755", ("brought_packages", "container_runtime_proof", "fabric_check", "vllm_service")),
     Owned(ACCEPTANCE_PAGE, "fabric_check", "0644"),
     Owned(ACCEPTANCE, "fabric_check", "0644"),
     Owned(ACCEPTANCE_BURN_IN, "fabric_check", "0644"),
@@ -149,6 +151,7 @@ TABLE = (
     Owned(f"{JOBS}/*/progress.json", "long_work", "0600"),
     Owned(f"{JOBS}/*/result.json", "long_work", "0600"),
     Owned(f"{JOBS}/*/state.json", "gaudi_job.py", "0600"),
+    Owned(RUNTIME_PROOF, "container_runtime_proof", "0644"),
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
     Owned(f"{STATE}/profiles/*", "vllm_service", "0750", whole=True),
     Owned(SBOMS, "serving_image", "0755"),

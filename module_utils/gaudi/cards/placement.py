@@ -171,19 +171,24 @@ def choose(
     within: Sequence[int] | None = None,
     own: Sequence[int] = (),
     joined: Joined = ALL_JOINED,
+    copies: int = 1,
 ) -> list[Card]:
     """Choose cards, or refuse with who has what.
 
+    ``copies`` of a model share the cards, each so many that follow one another: a copy's cards have to be joined, those
+    of two copies say nothing to each other.
     ``wanted`` (the option ``modules``) is obeyed or refused, in the order given. ``within`` narrows the free choice
     (HABANA_VISIBLE_MODULES of the caller). ``own`` are cards the instance already holds: it keeps them.
-    Free choice: one group of ``joined`` cards if the instance fits there; in it the NUMA node with the most free cards
-    if the instance fits there, lowest module ids first; else the emptiest nodes together, as few as possible.
+    Free choice: one group of ``joined`` cards if the instance fits there, else several, each with whole copies; in a
+    group the NUMA node with the most free cards if the instance fits there, lowest module ids first; else the emptiest
+    nodes together, as few as possible.
     """
     by_id = {card.module_id: card for card in cards}
     if wanted is not None:
         _check_listed(by_id, wanted, what, "modules")
-        if joined.spans(wanted) and not joined.across:
-            raise _not_joined(f"{what}: modules names {', '.join(map(str, wanted))}", joined)
+        size = count // copies
+        if not joined.across and any(joined.spans(wanted[at : at + size]) for at in range(0, count, size)):
+            raise _not_joined(f"{what}: modules names {', '.join(map(str, wanted))}", joined, copies)
         return [by_id[module_id] for module_id in wanted]
     if within is not None:
         _check_listed(by_id, within, what, "HABANA_VISIBLE_MODULES")
@@ -195,22 +200,31 @@ def choose(
             f"{what} asks for {_cards(count)}, but {_only_free(free)} {_others(allowed)}. "
             f"Free cards{_how(allowed)} or lower tensor_parallel_size.",
         )
+    size = count // copies
     kept = [card for card in free if card.module_id in own]
-    if len(kept) == count and (joined.across or not joined.spans(own)):
-        return kept
-    fitting = _fitting_group(free, count, joined)
+    if len(kept) == count:
+        again = _within_groups(kept, size, copies, joined)
+        if again or joined.across:
+            return again or kept
+    fitting = _within_groups(free, size, copies, joined)
     if fitting is None and not joined.across:
-        raise _not_joined(f"{what} asks for {_cards(count)}, and {_free(free)}", joined)
-    return _emptiest(fitting or free, count)
+        raise _not_joined(f"{what} asks for {_cards(count)}, and {_free(free)}", joined, copies)
+    return fitting or _emptiest(free, count)
 
 
-def _fitting_group(free: Sequence[Card], count: int, joined: Joined) -> list[Card] | None:
-    """The free cards of the group with most of them; None where no group has enough."""
+def _within_groups(free: Sequence[Card], size: int, copies: int, joined: Joined) -> list[Card] | None:
+    """Cards for copies of ``size``, one copy after the other and each within a group; None where they do not fit so.
+
+    The group with most free cards takes as many as it can.
+    """
     groups: dict[int, list[Card]] = {}
     for card in free:
         groups.setdefault(joined.group_of(card.module_id), []).append(card)
-    largest = max(groups.values(), key=len)
-    return largest if len(largest) >= count else None
+    chosen: list[Card] = []
+    for group in sorted(groups.values(), key=len, reverse=True):
+        fit = min(len(group) // size, copies - len(chosen) // size)
+        chosen += _emptiest(group, fit * size)
+    return chosen if len(chosen) == size * copies else None
 
 
 def _emptiest(free: Sequence[Card], count: int) -> list[Card]:
@@ -225,14 +239,15 @@ def _emptiest(free: Sequence[Card], count: int) -> list[Card]:
     return sorted(chosen, key=lambda card: card.module_id)
 
 
-def _not_joined(asked: str, joined: Joined) -> Refusal:
+def _not_joined(asked: str, joined: Joined, copies: int) -> Refusal:
     """Refuse cards of several groups; ``asked`` says what was wanted."""
+    each = " for each copy of the model" if copies > 1 else ""
     groups = _and([f"modules {', '.join(map(str, group))}" for group in joined.groups])
     return Refusal(
         "cards_not_joined",
         f"{asked}, but these cards have links in groups only ({groups}), and nothing joins the groups but host NICs. "
-        f"Use cards of one group, so at most {max(map(len, joined.groups))}; or configure host NICs, and have them "
-        "measured with fabric_check_host_nics: true for the node.",
+        f"Use cards of one group{each}, so at most {max(map(len, joined.groups))}; or configure host NICs, and have "
+        "them measured with fabric_check_host_nics: true for the node.",
     )
 
 

@@ -107,6 +107,14 @@ class Family:
     # The ``buckets`` part of a plan without its counts, where it is made otherwise than by what follows here: from the
     # draft, the request, the lengths and the plan's memory.
     buckets: Callable[[Draft, ResolvedRequest, Lengths, Mapping[str, object] | None], dict[str, object]] | None = None
+    # That part once more, for as many KV blocks as the instance's last start logged (None: not known).
+    buckets_of_start: (
+        Callable[
+            [Draft, ResolvedRequest, Lengths, Mapping[str, object] | None, Mapping[str, object], int | None],
+            Mapping[str, object],
+        ]
+        | None
+    ) = None
     # Bucket variables that its server takes by default, where the script sets none.
     bucket_defaults: Callable[[Lengths, int], Mapping[str, str]] = _no_variables
     # Where its bucketing is written down, below vllm_hpu_extension; {strategy} is linear or exponential.

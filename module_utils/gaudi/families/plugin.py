@@ -16,7 +16,7 @@ from ..rules.buckets import ceil_to
 from ..rules.draft import Draft, Value, given, rule
 from . import formulas
 from .base import Family, Lengths
-from .plugin_warmup import warmup
+from .plugin_warmup import of_start, warmup
 from .shared import environment_of_release, quantization, recipe_cache
 
 # ---- what the fork had and the plugin has not
@@ -350,4 +350,5 @@ PLUGIN = Family(
     plugin_engine=True,
     worker="v1/worker/hpu_worker",
     buckets=warmup,
+    buckets_of_start=of_start,
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..base.refusal import Refusal
 from ..model.facts import language_model
 from ..plugin_buckets.choice import CHOOSING, Candidate, Choice, choose, variables_for
 from ..plugin_buckets.made import Buckets, buckets, depends_on_kv_blocks
@@ -15,6 +16,8 @@ from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given
 from .base import Lengths
 
+# Where the number of KV blocks is from.
+OVERRIDE, LAST_START = "num_gpu_blocks_override", "this node's last start"
 CHOSEN = given("bucketing-choice", "gaudi-serving: the graphs and the padding of each strategy, compared")
 # What extra_environment may have that a release does not know: it is named with the reason, not only left out.
 BUCKETING = ("VLLM_PROMPT_", "VLLM_DECODE_", "VLLM_BUCKETING_", "VLLM_UNIFIED_ATT", "VLLM_EXPONENTIAL_")
@@ -32,6 +35,7 @@ def warmup(
     Raises :class:`Refusal` for what the plugin stops at.
     """
     plugin, file = str(resolved.constant("bucket_rules")), resolved.bucket_file
+    _warn_about_chunks(draft, resolved)
     server, blocks_from = _server(draft, resolved, lengths, memory)
     numbers = {"kv_blocks": server.kv_blocks, "kv_blocks_from": blocks_from}
     if file is None and "VLLM_BUCKETING_FROM_FILE" in draft.environment:
@@ -40,8 +44,7 @@ def warmup(
             f"are not checked, and the server stops at a line that is wrong. Plan again where the file is."
         )
         return {"strategy": FILE, **numbers}
-    more = {name: text for name, text in resolved.request.extra_environment.items() if name.startswith(BUCKETING)}
-    environment = {**more, **draft.environment}
+    environment = _environment(draft, resolved)
     found, choice, reason = buckets(plugin, server, environment, file or ""), None, "as it was asked for"
     if found.strategy not in (OFF, UNIFIED):
         choice = choose(plugin, server, environment)
@@ -54,10 +57,61 @@ def warmup(
             found = buckets(plugin, server, environment)
     if draft.argument("--runner") == "pooling":
         found = replace(found, decode=[])
-    _warn(draft, found, blocks_from, depends_on_kv_blocks(plugin, server, environment, file or ""))
+    _warn(draft, found)
+    _note(draft, server, found)
+    return {"strategy": found.strategy, "reason": reason, **numbers, **_lists(found), **_beside(found, choice)}
+
+
+def of_start(
+    draft: Draft,
+    resolved: ResolvedRequest,
+    lengths: Lengths,
+    memory: Mapping[str, object] | None,
+    part: Mapping[str, object],
+    kv_blocks: int | None,
+) -> Mapping[str, object]:
+    """What of the part is otherwise with as many KV blocks as the instance's last start logged.
+
+    Where that is not known it is nothing, and a warning if the lists follow from a number that is only planned.
+    """
+    plugin, file = str(resolved.constant("bucket_rules")), resolved.bucket_file
+    blocks_from = str(part["kv_blocks_from"])
+    if blocks_from == OVERRIDE or not any(name in part for name in ("prompt", "unified")):
+        return {}
+    server, _ = _server(draft, resolved, lengths, memory)
+    environment = _environment(draft, resolved)
+    if kv_blocks is None:
+        if depends_on_kv_blocks(plugin, server, environment, file or ""):
+            draft.warn(
+                f"The buckets follow from the number of KV blocks, which is not known before the server starts; they "
+                f"are those of {blocks_from}. Set num_gpu_blocks_override to fix it."
+            )
+        return {}
+    server = replace(server, kv_blocks=kv_blocks)
+    try:
+        found = buckets(plugin, server, environment, file or "")
+    except Refusal as refusal:
+        # A server logs what it likes, and whether it may be planned again is not its to say.
+        draft.warn(
+            f"The last start logged {kv_blocks} KV blocks, which no buckets can be made for ({refusal}) They are those "
+            f"of {blocks_from}."
+        )
+        return {}
+    if draft.argument("--runner") == "pooling":
+        found = replace(found, decode=[])
+    _note(draft, server, found)
+    return {"kv_blocks": kv_blocks, "kv_blocks_from": LAST_START, **_lists(found)}
+
+
+def _environment(draft: Draft, resolved: ResolvedRequest) -> dict[str, str]:
+    """The variables that bucketing is told, those among them that the release does not know."""
+    asked = resolved.request.extra_environment
+    return {**{name: text for name, text in asked.items() if name.startswith(BUCKETING)}, **draft.environment}
+
+
+def _note(draft: Draft, server: Server, found: Buckets) -> None:
     inputs = {**vars(server), "strategy": found.strategy}
     draft.note("buckets", found.graphs, "plugin-buckets", f"{draft.origin.fork} vllm_gaudi/extension/bucketing", inputs)
-    return {"strategy": found.strategy, "reason": reason, **numbers, **_lists(found), **_beside(found, choice)}
 
 
 def _server(
@@ -66,7 +120,7 @@ def _server(
     """The numbers that buckets follow from, and where that of the KV blocks is from."""
     guessed = (resolved.request.speculative_config or {}).get("num_speculative_tokens", 0)
     length, block = int(lengths.max_model_len or 0), resolved.block_size
-    chunk, named = _chunk(draft, resolved)
+    chunk, named = _chunk(resolved)
     server = Server(
         max_num_seqs=lengths.max_num_seqs,
         max_model_len=length,
@@ -79,7 +133,7 @@ def _server(
     )
     override = draft.argument("--num-gpu-blocks-override")
     if override is not None:
-        return replace(server, kv_blocks=int(override)), "num_gpu_blocks_override"
+        return replace(server, kv_blocks=int(override)), OVERRIDE
     known = (memory or {}).get("kv_cache_blocks")
     if known:
         return replace(server, kv_blocks=int(known)), "the memory model"
@@ -88,7 +142,16 @@ def _server(
     ), "a whole batch, for want of more"
 
 
-def _chunk(draft: Draft, resolved: ResolvedRequest) -> tuple[int, bool]:
+def _warn_about_chunks(draft: Draft, resolved: ResolvedRequest) -> None:
+    state = resolved.model.shape.state
+    if state is not None and state.kind == "mamba" and not _chunk(resolved)[1]:
+        draft.warn(
+            "The chunk size of this Mamba model is not known, and its buckets are made without it. Give model_config "
+            "(the content of the model's config.json)."
+        )
+
+
+def _chunk(resolved: ResolvedRequest) -> tuple[int, bool]:
     """Tokens of a chunk of a model whose layers keep a state, 0 for others, and whether its config.json names them."""
     state, version = resolved.model.shape.state, version_of(str(resolved.constant("bucket_rules")))
     # 0.17.1 knows no chunks of gated delta nets.
@@ -99,24 +162,14 @@ def _chunk(draft: Draft, resolved: ResolvedRequest) -> tuple[int, bool]:
         named = config.get(key)
         if isinstance(named, int) and named > 0:
             return named, True
-    if state.kind == "mamba":
-        draft.warn(
-            "The chunk size of this Mamba model is not known, and its buckets are made without it. Give model_config "
-            "(the content of the model's config.json)."
-        )
-        return 0, False
-    return UNNAMED_CHUNK, False
+    # Of a Mamba model that names none its buckets are made without it.
+    return (0 if state.kind == "mamba" else UNNAMED_CHUNK), False
 
 
-def _warn(draft: Draft, found: Buckets, blocks_from: str, depends: bool) -> None:
+def _warn(draft: Draft, found: Buckets) -> None:
     for name, reason in found.without_effect.items():
         if name in draft.environment:
             draft.warn(f"{name} is without effect: {reason}.")
-    if depends and blocks_from != "num_gpu_blocks_override":
-        draft.warn(
-            f"The buckets follow from the number of KV blocks, which is not known before the server starts; they are "
-            f"those of {blocks_from}. Set num_gpu_blocks_override to fix it."
-        )
     if found.left_out:
         some = ", ".join(str(shape) for shape in found.left_out[:_NAMED])
         more = ", ..." if len(found.left_out) > _NAMED else ""

@@ -313,9 +313,23 @@ def _pin(name: str, released: Pin | None, own: Mapping[str, object] | None) -> P
         where = f"serving_image_pins.{name}"
     pin = Pin.from_mapping(values, where)
     text(pin.repository, f"{where}.repository", longest=256)
+    _check_no_account(pin.repository, f"{where}.repository")
     return Pin(
         matching(
             pin.repository, f"{where}.repository", _REPOSITORY, "an address such as https://github.com/OWNER/NAME"
         ),
         matching(pin.commit, f"{where}.commit", _COMMIT, "a whole commit id of 40 hexadecimal digits, never a branch"),
     )
+
+
+def _check_no_account(repository: str, where: str) -> None:
+    """Refuse an account in an address: it would be in the image's history, in its checkout, and in its plan."""
+    scheme, _, rest = repository.partition("://")
+    account, at, _ = rest.partition("/")[0].rpartition("@")
+    # Of ssh a user alone is no secret.
+    if at and (scheme.lower() != "ssh" or ":" in account):
+        raise Refusal(
+            "account_in_pin",
+            f"{where} has an account in it, which whoever has the image could read. Write the address alone, and the "
+            "account into serving_image_git_accounts.",
+        )

@@ -14,12 +14,14 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
 from ..base.refusal import Refusal
+from ..engine import proof
 from ..serving import confinement
 from ..serving.made_of import MadeOf
 from ..serving.plan import LABEL_PLAN, own_directories
 from .documents import read_json, read_text
 
 PROC = Path("/proc")
+DEVICES = Path(proof.FOLDER)
 # The guard's program, in its directory.
 GUARD = "gaudi_guard.py"
 
@@ -83,7 +85,9 @@ def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Contai
             f"{instance} does not run with what this run has written", instance, "plan", "explanation.json"
         )
     try:
-        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(encoding="utf-8")
+        process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(
+            encoding="utf-8", errors="replace"
+        )
     except OSError:
         raise Refusal(
             "container_not_running", f"The container {name} has just ended. Look at journalctl -u {name}."
@@ -177,3 +181,16 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return seen.st_dev, seen.st_ino
+
+
+def proof_facts(module: AnsibleModule, docker: str, habana_path: str) -> dict[str, Any]:
+    """What a proof that containers get cards holds for, as engine.proof.facts has it; {} of a node without cards."""
+    cards = proof.devices(path.name for path in DEVICES.iterdir()) if DEVICES.is_dir() else []
+    if not cards:
+        return {}
+    _, version, _ = module.run_command([docker, "version", "--format", "{{.Server.Version}}"])
+    runtime = Path(habana_path)
+    seen = runtime.stat() if runtime.exists() else None
+    file = {} if seen is None else {"bytes": seen.st_size, "changed": seen.st_mtime_ns}
+    facts: dict[str, Any] = proof.facts(version, file, cards)
+    return facts

@@ -16,6 +16,7 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
 from ..cards.users import parse_container_names
+from ..serving.last_start import LastStart
 from ..serving.state import FORM
 from .containers import systemctl
 from .documents import read_json
@@ -76,6 +77,17 @@ def own_containers() -> dict[str, str]:
             lines.append(f"{state.get('container_id', '')} vllm-{name}")
     names: dict[str, str] = parse_container_names("\n".join(lines))
     return names
+
+
+def last_starts() -> dict[str, LastStart]:
+    """What the last start of each instance logged, as far as its supervisor wrote it down."""
+    found = {}
+    for name in installed():
+        with contextlib.suppress(Damaged):
+            start = LastStart.from_state(read_json(STATES / name / "state.json", FORM) or {})
+            if start is not None:
+                found[name] = start
+    return found
 
 
 def describe(

@@ -21,7 +21,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
 from ..base.documents import Damaged
-from ..base.printable import printable
+from ..base.printable import printable, printable_lines
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, Fabric
@@ -294,7 +294,8 @@ def hl_qual(module: AnsibleModule, kind: CardType, tests: Sequence[str], limit: 
             status, out, err = module.run_command([*timeout, *shell, *command])
             stopped = status in TIMED_OUT and time.monotonic() - begun >= limit
             found.append((test, burn_in.parse_hl_qual(out + err, None if stopped else status)))
-            said.append(f"# {' '.join(command)}\n{out}{err}\n")
+            # People read it in a terminal.
+            said.append(f"# {' '.join(command)}\n{printable_lines(out + err)}\n")
     return burn_in.combined(found), "".join(said)
 
 

@@ -70,6 +70,29 @@ def buckets_part(
     return document
 
 
+def buckets_of_start(
+    draft: Draft,
+    resolved: ResolvedRequest,
+    lengths: Lengths,
+    memory: Mapping[str, object] | None,
+    part: dict[str, object] | None,
+    kv_blocks: int | None,
+) -> dict[str, object] | None:
+    """The part for ``kv_blocks``, as many as the instance's last start logged; as it was planned without a number.
+
+    Variables stay those of the plan: what is started does not follow from how it started last.
+    """
+    family = family_of(resolved.release)
+    if part is None or family.buckets_of_start is None:
+        return part
+    found = family.buckets_of_start(draft, resolved, lengths, memory, part, kv_blocks)
+    lists = {name: shapes for name in SHAPES if isinstance(shapes := found.get(name), list)}
+    if not lists or not part.get("graphs"):
+        return {**part, **found}
+    counts = {f"{name}_graphs": len(shapes) for name, shapes in lists.items()}
+    return {**part, **found, **counts, "graphs": sum(counts.values())}
+
+
 def _counted(found: dict[str, object], without: str | None, draft: Draft) -> dict[str, object]:
     """Lists of whole shapes with the graphs that a warm-up takes, one for each; ``without`` says what keeps it."""
     lists = {name: shapes for name in SHAPES if isinstance(shapes := found.get(name), list)}

@@ -87,7 +87,9 @@ def place(
             )
     within = _within(request, label, draft, count, fixed=fixed is not None)
     joined = Joined(card_type.groups if card_type else (), node.host_nics)
-    chosen = choose(cards, count, what=label, wanted=request.modules, within=within, own=own, joined=joined)
+    chosen = choose(
+        cards, count, what=label, wanted=request.modules, within=within, own=own, joined=joined, copies=copies
+    )
     check_card_names(chosen, label)
     moved = sorted(own) != sorted(card.module_id for card in chosen)
     if request.modules is None and len(own) == count and moved:

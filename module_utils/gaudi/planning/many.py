@@ -15,6 +15,7 @@ from ..image.recipe import Wish
 from ..model.headers import Weights
 from ..request.node import Node
 from ..request.options import Request, check_options, name_of
+from ..serving.last_start import LastStart
 from .chosen_cards import all_modules
 from .planner import plan
 from .shared_card import common, share
@@ -50,14 +51,15 @@ def plan_all(
     image: Mapping[str, object] | None = None,
     host_nics: bool = False,
     reservations: Mapping[str, Mapping[str, Any]] | None = None,
+    last_starts: Mapping[str, LastStart] | None = None,
     read_weights: Callable[[str], Weights | None] | None = None,
     read_file: Callable[[str], str | None] | None = None,
 ) -> list[dict[str, Any]]:
     """One plan document a request, in order, or ``{"instance": ..., "refused": sentence, "refused_id": id}``.
 
     ``image`` is what the site says of its images, ``host_nics`` whether those of the node were verified;
-    ``reservations`` are those of the node by instance; ``read_weights`` looks at a path of the node, and ``read_file``
-    reads a text there, None where the node is not there.
+    ``reservations`` and ``last_starts`` are those of the node by instance; ``read_weights`` looks at a path of the
+    node, and ``read_file`` reads a text there, None where the node is not there.
     """
     held = Reservations.from_document({"reservations": dict(reservations or {})})
     named = _named_modules(requests, topology)
@@ -83,6 +85,7 @@ def plan_all(
                 weights_root=weights_root,
                 image_registry=image_registry,
                 host_nics=host_nics,
+                last_starts=last_starts or {},
                 image=Wish.from_mapping(image or {}),
             )
             model = request.get("model") if isinstance(request, Mapping) else None

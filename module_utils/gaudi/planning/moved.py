@@ -92,9 +92,12 @@ def _arguments(
             # A value goes with its option.
             kept += [] if dropped else [token]
             continue
-        dropped = successor is not None
+        dropped = successor is not None and successor.becomes is None
         if successor is None:
             kept.append(token)
+        elif successor.becomes is not None:
+            kept.append(successor.becomes + "".join(token.partition("=")[1:]))
+            draft.change(f"{name}: {successor.becomes}")
         elif successor.implied is not None:
             draft.change(f"{name}: left out, {successor.implied}")
         else:

@@ -24,9 +24,10 @@ from ..request.node import Node
 from ..request.options import ALL, Request, check_options
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Origin
+from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
 from .arguments import check_environment, join_arguments, options_in_arguments
-from .buckets import buckets_part
+from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import all_modules, bind_cpus, card_name, module_variables, place
 from .container import Setting, check_places, container, image, requires
 from .memory import memory_part
@@ -316,7 +317,7 @@ def _document(
     # A strategy that is chosen here adds to the environment.
     buckets = buckets_part(draft, resolved, lengths, memory)
     ready_timeout(draft, Surface(release), buckets, memory)
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "instance": request.instance,
         "model": request.model,
@@ -346,9 +347,16 @@ def _document(
         "memory": memory,
         "requires": {**requires(setting), "host_nics": fabric is not None, **_parts(node, needs)},
     }
+    document["buckets"] = buckets_of_start(draft, resolved, lengths, memory, buckets, _logged(node, document))
     if fabric is not None:
         draft.warn(fabric)
     return document
+
+
+def _logged(node: Node, document: Mapping[str, Any]) -> int | None:
+    """The KV blocks that the instance's last start logged; None where they follow from something that changed since."""
+    start = node.last_starts.get(document["instance"] or "")
+    return start.kv_blocks if start is not None and start.sized_by == sized_by(document) else None
 
 
 def _parts(node: Node, needs: Sequence[str]) -> dict[str, list[str]]:

@@ -35,13 +35,13 @@ class Version:
 
     name: str
     strategies: tuple[str, ...]
-    strategy_is_named: bool
-    unified: bool
-    decode_blocks_from_pool: bool
-    denser_beyond_pool: bool
-    prompt_fits_whole: bool
-    linear_within_pool: bool
-    every_chunk_rounds: bool
+    strategy_is_named: bool = False
+    unified: bool = False
+    decode_blocks_from_pool: bool = False
+    denser_beyond_pool: bool = False
+    prompt_fits_whole: bool = False
+    linear_within_pool: bool = False
+    every_chunk_rounds: bool = False
 
 
 _LATER = (EXPONENTIAL, LINEAR, PADDING_AWARE)
@@ -49,9 +49,17 @@ _LATER = (EXPONENTIAL, LINEAR, PADDING_AWARE)
 VERSIONS = {
     version.name: version
     for version in (
-        Version("0.17.1", (EXPONENTIAL, LINEAR), False, True, True, False, True, True, True),
-        Version("0.21.0", _LATER, True, False, False, False, False, False, False),
-        Version("0.26.0", _LATER, True, False, False, True, False, False, False),
+        Version(
+            "0.17.1",
+            (EXPONENTIAL, LINEAR),
+            unified=True,
+            decode_blocks_from_pool=True,
+            prompt_fits_whole=True,
+            linear_within_pool=True,
+            every_chunk_rounds=True,
+        ),
+        Version("0.21.0", _LATER, strategy_is_named=True),
+        Version("0.26.0", _LATER, strategy_is_named=True, denser_beyond_pool=True),
     )
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cards.placement import Reservations
 from ..image.recipe import Wish
+from ..serving.last_start import LastStart
 from .options import path, registry
 
 
@@ -26,6 +27,8 @@ class Node:
     image_registry: str | None = None
     # Whether host NICs that join its cards were verified.
     host_nics: bool = False
+    # What the last start of each instance of the node logged.
+    last_starts: Mapping[str, LastStart] = field(default_factory=dict)
     # What the site says of its images; without a word they are those at the release's path of the registry.
     image: Wish = field(default_factory=Wish)
 

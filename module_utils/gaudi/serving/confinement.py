@@ -31,7 +31,7 @@ def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: 
     own = {mount["source"] for mount in planned["mounts"] if not mount["read_only"]}
     image = inspected["Config"]["Image"]
     loosened = [option for option in box["SecurityOpt"] or [] if LOOSE.search(option)]
-    kernel = dict(line.split(":\t", 1) for line in process.splitlines() if ":\t" in line)
+    kernel = dict(line.split(":\t", 1) for line in process.split("\n") if ":\t" in line)
     seccomp, shm = kernel.get("Seccomp"), box.get("ShmSize", 0) >> 20
     # An engine that starts a container by itself asks neither the plan nor which device numbers its cards have now.
     restarts = (box.get("RestartPolicy") or {}).get("Name") or "no"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+from .last_start import sized_by
 from .signs import configuration, transient
 
 LABEL_INSTANCE = "gaudi-serving.instance"
@@ -59,6 +60,8 @@ class Plan:
     guarded: bool | None = None
     # Why others may reach it without a key, where they may.
     open_because: str | None = None
+    # Stands for what the number of KV blocks follows from (last_start.py).
+    sized_by: str = ""
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Plan:
@@ -82,6 +85,7 @@ class Plan:
                 environment={str(k): str(v) for k, v in document["environment"].items()},
                 guarded=document.get("guarded"),
                 open_because=document["listen"].get("open_without_keys"),
+                sized_by=sized_by(document),
             )
             plan.check_guard()
             return plan

@@ -13,6 +13,7 @@ FORM = {
     "container_id?": str,
     "container_started?": str,
     "plan?": str,
+    "sized_by?": str,
     "library?": str,
     "program?": str,
     "unit?": str,

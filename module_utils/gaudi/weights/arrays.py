@@ -60,6 +60,11 @@ class _Type:
         said = {"O": OBJECTS, "S": (self.size, 1, 0), "U": (self.size, 4, 8)}
         return said.get(self.kind, PLAIN_TYPE)
 
+    @property
+    def orders(self) -> str:
+        """What numpy may say of the order of bytes: nothing where there is none, or numpy would turn pointers round."""
+        return "|" if self.kind in "OS" or self.size == 1 else "<>"
+
 
 class _Array:
     """An array, whatever it holds."""
@@ -293,7 +298,7 @@ def _build(values: _Values, _argument: Any) -> None:
 
 def _check_type(built: _Type, state: tuple[Any, ...]) -> None:
     order = state[1] if len(state) == 8 else None
-    if order not in ("<", ">", "=", "|") or state != (3, order, None, None, None, *built.state):
+    if order not in tuple(built.orders) or state != (3, order, None, None, None, *built.state):
         raise ValueError("a type has a state that numpy does not write for it")
 
 

@@ -25,6 +25,7 @@ RELEASE, SURFACE, FAMILY = (
     "simulator/images/serving/surface/1.22-own.json",
     "module_utils/gaudi/families/r125.py",
 )
+GUESSED, GUESSED_SURFACE = "catalog/releases/1.24.2.yml", "simulator/images/serving/surface/1.24.2.json"
 REGISTRY = "module_utils/gaudi/families/registry.py"
 # Of what the document has a person run only what a release more can change, and not this walk itself.
 NARROWED = (
@@ -46,13 +47,13 @@ def write(checkout: Path, name: str, content: str | None = None) -> None:
     (checkout / name).write_text(FILES[name] if content is None else content, encoding="utf-8")
 
 
-def test_the_document_has_three_files_and_three_steps_of_commands() -> None:
-    assert list(FILES) == [RELEASE, SURFACE, FAMILY]
-    assert len(COMMANDS) == 3
+def test_the_document_has_five_files_and_four_steps_of_commands() -> None:
+    assert list(FILES) == [RELEASE, SURFACE, GUESSED, GUESSED_SURFACE, FAMILY]
+    assert len(COMMANDS) == 4
 
 
 def test_followed_to_the_letter_it_ends_green(checkout: Path) -> None:
-    _, look, check = COMMANDS
+    _, look, check, _ = COMMANDS
     write(checkout, RELEASE)
     shown = run(checkout, look)
     assert shown.returncode == 0, shown.stdout + shown.stderr
@@ -99,12 +100,29 @@ def test_a_family_is_a_file_an_import_and_an_entry(checkout: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_release_of_which_only_a_wheel_is_known_is_a_right_file() -> None:
-    (text,) = re.findall(r"1.24.2.yml` is then:\n\n```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    (surface,) = re.findall(r"surface/1.24.2.json` is `([^`]+)`", TEXT)
-    own = yaml.safe_load(text)
+def test_a_release_of_which_only_a_wheel_is_known_can_be_planned_with(checkout: Path) -> None:
+    own = yaml.safe_load(FILES[GUESSED])
     known = {name: releases.own(name) for name in releases.names()}
     whole = extended("1.24.2", {*known, "1.24.2"}, {**known, "1.24.2": own}.__getitem__).content
     assert findings("release", whole) == []
     assert whole["software"]["driver"] == whole["image"]["tag"] == "1.24.2-481"
-    assert json.loads(surface) == {"extends": own["extends"]}
+    # Nothing of the software before it is left in what is said of its images.
+    assert "1.24.1" not in json.dumps([whole["image"], whole.get("ready_images")])
+
+    write(checkout, GUESSED)
+    write(checkout, GUESSED_SURFACE)
+    shown = run(checkout, COMMANDS[3])
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    said = " ".join(shown.stdout.split())
+    assert "release 1.24.2" in said
+    assert "gaudi-serving/vllm:1.24.2-" in said
+    checked = walk.run(
+        checkout,
+        COMMANDS[0],
+        "python -m pytest -q tests/unit/planning/test_stand_in_takes_it.py tests/unit/planning/test_validated.py",
+        "-k 1.24.2",
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "passed" in checked.stdout
+    lint = run(checkout, f"yamllint --strict {GUESSED}")
+    assert lint.returncode == 0, lint.stdout + lint.stderr

@@ -10,14 +10,14 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.node import weight_folders
 from ansible.module_utils.gaudi.weights import record
-from gaudi_image.archive import images
+from gaudi_image.archive import images, same_as
 from gaudi_weights import take
 from gaudi_weights.progress import Progress
 from hypothesis import given
@@ -505,6 +505,101 @@ def test_an_archive_is_read_as_docker_writes_it(carried: Node) -> None:
     described(carried, out.getvalue())
     status, printed = carried.load()
     assert status == 0, printed
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def stored(*blobs: bytes, config: bytes, tops: Sequence[bytes] = (), **files: bytes) -> io.BytesIO:
+    """An archive of an engine since 25: all parts by their checksum; files has others, by path."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for blob in dict.fromkeys((config, *blobs, *tops)):
+            add(tar, f"blobs/sha256/{digest_of(blob)[7:]}", blob)
+        path = f"blobs/sha256/{digest_of(config)[7:]}"
+        add(tar, "manifest.json", json.dumps([{"Config": path, "RepoTags": [REFERENCE], "Layers": []}]).encode())
+        named = [{"digest": digest_of(top), "annotations": {}} for top in tops]
+        if tops:
+            add(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": named}).encode())
+        for name, content in files.items():
+            add(tar, name, content)
+    return out
+
+
+def manifest(of: bytes, **more: Any) -> bytes:
+    said = {"schemaVersion": 2, "config": {"digest": digest_of(of)}, "layers": [], **more}
+    return json.dumps(said).encode()
+
+
+HONEST, EVIL = b'{"config": "honest"}', b'{"config": "evil"}'
+MANIFEST = manifest(HONEST)
+MANY = json.dumps({"manifests": [{"digest": digest_of(MANIFEST)}, {"digest": digest_of(b"elsewhere")}]}).encode()
+
+
+@pytest.mark.parametrize("given", [HONEST, MANIFEST])
+def test_the_image_that_was_given_is_known_by_its_checksums_in_any_engine(given: bytes) -> None:
+    both = {digest_of(HONEST), digest_of(MANIFEST)}
+    assert same_as(stored(config=HONEST, tops=[MANIFEST]), digest_of(given)) == both
+    if given == HONEST:
+        # Engines before 25.
+        assert same_as(stored(config=HONEST), digest_of(given)) == {digest_of(HONEST)}
+
+
+def test_an_image_of_several_processors_is_known_by_its_checksums() -> None:
+    found = same_as(stored(MANIFEST, config=HONEST, tops=[MANY]), digest_of(MANY))
+    assert found == {digest_of(HONEST), digest_of(MANIFEST), digest_of(MANY)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        stored(config=EVIL),
+        stored(config=EVIL, tops=[manifest(EVIL)]),
+        stored(config=HONEST, tops=[manifest(EVIL)]),
+        stored(config=EVIL, tops=[MANIFEST]),
+        stored(config=HONEST, tops=[MANIFEST, manifest(EVIL)]),
+        stored(config=HONEST, tops=[manifest(HONEST, Config={"digest": digest_of(EVIL)})]),
+        stored(config=HONEST, tops=[manifest(EVIL, config={"digest": digest_of(HONEST), "Digest": digest_of(EVIL)})]),
+        stored(MANIFEST, manifest(EVIL), config=HONEST, tops=[json.dumps({"manifests": [
+            {"digest": digest_of(MANIFEST)}, {"digest": digest_of(manifest(EVIL))}]}).encode()]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("given", [HONEST, MANIFEST, MANY])
+def test_another_image_under_the_name_of_the_one_that_was_given_is_refused(content: io.BytesIO, given: bytes) -> None:
+    """Names and ids in an archive are its writer's."""
+    with pytest.raises((ValueError, KeyError)):
+        same_as(content, digest_of(given))
+
+
+def test_a_part_under_a_wrong_checksum_is_refused() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        add(tar, f"blobs/sha256/{digest_of(HONEST)[7:]}", EVIL)
+        path = f"blobs/sha256/{digest_of(HONEST)[7:]}"
+        add(tar, "manifest.json", json.dumps([{"Config": path, "RepoTags": [REFERENCE]}]).encode())
+    assert images(out)[1] == {digest_of(HONEST)}, "so it says"
+    with pytest.raises(ValueError, match="which is not the image"):
+        same_as(out, digest_of(HONEST))
+
+
+def test_an_image_of_another_id_than_was_given_is_not_loaded(carried: Node) -> None:
+    """A node that only takes it may say that it has it, and give another one to the others."""
+    assert carried.run("load", str(carried.file), REFERENCE, "sha256:given")[0] == 1
+    assert carried.result["refused_id"] == "file_of_other_images"
+    # The stand-in's archive has no configuration of that checksum.
+    assert carried.run("load", str(carried.file), REFERENCE, "sha256:given", ID)[0] == 1
+    assert carried.result["refused_id"] == "no_image_file"
+    assert not any("image load" in each for each in carried.asked)
+    content, image = stored(config=HONEST).getvalue(), {**carried.image, "Id": digest_of(HONEST)}
+    carried.has({REFERENCE: image})
+    (carried.folder / "archive").write_bytes(content)
+    assert carried.save()[0] == 0
+    carried.has({})
+    (carried.folder / "loaded.json").write_text(json.dumps({REFERENCE: image}))
+    status, printed = carried.run("load", str(carried.file), REFERENCE, digest_of(HONEST))
+    assert status == 0, printed
+    assert carried.result["changed"]
 
 
 def test_another_image_than_the_one_that_is_meant_is_refused(carried: Node) -> None:

@@ -227,3 +227,26 @@ def test_each_way_has_whole_commits_and_a_source() -> None:
     for name, said in ways.items():
         assert said.source, name
         assert all(len(pin.commit) == 40 for pin in said.pins.values()), name
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://reader:hunter2@git.example/vllm",
+        "https://hunter2@git.example/vllm",
+        "HTTPS://hunter2@git.example/vllm",
+        "ssh://git:hunter2@git.example/vllm",
+        "git://hunter2@git.example",
+    ],
+)
+def test_an_account_in_the_address_of_a_pin_is_refused_and_not_shown(address: str) -> None:
+    """It would be a word of a RUN instruction, and lie in .git/config of a layer."""
+    with pytest.raises(Refusal) as refused:
+        made(pins={"vllm_fork": {"commit": "a" * 40, "repository": address}})
+    assert refused.value.id == "account_in_pin"
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["ssh://git@git.example/vllm", "https://git.example/@scope/vllm"])
+def test_an_address_without_a_secret_is_taken(address: str) -> None:
+    assert made(pins={"vllm_fork": {"commit": "a" * 40, "repository": address}}).pins["vllm_fork"].repository == address

@@ -311,6 +311,15 @@ def test_a_burn_in_comes_first_and_is_kept_as_long_as_the_cards(node: Node, qual
     assert len([command for command in node.commands if str(qual) in command]) == 2
 
 
+def test_the_log_of_a_burn_in_does_nothing_to_a_terminal(node: Node, qual: Path) -> None:
+    node.qual = (0, f"\x1b]0;title\x07\x1b[2J{PASSED}")
+    check(burn_in=["memory"])
+    log = (qual.parent / "burn_in.log").read_text()
+    assert log.count(PASSED) == 1
+    assert "\x1b" not in log
+    assert "\x07" not in log
+
+
 def test_a_failed_burn_in_keeps_every_instance_until_another_one_passes(node: Node, qual: Path) -> None:
     node.qual = (1, "Test result summary\nMemory : FAILED\n")
     said = check(burn_in=["memory"], plans=[plan(0)])

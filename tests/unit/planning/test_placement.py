@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -331,9 +332,10 @@ def quads(
     for card in topology["cards"]:
         card["name"] = "HL-338"
     verified, held = options.pop("verified", False), options.pop("held", ())
+    release = "1.24.1" if "data_parallel_size" in options else "1.22"
     (answer,) = plan_all(
         [{"weights": "/models/QwQ-32B", "instance": "x", **options}],
-        vendor.catalogue("1.22"),
+        vendor.catalogue(release),
         topology,
         weights_root="/data/models",
         host_nics=verified,
@@ -386,6 +388,39 @@ def test_host_nics_join_the_quads() -> None:
 def test_a_reservation_across_the_quads_is_not_kept() -> None:
     assert modules(quads(TWO, tensor_parallel_size=2, held=(3, 4))) == [0, 1]
     assert modules(quads(TWO, tensor_parallel_size=2, held=(3, 4), verified=True)) == [3, 4]
+
+
+def copies(layout: list[tuple[list[int], str]] = TWO, busy: Sequence[int] = (), **options: Any) -> dict[str, Any]:
+    """Two copies of four cards, unless something else is said."""
+    wish = {"tensor_parallel_size": 4, "data_parallel_size": 2, "model_config": {"model_type": "qwen2"}, **options}
+    return quads(layout, {module_id: {} for module_id in busy}, **wish)
+
+
+def test_each_copy_of_a_model_has_cards_of_one_quad() -> None:
+    answer = copies()
+    assert modules(answer) == list(range(8))
+    assert answer["environment"]["HABANA_VISIBLE_MODULES"] == "0,1,2,3,4,5,6,7"
+    assert answer["requires"]["host_nics"] is False
+    # vLLM gives copies their cards in the order of the list: sockets that are not the quads do not mix them.
+    assert modules(copies(CROSSED)) == list(range(8))
+    assert modules(copies(CROSSED, [0, 4], tensor_parallel_size=3)) == [1, 2, 3, 5, 6, 7]
+    # The fuller quad takes as many copies as it can.
+    assert modules(copies(busy=[0, 1], tensor_parallel_size=2, data_parallel_size=3)) == [4, 5, 6, 7, 2, 3]
+    # One quad with room for all copies goes before two.
+    assert modules(copies(busy=[0], tensor_parallel_size=2)) == [4, 5, 6, 7]
+    assert modules(copies(tensor_parallel_size=1, data_parallel_size=5)) == [0, 1, 2, 3, 4]
+    assert modules(copies(held=range(8))) == list(range(8))
+    assert modules(copies(busy=[0, 4, 5], tensor_parallel_size=2, held=(1, 2, 6, 7))) == [1, 2, 6, 7]
+
+
+def test_copies_that_no_quad_holds_are_refused_without_host_nics() -> None:
+    answer = copies(busy=[0, 1, 2, 7], tensor_parallel_size=2)
+    assert answer["refused_id"] == "cards_not_joined"
+    assert "Use cards of one group for each copy of the model" in answer["refused"]
+    assert modules(copies(busy=[0, 1, 2, 7], tensor_parallel_size=2, verified=True)) == [3, 4, 5, 6]
+    assert copies(tensor_parallel_size=8, data_parallel_size=1)["refused_id"] == "cards_not_joined"
+    assert copies(modules=[0, 1, 2, 4, 3, 5, 6, 7])["refused_id"] == "cards_not_joined"
+    assert modules(copies(modules=[7, 6, 5, 4, 3, 2, 1, 0])) == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
 def test_a_card_in_two_groups_is_refused() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.catalogue.entries import State
+from ansible.module_utils.gaudi.catalogue.entries import State, Successor
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.model.state import state_of
 from ansible.module_utils.gaudi.planning.many import plan_all
+from ansible.module_utils.gaudi.planning.moved import moved
+from ansible.module_utils.gaudi.request.options import Request
+from ansible.module_utils.gaudi.rules.draft import Draft, Origin
 
 from . import vendor
 
@@ -147,6 +151,19 @@ def test_an_inventory_of_the_fork_is_told_line_by_line_what_changes() -> None:
     assert made["arguments"][-2:] == ["--seed", "7"]
     assert made["environment"]["VLLM_T_COMPILE_REGIONAL_COMPILATION"] == "false"
     assert "VLLM_USE_V1" not in made["environment"]
+
+
+def test_an_argument_that_became_another_keeps_its_value() -> None:
+    entry = vendor.catalogue("1.24.1").release
+    arguments = {"--old-seed": Successor(becomes="--seed"), "--device": entry.successors["--device"]}
+    draft = Draft(Origin("vllm-gaudi"))
+    wanted = Request.from_mapping({"extra_args": ["--old-seed", "7", "--old-seed=8", "--device", "hpu", "--no-such"]})
+    found = moved(wanted, {}, replace(entry, successors=arguments), draft)
+    assert found.extra_args == ("--seed", "7", "--seed=8", "--no-such")
+    assert draft.changes == [
+        "--old-seed: --seed",
+        "--device: left out, the plugin brings the only device",
+    ]
 
 
 @pytest.mark.parametrize("release", RELEASES)

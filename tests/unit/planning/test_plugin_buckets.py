@@ -10,6 +10,7 @@ from ansible.module_utils.gaudi.pages.page import page
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.plugin_buckets.made import buckets
 from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.serving.last_start import LastStart, sized_by
 
 from . import vendor
 
@@ -247,3 +248,74 @@ def test_chunks_of_mamba_round_the_queries(release: str) -> None:
     assert part["decode"] == lists(buckets(RELEASES[release], server, {}).decode)
     unnamed = {name: value for name, value in MAMBA.items() if name != "mamba_chunk_size"}
     assert "chunk size of this Mamba model is not known" in " ".join(plan(release, model_config=unnamed)["warnings"])
+
+
+def started(instance: str, digest: str, state_of: dict[str, Any]) -> dict[str, LastStart]:
+    """What a node's supervisor wrote down, as it is read."""
+    start = LastStart.from_state({"sized_by": digest, "memory": state_of})
+    return {} if start is None else {instance: start}
+
+
+def test_the_blocks_of_the_last_start_count_as_long_as_what_they_follow_from_is_the_same() -> None:
+    catalogue, node = vendor.catalogue("1.23", "qwen3-8b"), vendor.topology("oam8")
+
+    def made(logged: dict[str, LastStart], **more: Any) -> dict[str, Any]:
+        request = {"instance": "asked", "model": "qwen3-8b", "max_model_len": 4352, **more}
+        (found,) = plan_all([request], catalogue, node, weights_root="/data/models", last_starts=logged)
+        return found
+
+    planned = made({})
+    logged = started("asked", sized_by(planned), {"kv_cache_blocks": "1700"})
+    counted = made(logged)
+    part = counted["buckets"]
+    assert (part["kv_blocks"], part["kv_blocks_from"]) == (1700, "this node's last start")
+    server = Server(32, 4352, 2048, 128, 1700)
+    found = buckets("0.17.1", server, counted["environment"])
+    assert (part["prompt"], part["decode"]) == (lists(found.prompt), lists(found.decode))
+    assert (part["decode_graphs"], part["graphs"]) == (len(found.decode), found.graphs)
+    assert part["decode"] != planned["buckets"]["decode"]
+    assert "number of KV blocks" in " ".join(planned["warnings"])
+    assert "number of KV blocks" not in " ".join(counted["warnings"])
+    assert "this node's last start" in page([counted], None)
+    # What is started does not follow from how it started last: a second run restarts nothing.
+    assert all(counted[key] == planned[key] for key in counted if key not in ("buckets", "explain", "warnings"))
+    # Where clients ask is another matter; how memory is divided is not.
+    assert made(logged, port=30009)["buckets"]["kv_blocks"] == 1700
+    for other in ({"gpu_memory_utilization": 0.5}, {"max_num_seqs": 16}, {"extra_environment": {"VLLM_DEFRAG": "1"}}):
+        assert made(logged, **other)["buckets"]["kv_blocks_from"] == "the memory model"
+    assert made({"other": logged["asked"]})["buckets"]["kv_blocks_from"] == "the memory model"
+    assert made(logged, num_gpu_blocks_override=900)["buckets"]["kv_blocks_from"] == "num_gpu_blocks_override"
+
+
+def test_what_a_server_logs_keeps_nobody_from_planning_it_again() -> None:
+    """It may be of anybody's making, or read from an image's own words."""
+    catalogue, node = vendor.catalogue("1.24.1", "qwen3-8b"), vendor.topology("oam8")
+    wish = {"bucketing_strategy": "linear", "extra_environment": {"VLLM_CONTIGUOUS_PA": "true"}}
+    request = {"instance": "asked", "model": "qwen3-8b", "max_model_len": 4352, **wish}
+
+    def made(logged: dict[str, LastStart]) -> dict[str, Any]:
+        (found,) = plan_all([request], catalogue, node, weights_root="/data/models", last_starts=logged)
+        return found
+
+    planned = made({})
+    again = made(started("asked", sized_by(planned), {"kv_cache_blocks": "9999999999"}))
+    assert "refused" not in again
+    assert again["buckets"] == planned["buckets"]
+    assert "logged 9999999999 KV blocks" in " ".join(again["warnings"])
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"sized_by": "1"},
+        {"sized_by": "1", "memory": None},
+        {"sized_by": "1", "memory": {"kv_cache_blocks": "0"}},
+        {"sized_by": "1", "memory": {"kv_cache_blocks": "12 blocks"}},
+        {"sized_by": "1", "memory": {"kv_cache_blocks": "9" * 40}},
+        {"sized_by": 7, "memory": {"kv_cache_blocks": "12"}},
+        {"memory": {"kv_cache_blocks": "12"}},
+    ],
+)
+def test_a_state_without_a_number_is_no_last_start(state: dict[str, Any]) -> None:
+    assert LastStart.from_state(state) is None

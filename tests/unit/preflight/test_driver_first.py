@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
 from ansible.module_utils.gaudi.preflight import driver_first
 from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
 
-from filter_plugins.nodes_at_once import nodes_at_once
+from filter_plugins.nodes_at_once import nodes_at_once, nodes_without_driver
 from filter_plugins.summary_lines import summary_lines
 from library import gaudi_preflight
 from tests.unit.driver.made import DOCUMENT
@@ -156,6 +156,14 @@ def test_nodes_come_one_by_one_where_any_gets_a_driver() -> None:
     assert nodes_at_once({"one": settled, "two": {**settled, "gaudi_nodes_at_once": "25%"}}) == "25%"
     # As --syntax-check and --list-tasks have it.
     assert nodes_at_once({}) == "100%"
+
+
+def test_who_gets_a_driver_fetches_it_and_nobody_else_has_a_task_for_it() -> None:
+    settled: dict[str, Any] = {"preflight_node": {"driver_first": False}}
+    bare: dict[str, Any] = {"preflight_node": {"driver_first": True}}
+    assert nodes_without_driver({"one": settled, "two": bare, "not in this run": {}}) == ["two"]
+    # An empty list would mean every host.
+    assert nodes_without_driver({"one": settled}) == nodes_without_driver({}) == "all:!all"
 
 
 @pytest.mark.parametrize("value", ["auto", 1, "4", "25%", "100%"])

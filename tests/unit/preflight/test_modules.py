@@ -271,7 +271,7 @@ def engine(present: bool, **changes: Answer) -> dict[str, Any]:
         f"timeout 3600 docker --config /etc/secret pull {IMAGE}": pull,
         "docker run": changes.get("run", (0, LISTED, "")),
         "docker run --rm --interactive": (0, "gaudi-image " + json.dumps(INSIDE), ""),
-        "docker info": (0, '{"habana":{},"runc":{}}', ""),
+        "docker info": (0, json.dumps({"habana": {"path": "/bin/sh"}, "runc": {"path": "runc"}}), ""),
     }
 
 
@@ -1054,14 +1054,14 @@ def test_weights_that_are_still_to_come_need_room_too(run: Run, tmp_path: Path) 
 PLANNED = {"chat": {"parts": ["numactl"], "arguments": ["python3", "-m", "vllm.entrypoints.openai.api_server", "--x"]}}
 
 
-def inside_engine(**found: Any) -> dict[str, Any]:
-    """An engine whose image answers the program that looks inside."""
+def inside_engine(runtime: str = "/bin/sh", **found: Any) -> dict[str, Any]:
+    """An engine whose image answers the program that looks inside. runtime: where the habana runtime is to be."""
     looked = "gaudi-image " + json.dumps({**INSIDE, **found})
     return {
         "docker image inspect": (0, INSPECTED, ""),
         "docker run --rm --interactive": (0, looked, ""),
         "docker run": (0, LISTED, ""),
-        "docker info": (0, '{"habana":{},"runc":{}}', ""),
+        "docker info": (0, json.dumps({"habana": {"path": runtime}, "runc": {"path": "runc"}}), ""),
     }
 
 
@@ -1085,6 +1085,13 @@ def test_an_image_is_held_against_the_plans_once(run: Run, record: Path) -> None
     assert again.commands == [f"docker image inspect {IMAGE}"]
     more = {**arguments, "instances": {**PLANNED, "other": PLANNED["chat"]}}
     assert any("--interactive" in command for command in run(serving_image, more, inside_engine()).commands)
+
+
+def test_an_image_is_looked_into_before_the_driver_brings_its_runtime(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record), "instances": PLANNED}
+    ran = run(serving_image, arguments, inside_engine(runtime="/usr/bin/no-such-runtime"))
+    (looked,) = [command for command in ran.commands if "--interactive" in command]
+    assert " --runtime runc --network none " in looked
 
 
 @pytest.mark.parametrize(
@@ -1126,3 +1133,10 @@ def test_a_built_image_asks_for_no_pin(run: Run, record: Path) -> None:
         "gaudi-serving.image.recipe": "1",
         "gaudi-serving.image.release": "1.22",
     }
+
+
+def test_a_process_that_holds_a_port_calls_itself_what_it_likes(tmp_path: Path) -> None:
+    """Any user of a node may be the one; to read its name ended the preflight."""
+    (tmp_path / "comm").write_bytes(b"\xff\x1b[31m\n")
+    assert gaudi_preflight.read_text(str(tmp_path / "comm")).startswith("\ufffd")
+    assert gaudi_preflight.read_text(str(tmp_path / "absent")) == ""

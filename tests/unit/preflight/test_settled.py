@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.engine import packages
+from ansible.module_utils.gaudi.node import containers
 
 from library import container_runtime_info, docker_daemon_json, serving_image
 from tests.unit.preflight.conftest import Answer, Run
@@ -51,6 +52,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "docker").write_text("")
     (tmp_path / "habana").write_text("")
     (tmp_path / "habana").chmod(0o755)
+    monkeypatch.setattr(containers, "DEVICES", tmp_path / "no cards")
     for name, file in (("OS_RELEASE", "os-release"), ("APPARMOR", "apparmor"), ("ENGINE", "docker")):
         monkeypatch.setattr(container_runtime_info, name, tmp_path / file)
     return tmp_path
@@ -151,7 +153,7 @@ def test_documented_options_are_the_real_ones() -> None:
 
 
 FOUND = {"family": "Debian", "packages": ["docker.io"], "missing": [], "engine": True, "unit_settled": True}
-FOUND["habana"] = True
+FOUND["habana"] = FOUND["proved"] = True
 DAEMON = {"answers": True, "apply": "nothing"}
 
 

@@ -10,7 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simulator.playbook import Progress, run, sentence
+import yaml
+
+from simulator.playbook import NODE_BY_NODE, PARTS, Progress, run, sentence
+from simulator.settings import ROOT
+
+INCLUDES = ("ansible.builtin.include_role", "ansible.builtin.import_role")
 
 
 def play(name: str) -> dict[str, Any]:
@@ -46,6 +51,40 @@ def test_a_phase_is_a_play_whatever_roles_it_goes_through() -> None:
         ("Prepare", ["Gathering Facts", "install", "start", "pull"]),
         ("Serve", ["check"]),
     ]
+
+
+def test_the_play_that_goes_node_by_node_is_followed_by_its_parts() -> None:
+    progress = follow(
+        play("Fetch and convert missing weights"),
+        task("fetch"),
+        play(NODE_BY_NODE),
+        task("include the driver's tasks"),
+        task("gaudi_driver : install", "gaudi_driver"),
+        task("preflight : look", "preflight"),
+        task("host_tuning : set", "host_tuning"),
+        task("node_library : write", "node_library"),
+        task("vllm_service : look", "vllm_service"),
+        task("host_tuning : allowed", "host_tuning"),
+        task("vllm_service : start", "vllm_service"),
+        task("serving_image : prune", "serving_image"),
+        play(NODE_BY_NODE),
+        task("host_tuning : set", "host_tuning"),
+    )
+    assert [(phase.title, len(phase.tasks)) for phase in progress.phases] == [
+        ("Fetch and convert missing weights", 1),
+        ("Install the driver", 2),
+        ("Look again, with the real cards", 1),
+        ("Tune the host", 2),
+        ("Serve", 4),
+        ("Tune the host", 1),
+    ]
+
+
+def test_the_parts_are_those_of_the_site() -> None:
+    plays = yaml.safe_load((ROOT / "site.yml").read_text(encoding="utf-8"))
+    (play,) = [play for play in plays if play["name"] == NODE_BY_NODE]
+    roles = {task[key]["name"] for task in play["tasks"] for key in INCLUDES if key in task}
+    assert roles - set(PARTS) == {"serving_image"}
 
 
 def test_times_are_from_a_tasks_start_to_whatever_comes_next() -> None:

@@ -69,6 +69,20 @@ def test_rendered_as_agreed(name: str) -> None:
     assert render_file(f"{name}.j2", PLAN) == (GOLDEN / name).read_text()
 
 
+def test_buckets_that_follow_from_a_start_are_no_part_of_what_a_container_is_made_of() -> None:
+    fork = {**PLAN, "buckets": {"graphs": 2}}
+    assert json.loads(render("{{ __vllm_service_plan_text }}", fork))["buckets"] == {"graphs": 2}
+    assert "buckets" not in json.loads(render("{{ __vllm_service_explanation[0].content }}", fork))
+    texts = set()
+    for blocks in (100, 200):
+        part = {"graphs": 2, "kv_blocks": blocks, "kv_blocks_from": "this node's last start"}
+        plugin = {**PLAN, "buckets": part}
+        texts.add(render("{{ __vllm_service_plan_text }}", plugin))
+        assert json.loads(render("{{ __vllm_service_explanation[0].content }}", plugin))["buckets"] == part
+    assert len(texts) == 1
+    assert json.loads(render("{{ __vllm_service_plan_text }}", {**PLAN, "buckets": None}))["buckets"] is None
+
+
 def odd_plan(weights: str) -> dict[str, Any]:
     """A plan whose weights lie in an odd place."""
     plan = copy.deepcopy(PLAN)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from gaudi.node.programs import library_digest
+from gaudi.serving.last_start import sized_by
 from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi_supervisor import command_line
 
@@ -143,6 +144,8 @@ def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
     assert len(extensions) >= len(WARM_UP)
     assert node.state["warm_up"] == {"prompt": [3, 3], "decode": [2, 2]}
     assert node.state["warm_up_seconds"] == 49
+    # A later plan knows by it whether the KV blocks that were logged are still to be expected.
+    assert node.state["sized_by"] == sized_by(json.loads((node.instances / "plan.json").read_text()))
     process.terminate()
     assert process.wait(PATIENCE) == 0
 

@@ -270,6 +270,17 @@ def test_a_server_that_answers_is_asked_under_its_name(server: Server) -> None:
     assert body["model"] == MODEL
 
 
+def test_a_server_calls_itself_what_it_likes(server: Server) -> None:
+    """Its name is bytes of its choice: none of them ends who looks, and none is taken for what the kernel says."""
+    status = containers.PROC / str(os.getpid()) / "status"
+    status.write_bytes(b"Name:\t\xff\x1cSeccomp:\t2\n" + PROCESS.encode())
+    assert verify(server)["answer"] == "Paris."
+    unfiltered = PROCESS.replace("Seccomp:\t2\n", "")
+    assert unfiltered != PROCESS
+    status.write_bytes(b"Name:\ta\x1cSeccomp:\t2\n" + unfiltered.encode())
+    assert "seccomp mode None" in verify(server)["msg"]
+
+
 GUARDED = guarded({**copy.deepcopy(PLAN)}, Path("/x"))
 EVERYWHERE = ["/health", "/v1/models", "/", "/no-such-path"]
 

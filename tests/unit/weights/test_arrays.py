@@ -54,6 +54,7 @@ OBJECTS = array(b"I2\n", dtype(b"O8", plain(63)), b"(I1\nNl")
 CRAFTED = {
     # SIGSEGV: bytes that are taken for pointers.
     "objects that are said to be none": array(b"I1\n", dtype(b"O8", plain(0)), EIGHT),
+    "objects whose bytes are turned round": array(b"I2\n", dtype(b"O8", plain(63, b">")), b"(I1\nNl"),
     "the memory of an array": ARRAY + b"((I1\nt" + dtype(b"O8") + EIGHT + b"tR.",
     "an object of bytes": b"cnumpy.core.multiarray\nscalar\n(" + dtype(b"O8", plain(0)) + EIGHT + b"tR.",
     "a type with parts": array(
@@ -72,6 +73,8 @@ CRAFTED = {
     "a shape without end": array(b"I2\n" * 65, dtype(b"f8"), b"C\x00"),
     "a huge shape": array(b"I999999999\n", dtype(b"S0"), b"C\x00"),
     "another class": b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\ndtype\n(I0\ntS'b'\ntR.",
+    "numbers without an order": array(b"I1\n", dtype(b"f8", plain(0, b"|")), EIGHT),
+    "bytes with an order": array(b"I8\n", dtype(b"b1", plain(0, b">")), EIGHT),
     "a state for a list": b"](I1\ntb.",
     "a state for a class": ARRAY + b"(I1\ntb.",
     "an item of an array": NUMBERS[:-1] + b"I0\nI1\ns.",

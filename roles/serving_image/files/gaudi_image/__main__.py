@@ -2,7 +2,7 @@
 
     python3 -m gaudi_image build REQUEST.json
     python3 -m gaudi_image save REFERENCE FILE
-    python3 -m gaudi_image load FILE [REFERENCE]
+    python3 -m gaudi_image load FILE [REFERENCE [ID ...]]
     python3 -m gaudi_image share REFERENCE FOLDER
 
 Exit status 0 when it is there, 1 with one sentence, 2 for wrong usage, 130 when stopped. Progress and result go to the
@@ -30,10 +30,10 @@ from .engine import Engine, Stopped
 from .share import share
 
 USAGE = (
-    "usage: python3 -m gaudi_image build REQUEST.json | save REFERENCE FILE | load FILE [REFERENCE] | "
+    "usage: python3 -m gaudi_image build REQUEST.json | save REFERENCE FILE | load FILE [REFERENCE [ID ...]] | "
     "share REFERENCE FOLDER"
 )
-_WORDS = {"build": (2,), "save": (3,), "load": (2, 3), "share": (3,)}
+_WORDS = {"build": (2,), "save": (3,), "load": range(2, 100), "share": (3,)}
 
 
 def work(arguments: list[str], engine: Engine, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

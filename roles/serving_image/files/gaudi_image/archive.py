@@ -7,6 +7,7 @@ headers, pax records for sizes and times), each path once, and JSON with the key
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ _PASSED_OVER = re.compile(rb"[acm]time|SCHILY\.xattr\..+")
 _IMAGE = {"Config", "RepoTags", "Layers", "Parent", "LayerSources"}
 _INDEX = {"schemaVersion", "mediaType", "artifactType", "manifests", "subject", "annotations"}
 _MANIFEST = {"mediaType", "artifactType", "digest", "size", "urls", "data", "annotations", "platform"}
+_OF_IMAGE = {"schemaVersion", "mediaType", "artifactType", "config", "layers", "subject", "annotations"}
 # How engines with containerd's store name an image, and what they take where that is missing.
 _NAME, _OTHER_NAME = "io.containerd.image.name", "org.opencontainers.image.ref.name"
 
@@ -47,6 +49,49 @@ def images(stream: BinaryIO) -> tuple[list[str], set[str]]:
 
     Raises ValueError for what docker save does not write.
     """
+    _, listed, tops = _lists(stream)
+    names, ids = [], set()
+    for image in listed:
+        names += [str(name) for name in image["RepoTags"] or []]
+        ids.add(f"sha256:{str(image['Config']).rpartition('/')[2].partition('.')[0]}")
+    for top in tops:
+        said: Mapping[str, Any] = top.get("annotations") or {}
+        name = _familiar(str(said.get(_NAME) or said.get(_OTHER_NAME) or ""))
+        names += [name] if name and name not in names else []
+        ids.add(str(top["digest"]))
+    return names, ids
+
+
+def same_as(stream: BinaryIO, given: str) -> set[str]:
+    """The ids that an image of this id may have in any engine, where the archive holds that image and no other.
+
+    An id is a checksum: of the configuration, or of the manifest that names it, by engine. What the archive says of its
+    parts counts for nothing; they are read, and each has the checksum that leads to it. Raises ValueError for another
+    image.
+    """
+    found, listed, tops = _lists(stream)
+    same = {given}
+    for top in tops:
+        document = _blob(stream, found, str(top["digest"]))
+        inner = [str(each["digest"]) for each in document.get("manifests") or []]
+        if inner and top["digest"] == given:
+            # Of other processors, and what says how it was built, docker save may have left out.
+            there = {digest: _blob(stream, found, digest) for digest in inner if _path_of(digest) in found}
+            same |= {*there, *(str(each["config"]["digest"]) for each in there.values())}
+        elif not inner:
+            # Whoever wrote it may have named another configuration as well, in capitals.
+            (said,) = _each([document], _OF_IMAGE)
+            (configuration,) = _each([said["config"]], _MANIFEST)
+            pair = {str(top["digest"]), str(configuration["digest"])}
+            same |= pair if given in pair else set()
+    held = {_sum(stream, found, str(image["Config"])) for image in listed} | {str(top["digest"]) for top in tops}
+    if not held <= same:
+        raise ValueError(f"it holds {', '.join(sorted(held - same))}, which is not the image {given}")
+    return same
+
+
+def _lists(stream: BinaryIO) -> tuple[dict[str, _Member], list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """What is in an archive by path, the images that it lists, and the manifests of its index."""
     found: dict[str, _Member] = {}
     for member in _members(stream):
         if member.path in found:
@@ -59,16 +104,26 @@ def images(stream: BinaryIO) -> tuple[list[str], set[str]]:
             raise ValueError(f"{path} lies in what is no folder")
     listed = _json(stream, found, "manifest.json")
     index = _json(stream, found, "index.json") if "index.json" in found else {"manifests": []}
-    names, ids = [], set()
-    for image in _each(listed, _IMAGE):
-        names += [str(name) for name in image["RepoTags"] or []]
-        ids.add(f"sha256:{str(image['Config']).rpartition('/')[2].partition('.')[0]}")
-    for manifest in _each(next(_each([index], _INDEX))["manifests"], _MANIFEST):
-        said: Mapping[str, Any] = manifest.get("annotations") or {}
-        name = _familiar(str(said.get(_NAME) or said.get(_OTHER_NAME) or ""))
-        names += [name] if name and name not in names else []
-        ids.add(str(manifest["digest"]))
-    return names, ids
+    return found, list(_each(listed, _IMAGE)), list(_each(next(_each([index], _INDEX))["manifests"], _MANIFEST))
+
+
+def _path_of(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _sum(stream: BinaryIO, found: Mapping[str, _Member], path: str) -> str:
+    """The checksum of a file, as a digest."""
+    return f"sha256:{hashlib.sha256(_content(stream, found, path)).hexdigest()}"
+
+
+def _blob(stream: BinaryIO, found: Mapping[str, _Member], digest: str) -> dict[str, Any]:
+    """A manifest that has the checksum by which it is named."""
+    if _sum(stream, found, _path_of(digest)) != digest:
+        raise ValueError(f"it has something else under the name {digest}")
+    document = _json(stream, found, _path_of(digest))
+    if not isinstance(document, dict):
+        raise ValueError(f"{digest} is no manifest")
+    return document
 
 
 def _familiar(name: str) -> str:
@@ -150,11 +205,15 @@ def _read(stream: BinaryIO, begin: int, size: int) -> bytes:
     return content
 
 
-def _json(stream: BinaryIO, found: Mapping[str, _Member], path: str) -> Any:
+def _content(stream: BinaryIO, found: Mapping[str, _Member], path: str) -> bytes:
     member = found.get(path)
     if member is None or member.kind != _REGULAR:
         raise ValueError(f"it has no {path}")
-    return json.loads(_read(stream, member.begin, member.size).decode("utf-8"), object_pairs_hook=_mapping)
+    return _read(stream, member.begin, member.size)
+
+
+def _json(stream: BinaryIO, found: Mapping[str, _Member], path: str) -> Any:
+    return json.loads(_content(stream, found, path).decode("utf-8"), object_pairs_hook=_mapping)
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -104,10 +104,11 @@ def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) ->
     return checksum.hexdigest(), progress.done
 
 
-def load(engine: Engine, tell: Tell, name: str, reference: str = "") -> dict[str, Any]:
+def load(engine: Engine, tell: Tell, name: str, reference: str = "", *given: str) -> dict[str, Any]:
     """Take an image from a file. Raises Refusal, with the image that is there as it was, for what is not whole.
 
-    reference: the image that is meant, where it is not the file that says so; another node may have written the file.
+    reference: the image that is meant, and given: ids that it may have, where it is not the file that says so; any node
+    of the site may have written the file and what lies beside it.
     """
     file = _file(name)
     carried = Carried.beside(file)
@@ -120,10 +121,15 @@ def load(engine: Engine, tell: Tell, name: str, reference: str = "") -> dict[str
         raise Refusal(
             "file_of_other_images", f"{file} is said to hold {carried.reference}, but {reference} is asked for."
         )
+    if given and carried.id not in given:
+        raise Refusal(
+            "file_of_other_images",
+            f"{file} is said to hold the image {carried.id}, but {' or '.join(given)} is the one that was given.",
+        )
     found = engine.inspect(carried.reference)
     ids = {carried.id}
     if found.get("Id") not in ids:
-        ids |= check(file, carried, tell)
+        ids |= check(file, carried, tell, strict=bool(given))
     if not found:
         _load(engine, tell, file, carried)
     changed, found = not found, engine.inspect(carried.reference)
@@ -136,10 +142,11 @@ def load(engine: Engine, tell: Tell, name: str, reference: str = "") -> dict[str
     return {"reference": carried.reference, "id": found["Id"], "changed": changed}
 
 
-def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
+def check(file: Path, carried: Carried, tell: Tell, strict: bool = False) -> set[str]:
     """Hold a file against what is said of it; returns the ids that the image in it may have, which differ by engine.
 
-    Raises Refusal for a file that was damaged on its way, or that would bring other images.
+    strict: whether the image has to be the one whose id is said, and not only of its name. Raises Refusal for a file
+    that was damaged on its way, or that would bring other images.
     """
     size = _size(file)
     if size != carried.bytes:
@@ -162,6 +169,7 @@ def check(file: Path, carried: Carried, tell: Tell) -> set[str]:
         stream.seek(0)
         try:
             names, ids = archive.images(stream)
+            ids = archive.same_as(stream, carried.id) if strict else ids
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refusal("no_image_file", f"{file} is no archive that docker save wrote: {error}.") from error
     if names != [carried.reference]:

@@ -262,6 +262,7 @@ class Supervisor:
         boot = (self.paths.proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         self.state.update(
             plan=made_of.digest,
+            sized_by=plan.sized_by,
             boot=boot,
             endpoint=plan.endpoint,
             model=plan.served_model_name,
