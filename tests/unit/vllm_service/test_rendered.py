@@ -271,7 +271,9 @@ def test_what_was_let_through_is_written_beside_the_plan_and_costs_no_restart(sa
     assert written["path"] not in [file["path"] for file in variable("__vllm_service_made_of", PLAN)]
 
 
-@pytest.mark.parametrize(("playbook", "play"), [("site.yml", "Serve"), ("playbooks/serve.yml", "Serve one model")])
+@pytest.mark.parametrize(
+    ("playbook", "play"), [("site.yml", "Bring up node by node, and serve"), ("playbooks/serve.yml", "Serve one model")]
+)
 def test_playbooks_hand_on_what_was_let_through(playbook: str, play: str) -> None:
     (plays,) = [each for each in yaml.safe_load((ROOT / playbook).read_text()) if each["name"] == play]
     given = [task["vars"] for task in plays["tasks"] if "vllm_service_plan" in task.get("vars", {})]
