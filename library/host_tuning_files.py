@@ -82,7 +82,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.host import files as host_files
-from ansible.module_utils.gaudi.node import host
+from ansible.module_utils.gaudi.node import tuning
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library_for": {"type": "str"},
@@ -128,7 +128,7 @@ def main() -> None:
         )
     there = {file["path"]: _state(Path(file["path"]))[0] for file in module.params["files"]}
     touched = [Path(file["path"]) for file in module.params["files"] if there[file["path"]] != file["content"]]
-    refusals = [said for said in map(host.obstacle, touched) if said]
+    refusals = [said for said in map(tuning.obstacle, touched) if said]
     refusals += host_files.foreign(
         {file["path"]: there[file["path"]] for file in module.params["files"] if file["marked"]}
     )

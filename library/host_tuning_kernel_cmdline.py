@@ -73,7 +73,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.node import host
+from ansible.module_utils.gaudi.node import tuning
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "raw", "required": True},
@@ -132,10 +132,10 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     if foreign:
         module.fail_json(msg=" ".join(foreign))
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
-    line = grub.command_line(grub.evaluate(grub.replaced(host.grub_files(DEFAULTS), path, new)))
+    line = grub.command_line(grub.evaluate(grub.replaced(tuning.grub_files(DEFAULTS), path, new)))
     expected = kernel_cmdline.held(arguments, [word.text for word in line]) if new is not None else []
     changed = old != new or not kernel_cmdline.all_hold(expected, _entries())
-    obstacle = host.obstacle(Path(path)) if old != new else None
+    obstacle = tuning.obstacle(Path(path)) if old != new else None
     if obstacle:
         module.fail_json(msg=obstacle)
     if changed and not module.check_mode:

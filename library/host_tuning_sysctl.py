@@ -76,7 +76,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
-from ansible.module_utils.gaudi.node import host
+from ansible.module_utils.gaudi.node import tuning
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -92,7 +92,7 @@ def _proc(key: str) -> Path:
 
 
 def _running(settings: dict[str, str]) -> dict[str, str]:
-    values: dict[str, str] = host.running_settings(PROC / "sys", settings)
+    values: dict[str, str] = tuning.running_settings(PROC / "sys", settings)
     return values
 
 
@@ -164,7 +164,7 @@ def main() -> None:
     settable = [key for key in before if os.access(_proc(key), os.W_OK)]
     own = {found.key: found.value for found in sysctl.parse(path, old or "")}
     plan = sysctl.plan(wanted, before, settable, own, present=module.params["state"] == "present")
-    obstacle = host.obstacle(Path(path)) if plan.text != old else None
+    obstacle = tuning.obstacle(Path(path)) if plan.text != old else None
     if obstacle:
         module.fail_json(msg=obstacle)
     if not module.check_mode:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
-from ansible.module_utils.gaudi.node import host
+from ansible.module_utils.gaudi.node import tuning
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -242,16 +242,16 @@ def test_a_name_that_is_a_group_or_not_shown(proc: Path, tmp_path: Path) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "read_text", refuse)
         with pytest.raises(ValueError, match=r"does not show vm.nr_hugepages .*Take it out of host_tuning_sysctl"):
-            host.running_settings(proc / "sys", ["vm.nr_hugepages"])
+            tuning.running_settings(proc / "sys", ["vm.nr_hugepages"])
 
 
 def test_where_a_file_of_ours_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert host.obstacle(tmp_path / "new/deep/file") is None
+    assert tuning.obstacle(tmp_path / "new/deep/file") is None
     (tmp_path / "file").write_text("x")
-    assert f"{tmp_path} is a directory" in str(host.obstacle(tmp_path))
-    assert f"{tmp_path}/file is no directory" in str(host.obstacle(tmp_path / "file/one"))
+    assert f"{tmp_path} is a directory" in str(tuning.obstacle(tmp_path))
+    assert f"{tmp_path}/file is no directory" in str(tuning.obstacle(tmp_path / "file/one"))
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
-    assert str(host.obstacle(tmp_path / "new/file")).startswith(f"{tmp_path} cannot be written")
+    assert str(tuning.obstacle(tmp_path / "new/file")).startswith(f"{tmp_path} cannot be written")
 
 
 def test_a_read_only_folder_changes_nothing(proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
