@@ -25,6 +25,13 @@ options:
     description: Image with hccl_demo, as the engine knows it. Empty measures nothing.
     type: str
     default: ""
+  demo:
+    description: >-
+      Where hccl_demo comes from for an image that has none, a mapping with C(repository), C(commit) and, by wish,
+      C(mirrors) from beginnings of addresses to others. An image with it is built on top, and measures. Empty builds
+      none.
+    type: dict
+    default: {}
   card_types:
     description: What C(catalog/cards.yml) holds.
     type: dict
@@ -201,7 +208,18 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
-from ansible.module_utils.gaudi.fabric import asked, burn_in, classes, locating, nics, report, runs, static, verdict
+from ansible.module_utils.gaudi.fabric import (
+    asked,
+    burn_in,
+    classes,
+    locating,
+    measuring,
+    nics,
+    report,
+    runs,
+    static,
+    verdict,
+)
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Output
 from ansible.module_utils.gaudi.node import instances, links
 from ansible.module_utils.gaudi.node.containers import systemctl
@@ -211,6 +229,7 @@ from ansible.module_utils.gaudi.node.files import write_json, write_text
 ARGUMENT_SPEC: dict[str, Any] = {
     "node": {"type": "str", "required": True},
     "image": {"type": "str", "default": ""},
+    "demo": {"type": "dict", "default": {}},
     "card_types": {"type": "dict", "required": True},
     "expected_cards": {"type": "int"},
     "external": {"type": "bool", "default": False},
@@ -284,8 +303,13 @@ def look(module: AnsibleModule) -> Node:
 def look_into(module: AnsibleModule) -> dict[str, Any]:
     """Read the image. Where nobody needs the verdict, one that nobody can look into is a warning."""
     given = module.params
+    demo = measuring.Demo.from_mapping(given["demo"])
+    # One card asks for no measurement.
+    wanted = given["again"] or bool(given["burn_in"]) or any(len(plan["modules"]) > 1 for plan in given["plans"])
+    build = wanted and not module.check_mode
     try:
-        return links.read_image(module, given["image"], given["provider"] if given["host_nics"] else "")
+        provider = given["provider"] if given["host_nics"] else ""
+        return links.read_measured(module, given["image"], provider, demo if wanted else None, build=build)
     except Refusal as refusal:
         if given["required"] and not given["override"]:
             raise
@@ -311,7 +335,7 @@ def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *,
     given = module.params
     command = runs.command(run, port=links.free_port(), directory=links.DEMO, direct=direct)
     seconds = given["limit"] or runs.limit_seconds(run, fabric)
-    return links.perform(module, given["image"], run, node.cards.indexes, command, seconds)
+    return links.perform(module, node.image["measures"], run, node.cards.indexes, command, seconds)
 
 
 def perform_all(

@@ -16,6 +16,11 @@ options:
     description: Image with hccl_demo, as the engine knows it.
     type: str
     default: ""
+  demo:
+    description: >-
+      Where hccl_demo comes from for an image that has none, as M(fabric_check) takes it. Empty builds none.
+    type: dict
+    default: {}
   card_types:
     description: What C(catalog/cards.yml) holds.
     type: dict
@@ -46,7 +51,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only.
+    description: Builds no image.
     support: full
   platform:
     description: Linux.
@@ -74,6 +79,11 @@ why:
   returned: success
   type: str
   sample: ""
+image:
+  description: The image that measures - the one that was named, or one with hccl_demo that was built on top of it.
+  returned: success
+  type: str
+  sample: gaudi-serving/vllm:1.22
 modules:
   description: The module ids of the cards that take part.
   returned: success
@@ -145,13 +155,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric import asked, meetings, runs, static, verdict
+from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, runs, static, verdict
 from ansible.module_utils.gaudi.node import links
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.planning.network import outside, read_addresses
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "default": ""},
+    "demo": {"type": "dict", "default": {}},
     "card_types": {"type": "dict", "required": True},
     "expected_cards": {"type": "int"},
     "tests": {"type": "list", "elements": "raw", "default": []},
@@ -211,7 +222,8 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     # What carries the traffic between the nodes must be up.
     wanted = static.Wanted(cards=given["expected_cards"], external=not given["host_nics"])
     cards = links.read_cards(module, given["card_types"], wanted)
-    image = links.read_image(module, given["image"], "")
+    demo = measuring.Demo.from_mapping(given["demo"])
+    image = links.read_measured(module, given["image"], "", demo, build=not module.check_mode)
     modules = cards.modules if cards.fabric else ()
     address, interface, port = reached_at(cards.topology, given["address"])
     found = {
@@ -231,6 +243,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     return {
         "ready": not why,
         "why": why,
+        "image": image.get("measures", given["image"]),
         "modules": list(modules),
         **found,
         "address": address or "",

@@ -20,13 +20,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
-from ..base.documents import Damaged
+from ..base.documents import Damaged, parse
 from ..base.printable import printable, printable_lines
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, Fabric
 from ..engine.image_record import digest_of
-from ..fabric import asked, burn_in, runs, static
+from ..fabric import asked, burn_in, measuring, runs, static
 from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import Output, parse_output
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
@@ -83,6 +83,12 @@ found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if f
 found["loader_text"] = text("ldconfig", "-p")[0]
 print(json.dumps(found))
 """
+_TEXT = (str, type(None))
+# What it prints.
+LOOKED = {
+    **dict.fromkeys(("hccl_demo", "wrapper", "version_text", "info_text", "loader_text"), _TEXT),
+    "info_status": (int, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -165,21 +171,66 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     program = [*walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
     # It has no card, so that it may run beside whatever uses them.
     looked = contained(module, LOOKING, program, LOOK_SECONDS)
-    if looked.status != 0:
-        how = f"did not end within {LOOK_SECONDS} seconds"
-        how = how if looked.status is None else f"ended with status {looked.status}"
+    how = f"did not end within {LOOK_SECONDS} seconds"
+    how = how if looked.status is None else f"ended with status {looked.status}"
+    try:
+        # Nobody knows whose image it is: what it prints may be anything.
+        found = parse((looked.text.splitlines() or [""])[-1], LOOKED)
+    except ValueError as error:
+        found, how = {}, f"{how}, and {error}" if looked.status == 0 else how
+    if looked.status != 0 or not found:
         raise Refusal(
             "image_not_looked_into",
             f"Nobody can tell what {reference} measures with: a container of it {how}: "
             f"{printable(looked.text.strip()[-500:])} Look whether its runtime works: docker run --runtime habana.",
         )
-    found: dict[str, Any] = json.loads(looked.text.splitlines()[-1])
     # A built image says its commits; of another one its files stand for what it has.
     for part, pin in (("hccl_demo", "hccl_demo"), ("wrapper", "hccl_ofi_wrapper")):
         found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])
     version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
     base = labels.get(BASE_DIGEST) or labels.get(BASE) or digest_of(inspected, reference) or inspected["Id"]
     return {**found, "base": base, "libfabric": version[0] if version else None}
+
+
+def read_measured(
+    module: AnsibleModule, reference: str, provider: str, demo: measuring.Demo | None, *, build: bool
+) -> dict[str, Any]:
+    """Read an image as read_image does; of one without hccl_demo, the one that measures for it, built where it is not.
+
+    measures is the image to measure with; unread says why there is none. Without build, one that is not there yet
+    counts as if it were. Raises Refusal where no container can be looked into.
+    """
+    found = {"measures": reference, **read_image(module, reference, provider)}
+    if "base" not in found:
+        return {}
+    if found.get("hccl_demo") or demo is None:
+        return found
+    docker = module.get_bin_path("docker", required=True)
+    inspect = [docker, "image", "inspect", "--format", "{{.Id}}"]
+    name = measuring.reference(module.run_command([*inspect, reference])[1].strip(), demo)
+    if module.run_command([*inspect, name])[0] == 0:
+        return {**found, "measures": name, "hccl_demo": demo.commit}
+    if not build:
+        return {**found, "measures": name, "hccl_demo": demo.commit}
+    arguments = {"BASE": reference, "REPOSITORY": demo.repository, "COMMIT": demo.commit}
+    given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+    limit = [module.get_bin_path("timeout", required=True), str(measuring.BUILD_SECONDS)]
+    # No directory is sent: the file comes from standard input.
+    status, out, err = module.run_command(
+        [*limit, docker, "build", "--tag", name, *given, "-"], data=measuring.dockerfile(DEMO)
+    )
+    if status != 0:
+        return {**found, "unread": measuring.not_built(reference, f"{out}\n{err}")}
+    _remove_others(module, docker, name)
+    return {**found, "measures": name, "hccl_demo": demo.commit}
+
+
+def _remove_others(module: AnsibleModule, docker: str, name: str) -> None:
+    """Remove images that measured for earlier ones: they would keep these on the disk."""
+    listed = module.run_command([docker, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", measuring.NAME])[1]
+    others = [each for each in listed.split() if each.startswith(f"{measuring.NAME}:") and each != name]
+    if others:
+        module.run_command([docker, "image", "rm", *others])
 
 
 def contained(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int) -> Ended:

@@ -60,6 +60,11 @@ class Node:
     # Whether the kernel ended the container for want of memory.
     no_memory: bool = False
     image: bool = True
+    has_demo: bool = True
+    # Images that measure: what a build says that fails, those that were built, and what earlier ones left.
+    build_fails: str = ""
+    built: list[str] = field(default_factory=list)
+    old_images: list[str] = field(default_factory=list)
     # Status and output of hl_qual.
     qual: tuple[int, str] = (0, "")
     # Seconds on the node's clock, and how long a command that ends with a limit's status takes.
@@ -97,8 +102,15 @@ class Node:
         self.commands.append(command)
         if "-dis_mon" in command:
             return self.qual[0], self.qual[1], ""
-        if "--format" in command:
+        if "--format" in command and "{{.State.OOMKilled}}" in command:
             return 0, f"{str(self.no_memory).lower()}\n", ""
+        if "build" in command:
+            self.built += [] if self.build_fails else [command[command.index("--tag") + 1]]
+            return (1, "", self.build_fails) if self.build_fails else (0, "", "")
+        if "ls" in command:
+            return 0, "\n".join([*self.old_images, *self.built]), ""
+        if "inspect" in command and command[-1].startswith("gaudi-serving/measuring:"):
+            return (0, "sha256:2", "") if command[-1] in self.built else (1, "", "no such image")
         if "inspect" in command:
             return (0, json.dumps([{"Id": "sha256:1", "Config": {"Labels": {}}}]), "") if self.image else (1, "", "no")
         if "is-active" in command:
@@ -112,7 +124,8 @@ class Node:
             self.clock += self.takes if self.status in links.TIMED_OUT else 1
             return self.status, PRINTED.format(network, network / (2 * (ranks - 1) / ranks)), ""
         if "run" in command:
-            return 0, json.dumps({**LOOKED, "loader_text": ""}), ""
+            demo = LOOKED["hccl_demo"] if self.has_demo else None
+            return 0, json.dumps({**LOOKED, "hccl_demo": demo, "loader_text": ""}), ""
         return 0, "", ""
 
     def measured(self) -> list[list[str]]:
@@ -199,6 +212,20 @@ def test_the_vendors_runtime_gives_all_cards_to_whom_nobody_names_any() -> None:
     """As the stand-in has it from the vendor's sources; "none" is the name of no card."""
     assert choose(None, [0, 1])[0] == [0, 1]
     assert choose("none", [0, 1])[0] == []
+
+
+@pytest.mark.parametrize(
+    "printed", ["", "[]", "7", "{}", "no JSON", json.dumps({**LOOKED, "loader_text": "", "hccl_demo": {"a": 1}})]
+)
+def test_an_image_that_prints_something_else_is_refused(
+    printed: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lying(command: list[str]) -> tuple[int, str, str]:
+        return (0, printed, "") if "run" in command else node.answer(command)
+
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: lying(command))
+    assert check()["refused_id"] == "image_not_looked_into"
+    assert not (node.folder / "acceptance.json").exists()
 
 
 def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,6 +581,74 @@ def test_a_directory_in_the_place_of_a_file_ends_nothing_without_words(node: Nod
     (node.folder / "acceptance.lock").unlink()
     (node.folder / "acceptance.lock").mkdir()
     assert check(again=True)["refused_id"] == "acceptance_lock_damaged"
+
+
+DEMO = {
+    "repository": "https://github.com/HabanaAI/hccl_demo",
+    "commit": "f623d692a4e9eee3fa602a6dfe69190b617003b8",
+    "reference": "main",
+    "mirrors": {"https://github.com/": "https://git.example.com/github/", "https://github.com/other/": "https://no/"},
+}
+
+
+def builds(node: Node) -> list[list[str]]:
+    """The commands that built an image."""
+    return [command for command in node.commands if "build" in command]
+
+
+def test_a_ready_image_without_hccl_demo_is_measured_in_one_that_is_built_on_top(node: Node) -> None:
+    node.has_demo, node.old_images = False, ["gaudi-serving/measuring:0ld"]
+    assert check(demo=DEMO, plans=[plan(0, 1)])["held_back"] == []
+    (built,) = builds(node)
+    (name,) = node.built
+    assert name.startswith("gaudi-serving/measuring:")
+    assert f"BASE={IMAGE}" in built
+    assert "REPOSITORY=https://git.example.com/github/HabanaAI/hccl_demo" in built
+    assert built[-1] == "-", "nothing of the node is sent"
+    (measured,) = node.measured()
+    assert name in measured
+    assert IMAGE not in measured
+    assert node.verdict()["made_of"]["hccl_demo"] == DEMO["commit"]
+    assert ["/usr/bin/docker", "image", "rm", "gaudi-serving/measuring:0ld"] in node.commands
+    assert not check(demo=DEMO, plans=[plan(0, 1)])["measured"], "the verdict holds"
+    assert len(builds(node)) == 1
+
+
+def test_what_cannot_be_built_is_not_measured_and_says_why(node: Node) -> None:
+    node.has_demo, node.build_fails = False, "fatal: unable to access 'https://git': Could not resolve host"
+    said = check(demo=DEMO, plans=[plan(0), plan(1, 2, instance="two")])
+    assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
+    assert "Could not resolve host" in said["held_back"][0]
+    node.build_fails = ""
+    assert check(demo=DEMO, plans=[plan(1, 2)])["held_back"] == []
+
+
+def test_nothing_is_built_for_one_card_in_check_mode_or_without_a_wish(node: Node) -> None:
+    node.has_demo = False
+    check(demo=DEMO, plans=[plan(0)])
+    assert "has no hccl_demo" in node.verdict()["not_measured"]
+    assert check(check=True, demo=DEMO, again=True)["measured"]
+    check(plans=[plan(0, 1)])
+    check(plans=[plan(0, 1)], demo={"mirrors": {}}, again=True)
+    assert builds(node) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"repository": "ext::sh -c id"},
+        {"repository": "--upload-pack=x"},
+        {"repository": "https://me:secret@git.example.com/hccl_demo"},
+        {"repository": "ssh://me:secret@git.example.com/hccl_demo"},
+        {"commit": "main"},
+    ],
+)
+def test_where_hccl_demo_comes_from_is_an_address_and_a_commit(node: Node, wrong: dict[str, str]) -> None:
+    node.has_demo = False
+    said = check(demo={**DEMO, **wrong}, again=True)
+    assert said["failed"]
+    assert "secret" not in said["msg"]
+    assert builds(node) == []
 
 
 @pytest.mark.parametrize(("image", "why"), [("", "(none was named)"), (IMAGE, IMAGE)])

@@ -166,6 +166,7 @@ NO_SECRETS = {
     "container_runtime_habana_key_checksum": "a checksum",
     "container_runtime_habana_key_fingerprint": "a fingerprint",
     "gaudi_driver_suite": "a word of the distribution",
+    "fabric_check_demo": "an address without an account; one that has any is refused",
     "gaudi_driver_key_fingerprint": "a fingerprint",
     "model_weights_repository": "owner and name on a hub",
     "model_weights_repositories": "owner and name on a hub",

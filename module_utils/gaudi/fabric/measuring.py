@@ -1,0 +1,97 @@
+"""An image that only measures: hccl_demo on top of a ready image that has none, so that all else is the same.
+
+It is built on the node where a measurement needs it, with git, make and a compiler of the ready image, which the
+vendor's images have (HabanaAI/Setup_and_Install 00595be, dockerfiles/base). Nothing serves from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..base.checks import Reader, mapping, matching
+from ..base.printable import printable
+from ..base.refusal import Refusal
+
+NAME = "gaudi-serving/measuring"
+"""The repository of these images."""
+
+BUILD_SECONDS = 900
+"""A checkout of a few megabytes and a make of one file: a minute. What takes so long hangs."""
+
+# Without an account: it is an argument of the build, which everybody on the node may see.
+_ADDRESS = re.compile(r"((https?|git)://|/)[^\s'\"\\$`@]{1,500}|ssh://([a-z_][a-z0-9_-]{0,31}@)?[^\s'\"\\$`@]{1,500}")
+_ACCOUNT = re.compile(r"://[^/@]*:[^/]*@")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_LINES = """\
+ARG BASE
+FROM ${BASE}
+USER root
+ARG REPOSITORY
+ARG COMMIT
+RUN git init --quiet DIRECTORY \\
+ && git -C DIRECTORY remote add origin "$REPOSITORY" \\
+ && git -C DIRECTORY fetch --quiet --depth 1 origin "$COMMIT" \\
+ && git -C DIRECTORY checkout --quiet --detach FETCH_HEAD \\
+ && make -C DIRECTORY
+"""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Where hccl_demo comes from: the address that this site reaches it at, and its commit."""
+
+    repository: str
+    commit: str
+
+    @classmethod
+    def from_mapping(cls, value: object) -> Demo | None:
+        """Read fabric_check_demo: a pin of a release file, and ``mirrors`` from beginnings of addresses to others.
+
+        None where nothing is said. Raises Refusal for what is no address or no commit.
+        """
+        if not set(mapping(value or {}, "fabric_check_demo")) - {"mirrors"}:
+            return None
+        reader = Reader(value, "fabric_check_demo", ("repository", "commit", "reference", "mirrors"))
+        mirrors = mapping(reader.raw("mirrors"), "fabric_check_demo: mirrors") if reader.has("mirrors") else {}
+        address = mirrored(reader.text("repository", longest=256), mirrors)
+        if _ACCOUNT.search(address):
+            raise Refusal(
+                "address_with_account",
+                "The repository of fabric_check_demo, or its mirror, names an account with a password, which anybody "
+                "on the node could read while the image is built. Name an address that needs none.",
+            )
+        form = "an address without an account, such as https://git.example.com/hccl_demo"
+        commit = reader.text("commit", longest=64)
+        return cls(
+            matching(address, "The repository of fabric_check_demo", _ADDRESS, form, longest=600),
+            matching(commit, "The commit of fabric_check_demo", _COMMIT, "40 hexadecimal digits"),
+        )
+
+
+def mirrored(address: str, mirrors: Mapping[str, object]) -> str:
+    """Return where an address is reached: the longest beginning that has a mirror gives way to it, as git has it."""
+    known = sorted((origin for origin in mirrors if address.startswith(origin)), key=len)
+    return f"{mirrors[known[-1]]}{address[len(known[-1]) :]}" if known else address
+
+
+def reference(image_id: str, demo: Demo) -> str:
+    """Return the name of the image that measures for an image with this id."""
+    return f"{NAME}:{hashlib.sha256(f'{image_id} {demo.commit}'.encode()).hexdigest()[:12]}"
+
+
+def dockerfile(directory: str) -> str:
+    """Return what it is built from; BASE, REPOSITORY and COMMIT are arguments of the build."""
+    return _LINES.replace("DIRECTORY", directory)
+
+
+def not_built(image: str, said: str) -> str:
+    """Say why there is no such image; said is what the build printed."""
+    last = [line for line in said.splitlines() if line.strip()][-1:] or ["it said nothing"]
+    return (
+        f"The image {image} has no hccl_demo, and none could be built on top: {printable(last[0].strip()[:300])}. "
+        "Have the serving image built (serving_image_build), name another image to measure with, or see that the node "
+        "reaches the repository (serving_image_git_mirrors)."
+    )
