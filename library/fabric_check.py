@@ -449,8 +449,8 @@ def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
     if not units:
         yield
         return
-    systemctl(module, "stop", *units)
     try:
+        systemctl(module, "stop", *units)
         yield
     finally:
         systemctl(module, "start", *units)
@@ -478,7 +478,8 @@ def settled(
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])
     if due.allowed and not module.check_mode:
-        with links.alone(LOCK), drained(module, given["drain"]):
+        measures = not any(fault.fatal for fault in node.cards.faults) and bool(not why_not or given["burn_in"])
+        with links.alone(LOCK), drained(module, given["drain"] and measures):
             document = measure(module, node, planned, floors, why_not)
             keep(document)
         return document, True

@@ -98,7 +98,9 @@ def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgem
     steps = _steps(found, wanted, facts, present)
     refusals = [*_in_the_way(found, wanted, present, source, wishes)]
     changes = {step.id for step in steps} & {INSTALL, UNLOAD}
-    if changes and _runs_other(found, wanted) and found.users:
+    # Of its build the loaded driver names only a hash: packages of another build are told by themselves.
+    replaces = _runs_other(found, wanted) or present.state in (OLDER, NEWER, MIXED)
+    if changes and replaces and found.users:
         refusals.append(
             Refusal(
                 "cards_in_use",

@@ -65,6 +65,8 @@ def test_modules_are_unloaded_as_they_were_and_loaded_as_they_will_be() -> None:
 def test_cards_in_use_keep_their_driver() -> None:
     users = ("module 0: vllm-chat (pid 4242)",)
     assert ids(decide(node("1.21.3-57", users=users), replace=True)) == ["cards_in_use"]
+    # Of its build the loaded driver says nothing.
+    assert ids(decide(node("1.22.2-30", users=users), replace=True)) == ["cards_in_use"]
     assert "vllm-chat (pid 4242)" in str(decide(node("1.21.3-57", users=users), replace=True).refusals[0])
     # A missing tool disturbs nobody.
     some = packages.parse(listed("1.22.2-32", *DEBS[:5]))

@@ -513,6 +513,27 @@ def test_instances_are_stopped_for_a_measurement_alone(node: Node) -> None:
 
 
 @pytest.mark.usefixtures("instances")
+def test_nobody_is_stopped_where_nothing_can_be_measured(node: Node) -> None:
+    node.image = False
+    check(drain=True)
+    node.image, node.down = True, [(0, 0)]
+    check(drain=True, again=True)
+    assert node.measured() == []
+    assert not [command for command in node.commands if "stop" in command]
+
+
+@pytest.mark.usefixtures("instances")
+def test_an_instance_starts_again_where_another_does_not_stop(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(command: list[str]) -> tuple[int, str, str]:
+        done = node.answer(command)
+        return (1, "", "vllm-c.service does not stop") if "stop" in command else done
+
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: half(command))
+    assert "does not stop" in check(drain=True)["msg"]
+    assert node.commands[-1] == ["/usr/bin/systemctl", "start", *UNITS]
+
+
+@pytest.mark.usefixtures("instances")
 def test_instances_start_again_however_the_measurement_ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise Refusal("some", "It broke.")
