@@ -76,6 +76,7 @@ def main() -> int:
         match sys.argv[1:]:
             case ["status"]:
                 print(status(registered), end="")
+                return 0  # Who only asks leaves nothing behind.
             case ["add", module]:
                 add(registered, module)
             case ["install", module, "-k", kernel]:
