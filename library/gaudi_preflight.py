@@ -246,6 +246,7 @@ node:
 """
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import socket
@@ -273,7 +274,7 @@ from ansible.module_utils.gaudi.node import folders, listening
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_json
-from ansible.module_utils.gaudi.node.driver_look import Look
+from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.preflight import compatibility, driver_first, handover, images, pins
@@ -724,13 +725,17 @@ def look_at_driver(
     module: AnsibleModule,
     topology: Mapping[str, Any],
     mismatches: Sequence[compatibility.Mismatch],
+    *,
     lacks_runtime: bool,
+    lost: str,
 ) -> driver_first.DriverFirst:
     """Say what the driver of a node needs, where the role that brings it follows and there may be something to do."""
     params, foreseen = module.params, bool(topology.get("foreseen"))
     wishes = params["driver"]
-    if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime):
-        return driver_first.DriverFirst()
+    if not wishes or not driver_first.may_be_due(
+        foreseen, wishes["replace"], mismatches, lacks_runtime=lacks_runtime, lost_at_reboot=bool(lost)
+    ):
+        return driver_first.DriverFirst(findings=(lost,) if lost else ())
     given = {**wishes, "software": params["software"], "repository": params["driver_repository"]}
     try:
         look = Look(module, {**given, "offered": True, "hold_kernel": False}, read_sources(module, links=False))
@@ -742,7 +747,7 @@ def look_at_driver(
     told: driver_first.DriverFirst = driver_first.told(
         look.wanted.version, steps, refusals, kernel_packages, foreseen=foreseen, replace=wishes["replace"]
     )
-    return told
+    return told if told.first or not lost else dataclasses.replace(told, findings=(*told.findings, lost))
 
 
 def check_driver(
@@ -757,7 +762,8 @@ def check_driver(
     mismatches = judged(module, levels, topology, engine, plans)
     habana = params["habana_path"]
     no_runtime = preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
-    driver = look_at_driver(module, topology, mismatches, bool(no_runtime))
+    lost = lost_at_reboot(module)
+    driver = look_at_driver(module, topology, mismatches, lacks_runtime=bool(no_runtime), lost=lost)
     problems = preflight.check_cards(topology, expected_cards, ENDED_BY_A_DRIVER if driver.first else ())
     problems += driver.problems
     problems += compatibility.unknown_names(params["allow_mismatch"], levels)

@@ -48,7 +48,9 @@ picture:
   type: str
   sample: 8 x HL-225 (96 GiB), driver 1.22.1-97ec1a4, hl-smi 1.22.1, eth0 10.20.0.11/24
 waits:
-  description: What waits for a reboot, and whether serving is refused until then; empty when nothing waits.
+  description:
+    - What waits for a reboot, and whether serving is refused until then; also that a reboot would leave the
+      node without its driver. Empty when nothing waits.
   returned: always
   type: str
   sample: ""
@@ -94,6 +96,7 @@ from ansible.module_utils.gaudi.cards.text import describe_node
 from ansible.module_utils.gaudi.fabric import asked, verdict
 from ansible.module_utils.gaudi.node import instances
 from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.driver_look import lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight.compatibility import remembered
 
@@ -135,7 +138,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         picture=describe_node(topology, holders),
-        waits=waits(module, module.params["tuning_program"]),
+        waits="\n".join(filter(None, (waits(module, module.params["tuning_program"]), lost_at_reboot(module)))),
         acceptance=acceptance(),
         let_through=remembered(found),
         instances=found,

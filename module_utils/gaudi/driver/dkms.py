@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 # The name under which habanalabs-dkms registers its modules.
@@ -35,6 +35,19 @@ def parse(status: str) -> tuple[Built, ...]:
         if match and match["module"] == MODULE:
             found.append(Built(match["version"], match["kernel"] or "", match["state"]))
     return tuple(found)
+
+
+def lost_at_reboot(status: Sequence[Built], running: str, coming: str) -> str:
+    """Why a node would have no driver after a reboot, in a sentence; empty where it would, or DKMS knows of none.
+
+    running, coming: the kernel that runs, and the one that boots next.
+    """
+    if not installed(status, running) or installed(status, coming):
+        return ""
+    return (
+        f"Kernel {coming}, which boots next, has no habanalabs module: a reboot would leave the node without its "
+        "driver. playbooks/driver.yml builds it for that kernel."
+    )
 
 
 def installed(status: Iterable[Built], kernel: str) -> list[str]:

@@ -69,6 +69,23 @@ def index_of(repository: str, suite: str) -> dict[str, tuple[str, ...]]:
     )
 
 
+def which_kernels(module: AnsibleModule) -> tuple[str, str]:
+    """The kernel that runs, and the one that boots next."""
+    running = RUNNING.read_text(encoding="ascii").strip()
+    grubby = said(module, ["grubby", "--default-kernel"])
+    images = (path.name for path in BOOT.glob("vmlinuz*"))
+    return running, kernels.boots_next(images, running, grubby.strip())
+
+
+def lost_at_reboot(module: AnsibleModule) -> str:
+    """Why the node would have no driver after a reboot; DKMS is asked only where another kernel boots next."""
+    running, coming = which_kernels(module)
+    if running == coming:
+        return ""
+    sentence: str = dkms.lost_at_reboot(dkms.parse(said(module, ["dkms", "status"])), running, coming)
+    return sentence
+
+
 class Look:
     """What was read of the node, and what is made of it.
 
@@ -90,16 +107,15 @@ class Look:
 
     def _read(self) -> Found:
         """Read what is judged."""
-        running = RUNNING.read_text(encoding="ascii").strip()
+        running, coming = which_kernels(self.module)
         topology = build_topology(self.sources)
         users = [
             f"module {card['module_id']}: {describe_user(user)}" for card in topology["cards"] for user in card["users"]
         ]
         query = packages.query(self.wanted.format, ["habanalabs*"])
-        grubby = said(self.module, ["grubby", "--default-kernel"])
         return Found(
             kernel=running,
-            next_kernel=kernels.boots_next((path.name for path in BOOT.glob("vmlinuz*")), running, grubby.strip()),
+            next_kernel=coming,
             packages=packages.parse(said(self.module, query)),
             traces=tuple(str(path) for trace in self.facts.traces for path in sorted(ROOT.glob(trace.lstrip("/")))),
             modules=kernels.loaded(said(self.module, ["lsmod"])),

@@ -32,12 +32,16 @@ class DriverFirst:
     findings: tuple[str, ...] = ()
 
 
-def may_be_due(foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool) -> bool:
+def may_be_due(
+    foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], *, lacks_runtime: bool, lost_at_reboot: bool
+) -> bool:
     """Whether to look what the driver of a node needs; of a node that is as its release wants nobody asks.
 
-    foreseen: it has no driver. replace: the site has another release's driver replaced.
+    foreseen: it has no driver. replace: the site has another release's driver replaced. lost_at_reboot: the kernel that
+    boots next has none.
     """
-    return foreseen or lacks_runtime or (replace and any(mismatch.check.name in CHECKS for mismatch in mismatches))
+    differs = replace and any(mismatch.check.name in CHECKS for mismatch in mismatches)
+    return foreseen or lacks_runtime or lost_at_reboot or differs
 
 
 def told(
@@ -59,12 +63,16 @@ def told(
     if refusals:
         return DriverFirst(problems=tuple(Problem(refusal.id, str(refusal)) for refusal in refusals))
     packages = [*kernel_packages, *(name.partition("=")[0] for name in steps.get("install", ()))]
-    doing = f"{len(packages)} packages ({', '.join(packages)})" if packages else "its modules are loaded"
+    doing = [f"{len(packages)} packages ({', '.join(packages)})"] if packages else []
+    doing += [f"its modules are built for kernel {kernel}" for kernel in steps.get("build", ())]
     cards = " Plans are for the cards on the PCI bus until then." if foreseen else ""
     later = ", ".join((*CHECKS, *UNTOLD))
     return DriverFirst(
         first=True,
-        findings=(f"The driver {version} comes first: {doing}.{cards}", f"Judged after the driver: {later}."),
+        findings=(
+            f"The driver {version} comes first: {', '.join(doing) or 'its modules are loaded'}.{cards}",
+            f"Judged after the driver: {later}.",
+        ),
     )
 
 

@@ -61,6 +61,29 @@ def test_what_an_interrupted_install_leaves(status: str, left: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "lost"),
+    [
+        (f"habanalabs/1.24.0-1007, {KERNEL}, x86_64: installed\n", True),
+        (
+            f"habanalabs/1.24.0-1007, {KERNEL}, x86_64: installed\nhabanalabs/1.24.0-1007, 6.17.0-22, x86_64: built\n",
+            True,
+        ),
+        (
+            f"habanalabs/1.24.0-1007, {KERNEL}, x86_64: installed\n"
+            "habanalabs/1.24.0-1007, 6.17.0-22, x86_64: installed\n",
+            False,
+        ),
+        # A driver that DKMS did not build: it says nothing of any kernel.
+        ("", False),
+    ],
+)
+def test_a_kernel_update_that_loses_the_driver_is_seen(status: str, lost: bool) -> None:
+    said = dkms.lost_at_reboot(dkms.parse(status), KERNEL, "6.17.0-22")
+    assert said.startswith("Kernel 6.17.0-22, which boots next, has no habanalabs module: ") is lost
+    assert bool(said) is lost
+
+
+@pytest.mark.parametrize(
     ("images", "chosen", "expected"),
     [
         ([], "", "6.8.0-45-generic"),

@@ -58,6 +58,13 @@ def test_the_nodes_own_program_says_what_waits(node: Path) -> None:
     assert "waits failed with status 3" in status(node / "program.py")["msg"]
 
 
+def test_a_kernel_update_that_loses_the_driver_waits_for_nobody(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_status_info, "lost_at_reboot", lambda _module: "Kernel 6.17 has no habanalabs module.")
+    (node / "program.py").write_text(PROGRAM.format(0))
+    assert status(node / "none.py")["waits"] == "Kernel 6.17 has no habanalabs module."
+    assert status(node / "program.py")["waits"].endswith("Reboot needed.\nKernel 6.17 has no habanalabs module.")
+
+
 def test_what_an_instance_was_set_up_with_is_remembered(node: Path) -> None:
     assert status(node / "none.py")["let_through"] == []
     file = node / "plans/tiny" / paths.LET_THROUGH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
 from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
+from ansible.module_utils.gaudi.node import driver_look
 from ansible.module_utils.gaudi.preflight import driver_first
 from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
 
@@ -16,7 +18,7 @@ from filter_plugins.nodes_at_once import nodes_at_once, nodes_without_driver
 from filter_plugins.summary_lines import summary_lines
 from library import gaudi_preflight
 from tests.unit.driver.made import DOCUMENT
-from tests.unit.preflight.conftest import Run
+from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import against, preflight, site
 
@@ -34,23 +36,25 @@ def told(*refusals: Refusal, foreseen: bool = True, replace: bool = False, **ste
 
 
 @pytest.mark.parametrize(
-    ("foreseen", "replace", "differs", "lacks_runtime", "due"),
+    ("foreseen", "replace", "differs", "lacks_runtime", "lost", "due"),
     [
-        (True, False, "", False, True),
-        (False, False, "", True, True),
-        (False, True, "driver", False, True),
+        (True, False, "", False, False, True),
+        (False, False, "", True, False, True),
+        (False, False, "", False, True, True),
+        (False, True, "driver", False, False, True),
         # As a settled node is: nobody asks it.
-        (False, False, "", False, False),
-        (False, False, "driver", False, False),
-        (False, True, "", False, False),
-        (False, True, "docker", False, False),
+        (False, False, "", False, False, False),
+        (False, False, "driver", False, False, False),
+        (False, True, "", False, False, False),
+        (False, True, "docker", False, False, False),
     ],
 )
 def test_the_driver_is_looked_at_where_there_may_be_something_to_do(
-    foreseen: bool, replace: bool, differs: str, lacks_runtime: bool, due: bool
+    foreseen: bool, replace: bool, differs: str, lacks_runtime: bool, lost: bool, due: bool
 ) -> None:
     mismatches = [mismatch(differs)] if differs else []
-    assert driver_first.may_be_due(foreseen, replace, mismatches, lacks_runtime) is due
+    found = driver_first.may_be_due(foreseen, replace, mismatches, lacks_runtime=lacks_runtime, lost_at_reboot=lost)
+    assert found is due
 
 
 def test_what_comes_and_what_is_judged_later_is_said() -> None:
@@ -60,6 +64,16 @@ def test_what_comes_and_what_is_judged_later_is_said() -> None:
     assert f"3 packages ({HEADERS}, habanalabs-dkms, habanalabs-thunk)" in comes
     assert later.startswith("Judged after the driver: driver, ")
     assert "who uses a card" in later
+
+
+def test_a_kernel_that_gets_its_modules_is_named() -> None:
+    comes, _ = told(foreseen=False, build=("6.17.0-22-generic",)).findings
+    assert comes == (
+        f"The driver 1.22.2-32 comes first: 1 packages ({HEADERS}), its modules are built for kernel 6.17.0-22-generic."
+    )
+    # Modules that are there need no package.
+    found = driver_first.told("1.22.2-32", {"load": ("habanalabs",)}, (), (), foreseen=False, replace=False)
+    assert found.findings[0] == "The driver 1.22.2-32 comes first: its modules are loaded."
 
 
 def test_what_keeps_the_driver_from_a_node_is_a_problem() -> None:
@@ -141,6 +155,49 @@ def test_fewer_cards_on_the_bus_than_the_inventory_promises_are_refused_before_a
 def test_a_settled_node_is_not_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch, bare: dict[str, Any]) -> None:
     monkeypatch.setattr(gaudi_preflight, "Look", None)
     assert run(gaudi_preflight, preflight(driver=bare["driver"]))["driver_first"] is False
+
+
+KERNEL = "6.8.0-45-generic"
+
+
+@pytest.fixture
+def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
+    """A node whose kernel was updated; its driver is built for the one that runs alone."""
+    (tmp_path / "osrelease").write_text(f"{KERNEL}\n")
+    (tmp_path / "vmlinuz-6.17.0-22-generic").touch()
+    monkeypatch.setattr(driver_look, "RUNNING", tmp_path / "osrelease")
+    monkeypatch.setattr(driver_look, "BOOT", tmp_path)
+    monkeypatch.setattr(gaudi_preflight, "Look", FakeLook)
+    monkeypatch.setattr(gaudi_preflight, "read_sources", lambda _module, links: BARE)
+    return {"dkms status": (0, f"habanalabs/1.22.2-32, {KERNEL}, x86_64: installed\n", "")}
+
+
+LOST = "Kernel 6.17.0-22-generic, which boots next, has no habanalabs module: "
+
+
+def test_a_kernel_update_is_found_before_the_reboot(
+    run: Run, monkeypatch: pytest.MonkeyPatch, updated: dict[str, Answer], bare: dict[str, Any]
+) -> None:
+    given = preflight(driver=bare["driver"], software={"driver": "1.22.2-32"})
+    built = {"build": ("6.17.0-22-generic",)}
+    monkeypatch.setattr("tests.unit.preflight.test_driver_first.INSTALL", built)
+    ran = run(gaudi_preflight, given, updated)
+    assert (ran["driver_first"], ids(ran)) == (True, [])
+    assert [said for said in ran["findings"] if "built for kernel 6.17.0-22-generic" in said]
+    # Where the role does not follow, and where its packages have another build that nobody wants replaced, it is said.
+    for other in ({**given, "driver": {}}, {**given, "driver_repository": "http://old"}):
+        ran = run(gaudi_preflight, other, updated)
+        assert (ran["driver_first"], ids(ran)) == (False, [])
+        assert [said for said in ran["findings"] if said.startswith(LOST)]
+
+
+def test_a_kernel_that_has_the_driver_is_nothing_to_say(
+    run: Run, updated: dict[str, Answer], bare: dict[str, Any]
+) -> None:
+    both = updated["dkms status"][1] + "habanalabs/1.22.2-32, 6.17.0-22-generic, x86_64: installed\n"
+    ran = run(gaudi_preflight, preflight(driver=bare["driver"]), {"dkms status": (0, both, "")})
+    assert ran["driver_first"] is False
+    assert not [said for said in ran["findings"] if "boots next" in said]
 
 
 # The order
