@@ -8,6 +8,7 @@ release 1.21.0). What it then prints was never recorded on hardware.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +24,9 @@ _VERSION = re.compile(r"^libfabric:\s*([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}
 _PROVIDER = re.compile(r"^\s*provider:\s*(\S+)", re.MULTILINE)
 # Why a run with HCCL_GAUDI_DIRECT=1 says that it cannot be had.
 _NO_DIRECT = ("gaudi_direct", "no_provider")
+
+# What is said of Gaudi Direct.
+DIRECT: Mapping[bool | None, str] = {True: "in use", False: "not in use", None: "not told"}
 
 
 @dataclass(frozen=True)

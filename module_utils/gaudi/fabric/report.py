@@ -14,6 +14,7 @@ from ..catalogue.fabric import size_text
 from .classes import PASSING, modules_text
 from .drawing import BAD, DOUBT, GOOD, SIGNS, UNKNOWN, Group, draw, trend
 from .markup import Html, element, joined
+from .nics import DIRECT
 from .verdict import ACCEPTED, FAILED, NOT_MEASURED
 
 _STATES = {
@@ -258,8 +259,7 @@ def _measurements(measured: Sequence[Mapping[str, Any]]) -> Html:
 def _host_nics(nics: Mapping[str, Any] | None) -> Html:
     if nics is None:
         return Html("")
-    direct = {True: "in use", False: "not in use", None: "not told"}[nics["gaudi_direct"]]
-    rows = [(nics["libfabric"] or "-", nics["provider"] or "-", nics["wrapper"] or "-", direct)]
+    rows = [(nics["libfabric"] or "-", nics["provider"] or "-", nics["wrapper"] or "-", DIRECT[nics["gaudi_direct"]])]
     return joined(
         (
             element("h3", None, "Host NICs"),

@@ -15,7 +15,7 @@ from ..base.printable import printable
 from ..base.refusal import Refusal
 from .classes import PASSING, Earlier, Result, modules_text
 from .locating import Located
-from .nics import HostNics
+from .nics import DIRECT, HostNics
 from .runs import Run
 from .static import Fault
 
@@ -369,8 +369,18 @@ def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     words = {ACCEPTED: "accepted", FAILED: "FAILED", NOT_MEASURED: "links not measured"}
     lines = [f"{words[verdict['state']]} at {verdict['time']}"]
     lines += [fault["sentence"] for fault in verdict["faults"] if fault["fatal"]]
+    lines += _of_host_nics(verdict["host_nics"])
     lines += [each["sentence"] for each in (*verdict["measurements"], *verdict["located"])]
     lines += [f"burn-in: {verdict['burn_in']['sentence']}"] if verdict["burn_in"] else []
     lines += [verdict["not_measured"]] if verdict["not_measured"] else []
     lines += [f"let through by fabric_check_override: {verdict['override']}"] if verdict["override"] else []
     return tuple(lines)
+
+
+def _of_host_nics(nics: Mapping[str, Any] | None) -> list[str]:
+    """Return what carries the traffic over host NICs, and what is wrong with it; nothing where they are not used."""
+    if nics is None:
+        return []
+    libfabric = f"libfabric {nics['libfabric']}" if nics["libfabric"] else "no libfabric"
+    found = f"{nics['provider'] or 'no provider'}, {libfabric}, Gaudi Direct {DIRECT[nics['gaudi_direct']]}"
+    return [f"host NICs: {found}", *(fault["sentence"] for fault in nics["faults"])]

@@ -238,3 +238,20 @@ def test_a_status_has_the_state_and_why() -> None:
     assert describe(SLOW)[-1] == "Module 5 is at fault."
     assert describe(NOTHING)[-1] == "The image has no hccl_demo."
     assert "port 9 down" in describe(FAULTY)[1]
+
+
+@pytest.mark.parametrize(("direct", "words"), [(True, "in use"), (False, "not in use"), (None, "not told")])
+def test_a_status_has_what_carries_the_traffic_over_host_nics_and_what_is_wrong_with_it(
+    direct: bool | None, words: str
+) -> None:
+    runs = [(run, printed(run, 200.0)) for run in QUADS]
+    slower = Fault("no_gaudi_direct", "Gaudi Direct cannot be used.", (), fatal=False)
+    nics = replace(WELL, gaudi_direct=direct, faults=(Fault("wrapper_missing", "No wrapper."), slower))
+    said = describe(verdict(*runs, card="HL-338", nics=nics))
+    assert said[1:4] == (
+        f"host NICs: verbs, libfabric 1.22.0, Gaudi Direct {words}",
+        "No wrapper.",
+        "Gaudi Direct cannot be used.",
+    )
+    nothing = replace(WELL, libfabric=None, provider=None)
+    assert "host NICs: no provider, no libfabric," in describe(verdict(*runs, card="HL-338", nics=nothing))[1]
