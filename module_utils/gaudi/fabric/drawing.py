@@ -143,13 +143,19 @@ def trend(values: Sequence[float | None], floor: float | None) -> Html:
         state = GOOD if value is not None and value >= (floor or 0.0) else BAD
         dot = {"cx": f"{x:.1f}", "cy": f"{y(value or 0.0):.1f}", "r": 4, "class": f"dot {state}"}
         parts.append(element("circle", dot))
-    # The last is written above the curve and the lowest below it, where they cannot lie over each other.
-    if known:
-        x, lowest = next((x, value) for x, value in points if value == min(known))
-        below = {"x": f"{x:.1f}", "y": f"{y(lowest or 0.0) + 18:.1f}", "text-anchor": "middle"}
-        parts.append(element("text", below, f"{min(known):.1f}"))
+    # The last is written above the curve and the lowest below it, where they cannot lie over each other; where both are
+    # one, once.
     x, last = points[-1]
-    above = {"x": f"{x + edge - 4:.1f}", "y": f"{y(last or 0.0) - 9:.1f}", "text-anchor": "end"}
-    parts.append(element("text", above, "failed" if last is None else f"{last:.1f} GB/s"))
+    lowest = min(known, default=None)
+    end = {"x": f"{x + edge - 4:.1f}", "text-anchor": "end"}
+    words = "failed" if last is None else f"{last:.1f} GB/s"
+    if lowest is not None and last == lowest:
+        parts.append(element("text", {**end, "y": f"{y(lowest) + 18:.1f}"}, words))
+    else:
+        if lowest is not None:
+            place = next(place for place, value in points if value == lowest)
+            below = {"x": f"{place:.1f}", "y": f"{y(lowest) + 18:.1f}", "text-anchor": "middle"}
+            parts.append(element("text", below, f"{lowest:.1f}"))
+        parts.append(element("text", {**end, "y": f"{y(last or 0.0) - 9:.1f}"}, words))
     box = {"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": said, "class": "trend"}
     return element("svg", box, *parts)

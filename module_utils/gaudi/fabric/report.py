@@ -53,7 +53,7 @@ section { border: 1px solid var(--rule); border-radius: .75rem; padding: 1rem 1.
 .note { border-left: .3rem solid var(--rule); padding: .25rem .75rem; margin: .5rem 0; background: var(--plate); }
 .note.bad { border-color: var(--bad); } .note.doubt { border-color: var(--doubt); }
 .rings { display: flex; flex-wrap: wrap; gap: 1rem; justify-content: center; margin: 1rem 0; }
-.ring { width: 100%; max-width: 24rem; height: auto; } .trend { width: 100%; max-width: 20rem; height: auto; }
+.ring { width: 100%; max-width: 24rem; height: auto; } .trend { width: 100%; height: auto; display: block; }
 svg text { fill: var(--ink); font: 600 17px system-ui, sans-serif; }
 svg .figure { font-size: 22px; } svg .word { font-size: 13px; font-weight: 400; }
 svg.trend text { font-size: 12px; font-weight: 400; }
@@ -70,9 +70,12 @@ svg.trend text { font-size: 12px; font-weight: 400; }
 .dot.good { fill: var(--good); } .dot.bad { fill: var(--bad); }
 table { border-collapse: collapse; width: 100%; } caption { text-align: left; color: var(--soft); }
 th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bottom: 1px solid var(--rule); }
-th { color: var(--soft); font-weight: 600; font-size: .875rem; }
+th { color: var(--soft); font-weight: 600; font-size: .875rem; white-space: nowrap; }
 td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.curves { display: flex; flex-wrap: wrap; gap: 0 2rem; } figure { margin: .5rem 0 0; flex: 0 1 20rem; }
+figcaption { font-size: .875rem; }
 details { margin-top: 1rem; } summary { cursor: pointer; font-weight: 600; }
+@media (min-width: 40rem) { td:first-child { min-width: 13rem; } }
 @media (max-width: 40rem) { section { padding: .75rem; }
   thead { display: none; } tr { display: block; border-bottom: 1px solid var(--rule); padding: .5rem 0; }
   td:empty { display: none; } td { display: flex; gap: .75rem; border: 0; padding: .15rem 0; }
@@ -277,23 +280,11 @@ def _burn_in(burnt: Mapping[str, Any] | None) -> Html:
 
 
 def _history(verdict: Mapping[str, Any]) -> Html:
-    """Return earlier verdicts: a curve of the first measurement, and a table."""
+    """Return earlier verdicts: a curve of each measurement of this one, and a table."""
     history = verdict["history"]
     if not history:
         return Html("")
-    first = next(iter(verdict["measurements"]), None)
-    curve = Html("")
-    if first is not None:
-        keys = ("modules", "collective", "size", "over_host_nics")
-        values = [
-            each["nw_gb_s"]
-            for entry in (*reversed(history), verdict)
-            for each in entry["measurements"]
-            if all(each[key] == first[key] for key in keys)
-        ]
-        name = f"{first['collective']} of {size_text(first['size'])} over modules {modules_text(first['modules'])}"
-        said = element("p", {"class": "soft"}, f"{name}, NW Bandwidth, oldest first:")
-        curve = joined((said, trend(values, first["floor_gb_s"])))
+    curves = [_curve(verdict, each) for each in verdict["measurements"]]
     rows = [
         (
             _time(entry["time"]),
@@ -306,43 +297,70 @@ def _history(verdict: Mapping[str, Any]) -> Html:
         )
         for entry in history
     ]
-    table = element(
-        "details", None, element("summary", None, f"{len(rows)} earlier"), _table(("time", "verdict", "NW GB/s"), rows)
+    said = "NW Bandwidth of earlier verdicts and of this one, oldest first; dashed is what is needed now."
+    return joined(
+        (
+            element("h3", None, "History"),
+            element("p", {"class": "soft"}, said) if curves else "",
+            element("div", {"class": "curves"}, *curves),
+            _folded(f"{len(rows)} earlier", _table(("time", "verdict", "NW GB/s"), rows)),
+        )
     )
-    return joined((element("h3", None, "History"), curve, table))
+
+
+def _curve(verdict: Mapping[str, Any], measured: Mapping[str, Any]) -> Html:
+    """Return a measurement's figures over time."""
+    keys = ("modules", "collective", "size", "over_host_nics")
+    values = [
+        each["nw_gb_s"]
+        for entry in (*reversed(verdict["history"]), verdict)
+        for each in entry["measurements"]
+        if all(each[key] == measured[key] for key in keys)
+    ]
+    over = ", over host NICs" if measured["over_host_nics"] else ""
+    name = f"{measured['collective']} of {size_text(measured['size'])} over modules {modules_text(measured['modules'])}"
+    return element("figure", None, element("figcaption", None, f"{name}{over}"), trend(values, measured["floor_gb_s"]))
+
+
+def _folded(summary: str, *children: str) -> Html:
+    """Return what is shown after a click."""
+    return element("details", None, element("summary", None, summary), *children)
 
 
 def _made_of(made_of: Mapping[str, Any]) -> Html:
     """Return what the verdict is about: it is stale when any of it changes."""
     rows = [(name.replace("_", " "), made_of[name] or "-") for name in made_of if name != "serials"]
     rows += [(f"module {module}", serial) for module, serial in made_of["serials"].items()]
-    return element("details", None, element("summary", None, "What it is about"), _table(("what", "value"), rows))
+    return _folded("What it is about", _table(("what", "value"), rows))
 
 
 def _pairs(pairs: Mapping[str, Any]) -> Html:
-    """Return the runs over pairs of nodes: the sentences, then every pair, bad ones first."""
+    """Return the runs over pairs of nodes: the sentences, the bad pairs, and the good ones folded."""
     good = not pairs["bad_nodes"] and not pairs["bad_links"] and not pairs["suspects"]
+    state = GOOD if good and not pairs["left"] else BAD if pairs["bad_nodes"] or pairs["bad_links"] else DOUBT
+    words = {GOOD: "all pairs good", BAD: "a node or link is at fault", DOUBT: "not finished"}[state]
+    bad_pairs = [each for each in pairs["pairs"] if each["class"] != "good"]
+    good_pairs = [each for each in pairs["pairs"] if each["class"] == "good"]
+    return element(
+        "section",
+        {"id": "pairs"},
+        element("div", {"class": "head"}, element("h2", None, "Pairs of nodes"), _badge(state, words)),
+        *(_note(sentence, "" if good else BAD) for sentence in pairs["sentences"]),
+        _table_of_pairs(bad_pairs) if bad_pairs else "",
+        _folded(f"{len(good_pairs)} good pairs", _table_of_pairs(good_pairs)) if good_pairs else "",
+    )
+
+
+def _table_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Html:
+    said = any(each["sentence"] for each in pairs)
     rows = [
         (
             f"{each['node']} and {each['other']}",
             _gb_s(each["nw_gb_s"]),
             _badge(GOOD if each["class"] == "good" else BAD, each["class"]),
             str(each["round"]),
-            each["sentence"],
+            *([each["sentence"]] if said else []),
         )
-        for each in sorted(pairs["pairs"], key=lambda each: each["class"] == "good")
+        for each in pairs
     ]
-    state = GOOD if good and not pairs["left"] else BAD if pairs["bad_nodes"] or pairs["bad_links"] else DOUBT
-    words = {GOOD: "all pairs good", BAD: "a node or link is at fault", DOUBT: "not finished"}[state]
-    return element(
-        "section",
-        {"id": "pairs"},
-        element("div", {"class": "head"}, element("h2", None, "Pairs of nodes"), _badge(state, words)),
-        *(_note(sentence, "" if good else BAD) for sentence in pairs["sentences"]),
-        element(
-            "details",
-            {} if good else {"open": ""},
-            element("summary", None, f"{len(rows)} pairs"),
-            _table(("pair", "NW GB/s", "class", "round", "what was said"), rows),
-        ),
-    )
+    return _table(("pair", "NW GB/s", "class", "round", *(["what was said"] if said else [])), rows)

@@ -43,6 +43,11 @@ def verdict(node: str, *runs: tuple[Run, Output], card: str = "HL-225", **given:
     return new_verdict(node=node, **facts)
 
 
+def quads(*figures: float) -> list[tuple[Run, Output]]:
+    """The two groups of four, with these GB/s."""
+    return [(run, printed(run, nw)) for run, nw in zip(QUADS, figures, strict=True)]
+
+
 def accepted() -> dict[str, Any]:
     """A node with a history."""
     document = None
@@ -77,7 +82,7 @@ def everything() -> list[dict[str, Any]]:
     seven = replace(MADE_OF, serials={key: value for key, value in MADE_OF.serials.items() if key != "2"})
     gaudi3 = Run(EIGHT, "all_reduce", 256 * MIB, 1000)
     gather = Run(EIGHT, "all_gather", 16 * MIB, 1000)
-    quads = ((QUADS[0], printed(QUADS[0], 201.3)), (QUADS[1], printed(QUADS[1], 97.8)), (ACROSS, printed(ACROSS, 41.2)))
+    groups = (*quads(201.3, 97.8), (ACROSS, printed(ACROSS, 41.2)))
     burnt = {
         "passed": True,
         "tests": [["memory", "PASSED"]],
@@ -86,7 +91,7 @@ def everything() -> list[dict[str, Any]]:
     return [
         accepted(),
         overridden(verdict("gaudi-02", (USUAL, printed(USUAL, 131.0)), located=(slow,)), "spare part comes on Friday"),
-        verdict("gaudi-03", *quads, card="HL-338", located=(link,), nics=nics, burn_in=burnt),
+        verdict("gaudi-03", *groups, card="HL-338", located=(link,), nics=nics, burn_in=burnt),
         verdict(
             "gaudi-04", faults=(Fault("card_count", "7 of 8 cards are there (modules 0, 1, 3-7)."),), made_of=seven
         ),

@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.fabric.verdict import overridden
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.fabric.pages import accepted, everything, pairs
+from tests.unit.fabric.pages import accepted, everything, pairs, quads, verdict
 
 MADE = "2026-11-23T21:00:00+00:00"
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J"
@@ -115,7 +115,17 @@ def test_a_site_has_an_overview_with_the_worst_first() -> None:
     assert targets == {f"#{each}" for each in ids if each.startswith("node-")}
     assert len(ids) == len(set(ids))
     assert "6 nodes: 1 accepted, 4 failed, 1 not measured." in made.of("p")[0]
+
+
+def test_bad_pairs_are_seen_and_good_ones_are_a_click_away() -> None:
+    made = Page(report([], pairs(), MADE))
     assert made.of("td", **{"data-label": "pair"})[0] == "gaudi-02 and gaudi-03"
+    assert made.of("summary") == ["5 good pairs"]
+    (folded,) = made.of("details")
+    assert "gaudi-02 and gaudi-03" not in folded
+    assert not any("open" in attributes for name, attributes, _ in made.elements if name == "details")
+    nothing = {**pairs(), "pairs": [], "bad_links": [], "sentences": ["6 of 6 pairs have not met."]}
+    assert Page(report([], nothing, MADE)).of("table") == []
 
 
 def test_history_is_a_curve_and_a_table() -> None:
@@ -124,8 +134,22 @@ def test_history_is_a_curve_and_a_table() -> None:
     assert len(made.of("circle", class_="dot bad")) == 1
     assert "4 earlier" in made.of("summary")
     assert made.of("td", **{"data-label": "time"})[0] == "2026-11-22 20:00 UTC"
+    assert made.of("figcaption") == ["all_reduce of 32m over modules 0-7"]
     once = accepted()
     assert page({**once, "history": []}).of("polyline") == []
+
+
+def test_every_group_has_a_curve_of_its_own() -> None:
+    made = page(
+        verdict(
+            "gaudi-03",
+            *quads(201.3, 97.8),
+            card="HL-338",
+            before=verdict("gaudi-03", *quads(201.0, 200.8), card="HL-338"),
+        )
+    )
+    assert made.of("figcaption") == ["all_reduce of 32m over modules 0-3", "all_reduce of 32m over modules 4-7"]
+    assert [len(made.of("circle", class_=f"dot {state}")) for state in ("good", "bad")] == [3, 1]
 
 
 def test_narrow_screens_have_the_heading_of_every_cell() -> None:
@@ -212,6 +236,17 @@ def test_a_curve_stands_for_any_number_of_figures(values: list[float | None], fl
     assert len(made.of("line", class_="floor")) == (floor is not None)
     numbers = [float(each) for each in re.findall(r'(?:cx|cy|x|y)="([-0-9.]+)"', trend(values, floor))]
     assert all(-1 <= number <= 321 for number in numbers)
+
+
+def test_a_last_figure_that_is_the_lowest_is_written_once_and_below_its_curve() -> None:
+    assert Page(trend([200.0, 90.0], 180.0)).of("text") == ["90.0 GB/s"]
+    assert Page(trend([90.0, 200.0], 180.0)).of("text") == ["90.0", "200.0 GB/s"]
+    assert Page(trend([200.0, None], 180.0)).of("text") == ["200.0", "failed"]
+    dots, (word,) = (
+        [float(each) for each in re.findall(rf'<{name} [^>]*y="([0-9.]+)"', trend([200.0, 90.0], 180.0))]
+        for name in ("circle", "text")
+    )
+    assert word > dots[-1]
 
 
 def test_a_page_of_nobody_says_so() -> None:
