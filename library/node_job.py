@@ -219,7 +219,7 @@ def describe(module: AnsibleModule, wanted: str) -> None:
 
 
 def require_mounts(module: AnsibleModule) -> None:
-    """Have the unit of this job depend on the file systems of the paths it was given, and write there."""
+    """Write what has the unit of this job depend on the file systems of the paths it was given, and write there."""
     dropin = UNITS / f"gaudi-job@{module.params['key']}.service.d" / "mounts.conf"
     paths = module.params["mounts_for"]
     wanted = jobs.paths_dropin(paths, [str(long_work.writable_folder(Path(path))) for path in paths])
@@ -230,7 +230,6 @@ def require_mounts(module: AnsibleModule) -> None:
         dropin.write_text(wanted, encoding="utf-8")
     else:
         dropin.unlink()
-    systemctl(module, "daemon-reload")
 
 
 def decided(module: AnsibleModule, job: dict[str, Any], wanted: str) -> str:
@@ -254,8 +253,9 @@ def request(module: AnsibleModule) -> bool:
     folder = JOBS / key
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_room(folder / "lock")
-    # Two controllers may ask at once: the second one waits here, then finds the unit running.
-    with (folder / "lock").open("w") as lock:
+    # Two controllers may ask at once: the second one waits here, then finds the unit running. A pipe would wait for
+    # somebody who reads it.
+    with os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         job = look(module, key)
         todo = decided(module, job, wanted)
@@ -265,6 +265,8 @@ def request(module: AnsibleModule) -> bool:
                 make_room(folder / left_over)
                 (folder / left_over).unlink(missing_ok=True)
             require_mounts(module)
+            # Always: a run that was cut off has written units that systemd has not read.
+            systemctl(module, "daemon-reload")
             systemctl(module, "start", f"gaudi-job@{key}.service")
     return todo == "start"
 

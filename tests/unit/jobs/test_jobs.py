@@ -96,6 +96,23 @@ def test_other_work_under_a_key_is_refused_in_check_mode_too(monkeypatch: pytest
     assert (answer["refused_id"], answer["job"]) == ("other_work_runs", job)
 
 
+def test_systemd_reads_units_anew_before_work_starts_whoever_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was cut off has written unit and drop-in, and nothing is left to be written."""
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(node_job, "systemctl", lambda _module, *words: asked.append(words) or "inactive\n")
+    monkeypatch.setattr(node_job, "JOBS", tmp_path / "jobs")
+    monkeypatch.setattr(node_job, "UNITS", tmp_path / "units")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    wish = {"key": "fetch.m", "command": ["true"], "mounts_for": [str(tmp_path)], "state": "started", "force": True}
+    for _ in range(2):
+        asked.clear()
+        assert run_main("library.node_job", wish)["changed"] is True
+        acts = [words for words in asked if words[0] != "show"]
+        assert acts == [("daemon-reload",), ("start", "gaudi-job@fetch.m.service")]
+
+
 def test_a_job_waits_for_the_file_systems_of_its_paths() -> None:
     assert jobs.paths_dropin([], []) == ""
     assert jobs.paths_dropin(["/data/a b", "/d%"], ["/data", "/d%"]) == (
