@@ -69,6 +69,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.engine import proof
 from ansible.module_utils.gaudi.node.containers import proof_facts
+from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -105,6 +106,7 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     record = Path(module.params["record"])
     record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_room(record)
     write_json(record, facts, mode=0o644)
     module.exit_json(changed=False, devices=facts["devices"])
 

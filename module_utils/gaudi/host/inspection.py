@@ -341,5 +341,5 @@ def _json(text: str | None) -> object:
     """Return what a text of JSON says, or None when it says nothing that can be read."""
     try:
         return json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..base import documents
 from ..base.refusal import Refusal
 from . import cmdline as kernel_cmdline
 from . import sysctl
@@ -18,6 +18,9 @@ GOVERNOR = "performance"
 SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
 """Idle states that stay on: busy waiting, C1 as intel_idle and acpi_idle name it, and a guest's halt."""
 
+# What was there before the first change, by section: kernel settings, and arguments of kernels and of our drop-in.
+_RECORD_SCHEMA = 1
+_RECORD = {"sysctl": {str: str}, "kernel_arguments?": {str: str}, "arguments?": {str: str}}
 _NOTHING = "-"
 _LIMIT_HEADINGS = {"nofile": "Max open files", "memlock": "Max locked memory"}
 _VIRTUAL = "not the server itself: a virtual machine or a container"
@@ -387,7 +390,7 @@ def checklist_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     )
 
 
-def record(path: str, text: str | None) -> dict[str, object]:
+def record(path: str, text: str | None) -> dict[str, Any]:
     """Read the record of what was there before the first change; without a file it is empty.
 
     Raises Refusal for a file that is no such record.
@@ -395,17 +398,13 @@ def record(path: str, text: str | None) -> dict[str, object]:
     if text is None:
         return {}
     try:
-        known = json.loads(text)
-    except ValueError:
-        known = None
-    sections = known.items() if isinstance(known, dict) else ()
-    if not sections or any(not isinstance(values, dict) for name, values in sections if name != "schema"):
+        return documents.parse(text, _RECORD, _RECORD_SCHEMA)
+    except ValueError as wrong:
         raise Refusal(
             "tuning_record_damaged",
-            f"{path} is not the record of what was there before tuning that this role writes. Put it back from a "
-            "backup; or move it away, and what is there now counts as what was there before.",
-        )
-    return dict(sections)
+            f"{path} is not the record of what was there before tuning that this role writes: {wrong}. Put it back from "
+            "a backup; or move it away, and what is there now counts as what was there before.",
+        ) from wrong
 
 
 def record_lost(path: str, lost: Sequence[str]) -> list[str]:
@@ -439,7 +438,7 @@ def left_behind(then: Mapping[str, str], running: Mapping[str, str]) -> list[str
 
 def remember(known: Mapping[str, object], found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Return the record of what was there before the first change: what is recorded already stays."""
-    merged: dict[str, Any] = {"schema": 1}
+    merged: dict[str, Any] = {"schema": _RECORD_SCHEMA}
     for section, values in found.items():
         kept = known.get(section, {})
         merged[section] = {**values, **(kept if isinstance(kept, Mapping) else {})}

@@ -37,10 +37,12 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
     settings = inspection.requested(wanted)
     container, virtual = _virtual(module, "--container"), _virtual(module, "--vm")
     running = running_settings(PROC / "sys", settings)
-    texts = {name: _text(Path(path)) for name, path in paths.items()}
+    # obstacle says where a directory lies in place of a file. Whatever else does, such as a pipe, which nobody writes to,
+    # is none, and gives way to the file.
+    texts = {name: _text(Path(path)) if Path(path).is_file() else None for name, path in paths.items()}
     known = state.record(paths["former"], texts["former"])
     cpus = _cpus()
-    own_limits = _limits_in(_pairs(_text(Path(paths["limits"])) or ""))
+    own_limits = _limits_in(_pairs(texts["limits"] or ""))
     limits, started = _limits_of_units(module)
     units = _units(module, *_PROPERTIES, of=[inspection.UNIT, _INSTANCES])
     return inspection.Seen(

@@ -23,7 +23,7 @@ try:
     from gaudi.base.documents import Damaged
     from gaudi.host.document import damaged, parse, refresh, waits
     from gaudi.host.state import GOVERNOR, SHALLOW
-    from gaudi.node.documents import read
+    from gaudi.node.documents import make_room, read, read_json
     from gaudi.node.files import write_text
 except ImportError as missing:
     print(
@@ -55,13 +55,10 @@ def changes(cpus: Path) -> dict[str, str]:
 def kept_values(before: Path) -> dict[str, str] | None:
     """Return what the controls were before the first change; None, with a sentence, when that cannot be read."""
     try:
-        kept = json.loads(before.read_text()) if before.exists() else {}
-    except ValueError:
-        kept = None
-    if not isinstance(kept, dict):
-        print(f"{before} cannot be read: what the processors had before is not known; a reboot brings it back.")
+        return read_json(before, {str: str}) or {}
+    except Damaged as damage:
+        print(f"{damage}: what the processors had before is not known; a reboot brings it back.")
         return None
-    return kept
 
 
 def apply(cpus: Path, before: Path) -> int:
@@ -71,6 +68,7 @@ def apply(cpus: Path, before: Path) -> int:
     for control in todo:
         kept.setdefault(control, (cpus / control).read_text().strip())
     before.parent.mkdir(parents=True, exist_ok=True)
+    make_room(before)
     write_text(before, json.dumps(kept, indent=1) + "\n", mode=0o644)
     for control, value in todo.items():
         (cpus / control).write_text(value)

@@ -13,6 +13,7 @@ from ansible.module_utils.gaudi.engine import brought
 
 from library import brought_packages
 from tests.unit.driver.made import listed as dpkg
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import Answer, Ran, Run
 
 # As apt-get 2.6 of Debian 12 prints it, shortened.
@@ -115,11 +116,14 @@ def test_what_apt_refuses_is_said(node: Node) -> None:
     assert node.run()["refused_id"] == "apt_failed"
 
 
-def test_a_damaged_record_is_a_sentence(node: Node) -> None:
+@pytest.mark.parametrize("state", ["noted", "removed"])
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_record_is_a_sentence(node: Node, kind: str, state: str) -> None:
     node.record.parent.mkdir()
-    node.record.write_text("{")
-    ran = node.run(state="removed")
+    damage(node.record, kind)
+    ran = node.run(state=state)
     assert ran["refused_id"] == "record_damaged"
+    assert str(node.record) in ran["msg"]
     assert "Move it away" in ran["msg"]
 
 

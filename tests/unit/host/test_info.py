@@ -17,6 +17,7 @@ from ansible.module_utils.gaudi.host import grub
 from ansible.module_utils.gaudi.node import tuning
 
 from tests.unit.host.modules import run_main, script
+from tests.unit.node.damages import DAMAGES, damage
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = Path(__file__).with_name("recorded")
@@ -293,9 +294,21 @@ def test_the_first_record_is_kept(debian: Host) -> None:
     assert debian.run()["former"]["sysctl"] == {"vm.nr_hugepages": "777"}
 
 
-def test_a_damaged_record(debian: Host) -> None:
-    (debian.root / "former.json").write_text("{")
-    assert f"{debian.root}/former.json is not the record" in debian.run()["msg"]
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("file", ["former.json", "state.json"])
+def test_a_damaged_record_is_named_or_written_anew(debian: Host, file: str, kind: str) -> None:
+    """To read a pipe waited for ever."""
+    damage(debian.root / file, kind)
+    answer = debian.run()
+    if kind == "a directory":
+        assert answer["refusals"] == [
+            f"{debian.root / file} is a directory, where a file of this role is to be. Move it away, then run again."
+        ]
+    elif file == "former.json" and kind not in ("a pipe", "a dangling link"):
+        assert answer["refused_id"] == "tuning_record_damaged"
+        assert answer["msg"].startswith(f"{debian.root}/former.json is not the record")
+    else:
+        assert not answer["former_kept" if file == "former.json" else "document_kept"]
 
 
 def test_a_running_instance_is_asked_itself(debian: Host) -> None:

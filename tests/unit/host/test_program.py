@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -130,16 +131,19 @@ def test_the_same_refusal_as_the_role(
     assert current["reboot_needed"] == host_state.reboot_reasons(lacking)
 
 
+@pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_record_of_the_processors_is_said_and_begun_anew(
-    program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
+    """To read a pipe waited for ever, at boot."""
     before = tmp_path / "before.json"
-    for damaged in ("{", "[]"):
-        before.write_text(damaged)
-        assert program.restore(tmp_path, before) == (0, [])
-        assert "what the processors had before is not known; a reboot brings it back" in capsys.readouterr().out
-        # It stays, so that untune_host.yml can say so.
-        assert before.read_text() == damaged
+    damage(before, kind)
+    assert program.restore(tmp_path, before) == (0, [])
+    said = capsys.readouterr().out
+    assert said.startswith(f"{before} is damaged: it ")
+    assert "what the processors had before is not known; a reboot brings it back" in said
+    # It stays, so that untune_host.yml can say so.
+    assert os.path.lexists(before)
     assert program.apply(tmp_path, before) == 0
     assert json.loads(before.read_text()) == {}
 

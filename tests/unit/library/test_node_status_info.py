@@ -14,6 +14,7 @@ from ansible.module_utils.gaudi.node import instances
 
 from library import gaudi_preflight, node_status_info
 from tests.unit.host.modules import run_main
+from tests.unit.node.damages import DAMAGES, damage
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGY: dict[str, Any] = {"cards": [], "findings": [], "driver_version": None}
@@ -75,9 +76,9 @@ def test_what_an_instance_was_set_up_with_is_remembered(node: Path) -> None:
     assert answer["instances"][0]["let_through"] == [said]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"let_through": "driver"}', '{"let_through": [1]}', "{}"])
-def test_a_damaged_memory_is_said_and_ends_nothing(node: Path, content: str) -> None:
-    (node / "plans/tiny" / paths.LET_THROUGH).write_text(content)
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_memory_is_said_and_ends_nothing(node: Path, kind: str) -> None:
+    damage(node / "plans/tiny" / paths.LET_THROUGH, kind)
     (said,) = status(node / "none.py")["let_through"]
     assert "let_through.json is damaged" in said
     assert "the next site.yml writes it anew" in said
@@ -128,8 +129,8 @@ def test_the_verdict_on_cards_and_links_is_shown(node: Path) -> None:
     assert "  let through by fabric_check_override: for a test" in said
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"schema": 1}'])
-def test_a_damaged_verdict_is_said_and_ends_nothing(node: Path, content: str) -> None:
-    (node / "acceptance.json").write_text(content)
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_verdict_is_said_and_ends_nothing(node: Path, kind: str) -> None:
+    damage(node / "acceptance.json", kind)
     (said,) = status(node / "none.py")["acceptance"]
     assert said.startswith("cards and links: ")

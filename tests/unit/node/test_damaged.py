@@ -76,7 +76,7 @@ def test_one_damaged_job_concerns_itself_alone(kind: str, file: str, two_jobs: P
     assert status == {"one": "interrupted" if file == "state.json" else "succeeded", "two": "succeeded"}
 
 
-@pytest.mark.parametrize("file", ["job.json", "state.json", "progress.json"])
+@pytest.mark.parametrize("file", ["job.json", "lock", "state.json", "progress.json"])
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_job_is_run_again(kind: str, file: str, two_jobs: Path) -> None:
     damage(two_jobs / file, kind)
@@ -189,9 +189,9 @@ ELSEWHERE = {
     "/var/lib/gaudi-serving/calibrations/*.json": "the scenario calibration",
     "/var/lib/gaudi-serving/calibrations/*.peer.json": "the scenario calibration",
     "/var/lib/gaudi-serving/calibrations/*.token": "a secret, not a document",
-    "/var/lib/gaudi-serving/host_tuning_before.json": "the scenario host_tuning",
+    "/var/lib/gaudi-serving/host_tuning_before.json": "tests/unit/host/test_info.py",
     "/var/lib/gaudi-serving/instances/*/lock": "nobody: it is only locked",
-    "/var/lib/gaudi-serving/jobs/*/lock": "nobody: it is only locked",
+    "/var/lib/gaudi-serving/jobs/*/lock": "nobody: it is only locked; test_a_damaged_job_is_run_again",
     "/var/lib/gaudi-serving/jobs/*/log.1": "nobody",
     "/var/lib/gaudi-serving/runtime_proof.json": "tests/unit/preflight/test_runtime_proof.py",
     "/var/lib/gaudi-serving/sbom/*.cdx.json": "tests/unit/image/test_contents.py; written anew when damaged",

@@ -14,6 +14,7 @@ from ansible.module_utils.gaudi.engine import proof
 from ansible.module_utils.gaudi.node import containers
 
 from library import container_runtime_info, container_runtime_proof
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import Answer, Run
 
 LDD = """\tlinux-vdso.so.1 (0x00007ffd3b5f2000)
@@ -129,10 +130,13 @@ def test_where_nothing_can_be_proved_nothing_is_asked_for(node: Node) -> None:
     assert node.proved
 
 
-def test_a_damaged_record_proves_nothing(node: Node) -> None:
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_record_proves_nothing_and_is_written_anew(node: Node, kind: str) -> None:
     node.record.parent.mkdir()
-    node.record.write_text("{")
+    damage(node.record, kind)
     assert not node.proved
+    assert "msg" not in node.prove().result
+    assert node.proved
 
 
 def test_a_failure_is_said_and_the_image_goes_all_the_same(node: Node) -> None:
