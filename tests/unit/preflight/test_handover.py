@@ -201,5 +201,5 @@ def test_a_removal_that_was_cut_off_can_be_run_again() -> None:
     files = load(ROOT / "roles/vllm_service/tasks/remove.yml")
     names = [task.get("ansible.builtin.import_tasks") or next(key for key in task if key != "name") for task in files]
     assert names[-2:] == ["card_reservation", "erase.yml"]
-    (gone, *_) = load(ROOT / "roles/vllm_service/tasks/erase.yml")
-    assert gone["loop"][-1] == "/etc/gaudi-serving/instances/{{ vllm_service_instance }}"
+    (*_, gone) = load(ROOT / "roles/vllm_service/tasks/erase.yml")
+    assert gone["loop"] == "{{ __vllm_service_own }}"

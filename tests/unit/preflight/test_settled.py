@@ -185,6 +185,22 @@ def test_a_node_that_lacks_nothing_installs_nothing(found: dict[str, Any], repos
 
 
 @pytest.mark.parametrize(
+    ("habana", "changed", "reads"), [(False, False, True), (False, True, False), (True, False, False)]
+)
+def test_an_index_that_a_run_wrote_and_did_not_read_is_read_by_the_next(habana: bool, changed: bool, reads: bool) -> None:
+    """Where it was written just now, it was read just now; where nothing is taken of it, nobody needs it."""
+    block = load(ROLES / "container_runtime/tasks/habana.yml")[0]["block"]
+    (task,) = [task for task in block if "ansible.builtin.apt" in task]
+    given = {
+        "__container_runtime_found": {**FOUND, "habana": habana},
+        "__container_runtime_habana_sources": {"changed": changed},
+        "ansible_facts": {"os_family": "Debian"},
+        "ansible_check_mode": False,
+    }
+    assert evaluate("container_runtime", f"{{{{ {task['when']} }}}}", **given) is reads
+
+
+@pytest.mark.parametrize(
     ("given", "unsettled"),
     [
         ({}, False),

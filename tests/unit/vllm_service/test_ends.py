@@ -154,7 +154,9 @@ def test_what_holds_it_to_the_target_goes_with_an_instance() -> None:
 
 
 def test_the_last_instance_takes_nothing_along_that_is_none() -> None:
-    name = "what the instances shared"
+    name = "plan and state are gone"
+    own = ["/var/lib/gaudi-serving/instances/serving", "/etc/gaudi-serving/instances/serving"]
+    assert loops("erase.yml", name, "serving") == own
     here = only("serving")
     assert "/etc/gaudi-serving/instances" in loops("erase.yml", name, "serving", __vllm_service_here=here)
     here["strangers"] = [BACKUP]
