@@ -402,8 +402,8 @@ def record(path: str, text: str | None) -> dict[str, Any]:
     except ValueError as wrong:
         raise Refusal(
             "tuning_record_damaged",
-            f"{path} is not the record of what was there before tuning that this role writes: {wrong}. Put it back from "
-            "a backup; or move it away, and what is there now counts as what was there before.",
+            f"{path} is not the record of what was there before tuning that this role writes: {wrong}. Put it back "
+            "from a backup; or move it away, and what is there now counts as what was there before.",
         ) from wrong
 
 

@@ -37,8 +37,8 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
     settings = inspection.requested(wanted)
     container, virtual = _virtual(module, "--container"), _virtual(module, "--vm")
     running = running_settings(PROC / "sys", settings)
-    # obstacle says where a directory lies in place of a file. Whatever else does, such as a pipe, which nobody writes to,
-    # is none, and gives way to the file.
+    # Where a directory lies in place of a file, obstacle says it. Anything else, such as a pipe that nobody writes to,
+    # counts as no file and gives way to one.
     texts = {name: _text(Path(path)) if Path(path).is_file() else None for name, path in paths.items()}
     known = state.record(paths["former"], texts["former"])
     cpus = _cpus()

@@ -101,7 +101,12 @@ def test_systemd_reads_units_anew_before_work_starts_whoever_wrote_them(
 ) -> None:
     """A run that was cut off has written unit and drop-in, and nothing is left to be written."""
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(node_job, "systemctl", lambda _module, *words: asked.append(words) or "inactive\n")
+
+    def systemctl(_module: object, *words: str) -> str:
+        asked.append(words)
+        return "inactive\n"
+
+    monkeypatch.setattr(node_job, "systemctl", systemctl)
     monkeypatch.setattr(node_job, "JOBS", tmp_path / "jobs")
     monkeypatch.setattr(node_job, "UNITS", tmp_path / "units")
     monkeypatch.setattr("os.geteuid", lambda: 0)

@@ -187,7 +187,9 @@ def test_a_node_that_lacks_nothing_installs_nothing(found: dict[str, Any], repos
 @pytest.mark.parametrize(
     ("habana", "changed", "reads"), [(False, False, True), (False, True, False), (True, False, False)]
 )
-def test_an_index_that_a_run_wrote_and_did_not_read_is_read_by_the_next(habana: bool, changed: bool, reads: bool) -> None:
+def test_an_index_that_a_run_wrote_and_did_not_read_is_read_by_the_next(
+    habana: bool, changed: bool, reads: bool
+) -> None:
     """Where it was written just now, it was read just now; where nothing is taken of it, nobody needs it."""
     block = load(ROLES / "container_runtime/tasks/habana.yml")[0]["block"]
     (task,) = [task for task in block if "ansible.builtin.apt" in task]
