@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,6 +47,13 @@ class Run:
         return {**asdict(self), "modules": list(self.modules), "ranks": self.ranks}
 
 
+def check_tests(wishes: object) -> None:
+    """Refuse what hccl_demo takes from no cards, before it is known which cards a node has."""
+    for wish in _wishes(wishes):
+        if "size" in wish:
+            check_size(Run((0, 1), wish["collective"], wish["size"], 1))
+
+
 def wished_tests(wishes: object, fabric: Fabric) -> tuple[Measurement, ...]:
     """Return what is measured: the site's wishes, or the card type's first test where there are none.
 
@@ -54,24 +61,29 @@ def wished_tests(wishes: object, fabric: Fabric) -> tuple[Measurement, ...]:
     where they are left out, else of its first one. Raises Refusal for what hccl_demo does not take.
     """
     chosen = []
+    for wish in _wishes(wishes):
+        usual = next((test for test in fabric.tests if test.collective == wish["collective"]), fabric.tests[0])
+        size, loop = wish.get("size", usual.size), wish.get("loop", usual.loop)
+        chosen.append(Measurement(wish["collective"], size, loop))
+    return tuple(chosen) or fabric.tests[:1]
+
+
+def _wishes(wishes: object) -> Iterator[dict[str, Any]]:
+    """Return each wish with what it names: collective, size in bytes, loop."""
     for entry in sequence(wishes, "fabric_check_tests", 16) if wishes else ():
         wish = entry if isinstance(entry, Mapping) else {"collective": entry}
-        unknown = sorted(set(wish) - {"collective", "size", "loop"})
+        unknown = sorted(set(wish) - {"collective", "size", "loop"}, key=str)
         if unknown:
             raise Refusal(
                 "fabric_test_unknown_key", f"fabric_check_tests has {unknown[0]!r}. It knows collective, size and loop."
             )
         collective = choice(wish.get("collective"), "The collective of fabric_check_tests", FACTORS)
-        usual = next((test for test in fabric.tests if test.collective == collective), fabric.tests[0])
-        size, loop = wish.get("size", usual.size), wish.get("loop", usual.loop)
-        chosen.append(
-            Measurement(
-                collective,
-                size_bytes(size, f"The size of {collective}"),
-                integer(loop, f"The loop of {collective}", 1, MOST_LOOPS),
-            )
-        )
-    return tuple(chosen) or fabric.tests[:1]
+        made: dict[str, Any] = {"collective": collective}
+        if "size" in wish:
+            made["size"] = size_bytes(wish["size"], f"The size of {collective}")
+        if "loop" in wish:
+            made["loop"] = integer(wish["loop"], f"The loop of {collective}", 1, MOST_LOOPS)
+        yield made
 
 
 def runs_for(

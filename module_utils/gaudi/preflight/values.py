@@ -1,11 +1,13 @@
-"""Options whose value lands in a file of the system, and the form that keeps it one word there."""
+"""Options whose value lands in a file of the system, and the form that keeps it one word there; and wishes of a
+measurement, read as the role reads them that comes when much is done already."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ..base import values
 from ..base.refusal import Refusal
+from ..fabric import burn_in, classes, runs
 from ..image.addresses import asked, check_reached
 from ..image.recipe import check_pushed
 
@@ -34,6 +36,12 @@ FORMS: Mapping[str, values.Reader] = {
     "serving_image_no_proxy": values.no_proxy,
     "vllm_service_python": values.program,
 }
+# By option; each raises Refusal for what no node can do.
+WISHES: Mapping[str, Callable[[object], object]] = {
+    "fabric_check_burn_in": burn_in.wished,
+    "fabric_check_floors": classes.read_floors,
+    "fabric_check_tests": runs.check_tests,
+}
 SOURCES = "model_weights_sources"
 
 
@@ -42,11 +50,13 @@ def landing_faults(name: str, value: object) -> Iterator[str]:
     if name == SOURCES:
         for place, source in enumerate(value if isinstance(value, (list, tuple)) else ()):
             yield from _source_faults(f"{name}[{place}]", source)
-    elif name in FORMS and value != "":
-        try:
+    try:
+        if name in FORMS and value != "":
             FORMS[name](value, name)
-        except Refusal as refusal:
-            yield str(refusal)
+        if name in WISHES:
+            WISHES[name](value)
+    except Refusal as refusal:
+        yield str(refusal)
 
 
 def push_faults(build: object, push: object, name: object) -> list[str]:

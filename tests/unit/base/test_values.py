@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.base import values
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon
 from ansible.module_utils.gaudi.engine.openpgp import fingerprints
-from ansible.module_utils.gaudi.preflight.values import FORMS, landing_faults
+from ansible.module_utils.gaudi.preflight.values import FORMS, WISHES, landing_faults
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -89,6 +89,35 @@ def test_the_defaults_of_the_roles_have_their_forms() -> None:
         # A variable of the site has none.
         assert list(landing_faults(name, declared.defaults.get(name, ""))) == []
         assert list(landing_faults(name, HOSTILE)) != []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("fabric_check_floors", [{"collective": "all_reduce", "nw_gb_s": "fast"}], "fast"),
+        ("fabric_check_floors", [{"collective": "all_of_it", "nw_gb_s": 1}], "all_of_it"),
+        ("fabric_check_tests", ["all_of_it"], "all_of_it"),
+        ("fabric_check_tests", [{"collective": "all_reduce", "size": "32x"}], "32x"),
+        ("fabric_check_tests", [{"collective": "all_reduce", "loop": 0}], "loop of all_reduce"),
+        ("fabric_check_tests", [{"collective": "all_reduce", "loops": 5}], "loops"),
+        ("fabric_check_tests", [{"collective": "all_reduce", 5: 5, "a": 1}], "5"),
+        ("fabric_check_tests", [{"collective": "all2all", "size": 4}], "needs 8 bytes at least"),
+        ("fabric_check_burn_in", ["everything"], "everything"),
+    ],
+)
+def test_a_wish_of_a_measurement_is_refused_before_a_node_is_changed(name: str, value: object, words: str) -> None:
+    (said,) = landing_faults(name, value)
+    assert words in said
+    assert said.endswith(".")
+
+
+def test_wishes_of_a_measurement_that_can_be_are_left_alone() -> None:
+    declared = role_options.declared()
+    for name in WISHES:
+        assert list(landing_faults(name, declared.defaults[name])) == []
+    tests = ["all2all", {"collective": "all_reduce", "size": "1g", "loop": 5}]
+    assert list(landing_faults("fabric_check_tests", tests)) == []
+    assert list(landing_faults("fabric_check_floors", [{"collective": "all_reduce", "nw_gb_s": 240}])) == []
 
 
 def test_the_file_of_proxies_holds_a_variable_a_line() -> None:
