@@ -57,7 +57,8 @@ with tempfile.TemporaryDirectory() as folder:
     secrets = [word for name, file in request.secrets.items() for word in ("--secret", f"id={name},src={file}")]
     hosts = [f"--add-host={name}:{address}" for name, address in build.known_hosts(request.hosts).items()]
     plain = from_nothing(
-        "docker", "build", "--network=host", f"--tag={request.reference}", f"--build-arg=BASE={request.base}",
+        "docker", "build", f"--network={request.network}", f"--tag={request.reference}",
+        f"--build-arg=BASE={request.base}", f"--file={pathlib.Path(folder, build.DOCKERFILE)}",
         *hosts, *secrets, str(context), env={**os.environ, "DOCKER_BUILDKIT": "1"},
     )
 print(json.dumps([ours, plain]))

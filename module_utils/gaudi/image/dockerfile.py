@@ -15,10 +15,16 @@ from ..catalogue.fabric import LIBFABRIC
 from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PILLOW_SIMD
 from .recipe import Recipe
 
-CONTEXT = "/run/gaudi-build"
-"""Where a step sees the build's context: steps.sh, requirements.py, constraints.txt."""
+# Where a step sees the folders of the build's context: its programs, which all images have in common, and what says
+# which packages are installed. What a step sees is part of what Docker's cache knows it by, so that each sees no more
+# than it needs; the Dockerfile, which differs for each image, lies outside.
+_PROGRAMS, _PACKAGES = "/run/gaudi-build", "/run/gaudi-packages"
 
-"""Where libfabric is installed."""
+PROGRAMS_FOLDER = "programs"
+"""In the build's context: steps.sh, the programs that it calls, and what they import."""
+
+PACKAGES_FOLDER = "packages"
+"""In the build's context: constraints.txt and, where there is one, lock.txt."""
 
 # What a step may be given as secrets, each a file: sources of apt, configurations of git and pip.
 _APT, _GIT, _PIP = "apt", "git", "pip"
@@ -37,7 +43,7 @@ _SECRETS = {
 
 # Distributions whose requirement lines name a branch, and the pins that take their place.
 _REPLACED = {"vllm-hpu-extension": "vllm_hpu_extension", "neural-compressor-pt": "neural_compressor"}
-# Below /run/gaudi-build; an hl-smi that finds a card.
+# Among the programs; an hl-smi that finds a card.
 _CARDS = "cards"
 
 
@@ -52,9 +58,12 @@ class Step:
     @property
     def instruction(self) -> str:
         """The RUN instruction."""
-        mounts = [f"--mount=type=bind,target={CONTEXT}"]
-        mounts += [f"--mount=type=secret,id={name}" for name in _SECRETS[self.arguments[0]]]
-        words = shlex.join([*self.environment, "sh", f"{CONTEXT}/steps.sh", *self.arguments])
+        secrets = _SECRETS[self.arguments[0]]
+        mounts = [f"--mount=type=bind,source={PROGRAMS_FOLDER},target={_PROGRAMS}"]
+        if _PIP in secrets:
+            mounts.append(f"--mount=type=bind,source={PACKAGES_FOLDER},target={_PACKAGES}")
+        mounts += [f"--mount=type=secret,id={name}" for name in secrets]
+        words = shlex.join([*self.environment, "sh", f"{_PROGRAMS}/steps.sh", *self.arguments])
         return " \\\n    ".join([f"RUN {mounts[0]}", *mounts[1:], words])
 
 
@@ -138,7 +147,7 @@ def _install(recipe: Recipe, name: str, title: str, *options: str, extra: str | 
     if recipe.build.version:
         environment.append(f"SETUPTOOLS_SCM_PRETEND_VERSION={recipe.build.version}+g{recipe.pins[name].commit[:9]}")
     if recipe.build.sees_cards:
-        environment.append(f"GAUDI_BUILD_PATH={CONTEXT}/{_CARDS}")
+        environment.append(f"GAUDI_BUILD_PATH={_PROGRAMS}/{_CARDS}")
     what = recipe.directory(name) + (f"[{extra}]" if extra else "")
     return Step(title, ("install", "--no-build-isolation", *options, "--editable", what), ("env", *environment))
 

@@ -212,22 +212,45 @@ def test_the_same_recipe_gives_docker_the_same_context(node: Node) -> None:
     node.build()
     assert (node.folder / "context.json").read_text() == first
     files = json.loads(first)
-    assert {"Dockerfile", "steps.sh", "gaudi_build.py", "constraints.txt", "cards/hl-smi"} <= set(files)
-    assert "gaudi/image/requirements.py" in files
-    assert files["cards/hl-smi"][1] & 0o111
+    assert {"steps.sh", "gaudi_build.py", "cards/hl-smi", "gaudi/image/requirements.py"} <= {
+        name.removeprefix("programs/") for name in files
+    }
+    assert files["programs/cards/hl-smi"][1] & 0o111
+
+
+def test_what_differs_between_images_is_seen_by_no_step_that_does_not_need_it(node: Node) -> None:
+    """Docker's cache knows a step by all that it sees: with the labels among it, no two images would share a step."""
+    node.build()
+    first = json.loads((node.folder / "context.json").read_text())
+    (other,) = image_recipes(
+        [{"requires": {"image": ["numactl", "audio"]}}], document(), {"constraints": ["transformers==4.57.0"]}
+    )
+    assert other["dockerfile"] != node.recipe["dockerfile"]
+    node.build(**{key: other[key] for key in ("dockerfile", "constraints", "titles")})
+    second = json.loads((node.folder / "context.json").read_text())
+    assert {name for name in second if second[name] != first.get(name)} == {"packages/constraints.txt"}
+    assert set(first) == set(second)
+    command = next(words for words in node.asked if words[0] == "build")
+    (file,) = [word.removeprefix("--file=") for word in command if word.startswith("--file=")]
+    assert not file.startswith(command[-1])
 
 
 def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
     """The library of the node is not in a build."""
     node.build()
-    context = node.folder / "context"
+    context = node.folder / "seen"
     for name, (content, _) in json.loads((node.folder / "context.json").read_text()).items():
         (context / name).parent.mkdir(parents=True, exist_ok=True)
         (context / name).write_text(content)
     (node.folder / "hpu.txt").write_text("ray\n")
     command = [sys.executable, "-S", "-m", "gaudi_build", str(node.folder / "hpu.txt")]
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env={"PYTHONPATH": str(context)}, cwd=context
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(context / "programs")},
+        cwd=context / "programs",
     )
     assert (done.returncode, done.stderr) == (0, "")
 

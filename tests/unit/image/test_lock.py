@@ -94,7 +94,8 @@ class Build:
         shutil.copytree(ROOT / "module_utils/gaudi", self.context / "gaudi")
         self.lock = folder / "image/lock.txt"
         steps = (self.context / "steps.sh").read_text()
-        steps = steps.replace("context=/run/gaudi-build", f"context={self.context}")
+        steps = steps.replace("programs=/run/gaudi-build", f"programs={self.context}")
+        steps = steps.replace("packages=/run/gaudi-packages", f"packages={self.context}")
         steps = steps.replace("lock=/usr/local/share/gaudi-serving/lock.txt", f"lock={self.lock}")
         (self.context / "steps.sh").write_text(steps)
         (self.context / "constraints.txt").write_text("")

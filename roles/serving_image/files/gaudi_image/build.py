@@ -18,6 +18,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
 from gaudi.engine.image_record import digest_of, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
+from gaudi.image.dockerfile import PACKAGES_FOLDER, PROGRAMS_FOLDER
 from gaudi.image.output import Follower, failure
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.node.documents import read_json
@@ -38,7 +39,8 @@ _OF_LIBRARY = (
     "image/lock.py",
     "image/requirements.py",
 )
-_CONTEXT = Path(__file__).parent / "context"
+_PROGRAMS = Path(__file__).parent / "context"
+DOCKERFILE = "Dockerfile"
 
 
 def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, na
             {"DOCKER_BUILDKIT": "1", "HOME": scratch, **request.proxies},
             *("build", "--progress=plain", f"--network={request.network}", f"--tag={request.reference}"),
             *(f"--build-arg=BASE={base}", f"--label={BASE_DIGEST}={digest}"),
-            *(*names, *secrets, *proxies, str(context)),
+            *(*names, *secrets, *proxies, f"--file={Path(scratch, DOCKERFILE)}", str(context)),
         )
     if status:
         raise failure(follower.title, follower.lines)
@@ -196,19 +198,25 @@ def known_hosts(names: Sequence[str]) -> dict[str, str]:
 
 
 def write_context(request: Request, folder: Path) -> Path:
-    """The build's context: the same files for the same recipe, so that Docker's cache knows them again."""
-    shutil.copytree(_CONTEXT, folder / "context", ignore=shutil.ignore_patterns("__pycache__"))
+    """The build's context: the same files for the same recipe, so that Docker's cache knows them again.
+
+    The Dockerfile lies beside it: within, another label would be another context for each step.
+    """
+    context = folder / "context"
+    programs, packages = context / PROGRAMS_FOLDER, context / PACKAGES_FOLDER
+    shutil.copytree(_PROGRAMS, programs, ignore=shutil.ignore_patterns("__pycache__"))
     library = Path(str(gaudi.__file__)).parent
     for name in _OF_LIBRARY:
-        (folder / "context" / "gaudi" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(library / name, folder / "context" / "gaudi" / name)
-    (folder / "context" / "constraints.txt").write_text(request.constraints, encoding="utf-8")
+        (programs / "gaudi" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(library / name, programs / "gaudi" / name)
+    packages.mkdir()
+    (packages / "constraints.txt").write_text(request.constraints, encoding="utf-8")
     if request.lock:
-        (folder / "context" / "lock.txt").write_text(request.lock, encoding="utf-8")
-    (folder / "context" / "Dockerfile").write_text(request.dockerfile, encoding="utf-8")
-    for path in (folder / "context").rglob("*"):
+        (packages / "lock.txt").write_text(request.lock, encoding="utf-8")
+    for path in context.rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "cards" else 0o644)
-    return folder / "context"
+    (folder / DOCKERFILE).write_text(request.dockerfile, encoding="utf-8")
+    return context
 
 
 def push(request: Request, engine: Engine, tell: Tell) -> None:

@@ -3,16 +3,17 @@
 # Addresses and passwords are files below /run/secrets while a step runs; they are in no layer.
 set -eu
 
-context=/run/gaudi-build
+programs=/run/gaudi-build
+packages=/run/gaudi-packages
 secrets=/run/secrets
 # What the build is held to, and what the image says that it got from an index.
-locked=$context/lock.txt
+locked=$packages/lock.txt
 lock=/usr/local/share/gaudi-serving/lock.txt
 python=python3
 
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 export PIP_ROOT_USER_ACTION=ignore GIT_TERMINAL_PROMPT=0
-# What was compiled beside the library in the context is nobody's.
+# What was compiled beside the library of the build is nobody's.
 export PYTHONDONTWRITEBYTECODE=1
 if [ -e "$secrets/pip" ]; then export PIP_CONFIG_FILE="$secrets/pip"; fi
 if [ -e "$secrets/git" ]; then export GIT_CONFIG_GLOBAL="$secrets/git"; fi
@@ -70,7 +71,7 @@ noted() { # GONE ARGUMENT...: of what was uninstalled before, the name, and what
   # A pip before 22.2 reports nothing; the image is then without a lock.
   if $python -m pip install --help | grep -e --report > /dev/null; then
     $python -m pip install --report /tmp/report.json "$@"
-    PYTHONPATH="$context" $python -m gaudi_lock /tmp/report.json "$lock" ${gone:+--gone="$gone"}
+    PYTHONPATH="$programs" $python -m gaudi_lock /tmp/report.json "$lock" ${gone:+--gone="$gone"}
     rm -f /tmp/report.json
   else
     $python -m pip install "$@"
@@ -84,7 +85,7 @@ pip_install() {
     return
   fi
   hold
-  noted "" --constraint "$context/constraints.txt" --constraint /tmp/held.txt "$@"
+  noted "" --constraint "$packages/constraints.txt" --constraint /tmp/held.txt "$@"
   rm -f /tmp/listed.txt /tmp/held.txt
 }
 
@@ -96,7 +97,7 @@ from_lock() { # OPTION...: the lines of /tmp/locked.txt
 requirements() { # DIRECTORY FILE [--replaced=NAME] [--dropped=NAME]
   directory=$1 file=$2
   shift 2
-  PYTHONPATH="$context" $python -m gaudi_build "$directory/$file" "$@" || exit 1
+  PYTHONPATH="$programs" $python -m gaudi_build "$directory/$file" "$@" || exit 1
   [ -e "$locked" ] || pip_install --requirement "$directory/$file"
 }
 
