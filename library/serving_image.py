@@ -131,6 +131,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import inside, sbom
 from ansible.module_utils.gaudi.image.tidying import tidied
+from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.documents import read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
@@ -169,6 +170,12 @@ _WRITES = [
     )
     for word in ("--env", said)
 ]
+# One that looks may run beside another run's.
+LOOKING = f"gaudi-image-look-{os.getpid()}"
+# Importing PyTorch and vLLM took 20 seconds on two busy cores; what takes so long hangs.
+LOOK_SECONDS = 600
+# The end of what a failing look printed, in characters: where the reason stands.
+LAST = 2000
 # timeout(1) ends with this status when it ended the program.
 _TIMED_OUT = 124
 
@@ -205,19 +212,18 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
         )
 
 
-def packages_in(module: AnsibleModule, docker: str, image: str) -> dict[str, str]:
+def packages_in(module: AnsibleModule, image: str) -> dict[str, str]:
     """List the Python packages in an image, which nobody has looked at yet: no card, no network, no right for it."""
-    command = [docker, "run", "--rm", "--runtime", "runc", *LOOKED_AT, "--entrypoint", "python3", image]
-    code, out, err = module.run_command(
-        [*command, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
+    command = ["--runtime", "runc", *LOOKED_AT, "--entrypoint", "python3", image, "-m", "pip", "list"]
+    looked = containers.run_once(
+        module, LOOKING, [*command, "--format", "json", "--disable-pip-version-check"], LOOK_SECONDS
     )
-    if code != 0:
+    if looked.status != 0:
         module.fail_json(
-            msg=f"pip list in {image} failed, so it cannot be told whether it can serve: "
-            f"{printable((err or out).strip())}",
-            stderr=err,
+            msg=f"pip list in {image} {looked.how}, so it cannot be told whether it can serve: "
+            f"{printable((looked.err or looked.out).strip()[-LAST:])}"
         )
-    packages: dict[str, str] = image_record.parse_packages(out)
+    packages: dict[str, str] = image_record.parse_packages(looked.out)
     return packages
 
 
@@ -234,10 +240,11 @@ def runtime(module: AnsibleModule, docker: str) -> str:
 def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside:
     """Run the program that looks, without a network and without starting a server."""
     vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
-    command = [docker, "run", "--rm", "--interactive", "--runtime", runtime(module, docker), *LOOKED_AT, *_WRITES]
+    command = ["--interactive", "--runtime", runtime(module, docker), *LOOKED_AT, *_WRITES]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
-    _code, out, err = module.run_command(command, data=inside.question(vectors))
-    found: inside.Inside = inside.answer(image, out or err)
+    looked = containers.run_once(module, LOOKING, command, LOOK_SECONDS, inside.question(vectors))
+    ended = "" if looked.status == 0 else f"\n(it {looked.how})"
+    found: inside.Inside = inside.answer(image, (looked.out or looked.err) + ended)
     return found
 
 
@@ -355,7 +362,7 @@ def main() -> None:
         if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):
             found["packages"] = known["packages"]
         else:
-            packages = packages_in(module, docker, image)
+            packages = packages_in(module, image)
             found["packages"] = image_record.check_packages(image, packages, params["packages"])
         said, bill = looked_at(module, docker, image, known, found)
         found.update(said)

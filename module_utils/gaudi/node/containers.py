@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +29,11 @@ PROC = Path("/proc")
 DEVICES = Path(proof.FOLDER)
 # The guard's program, in its directory.
 GUARD = "gaudi_guard.py"
+# Bytes of each stream. What is in a serving image, the longest answer that anybody asks for, takes a tenth of it.
+PRINTED = 4 << 20
+# The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
+TIMED_OUT = (124, 137)
+_BLOCK = 65536
 
 
 def systemctl(module: AnsibleModule, *arguments: str) -> str:
@@ -194,3 +204,92 @@ def proof_facts(module: AnsibleModule, docker: str, habana_path: str) -> dict[st
     file = {} if seen is None else {"bytes": seen.st_size, "changed": seen.st_mtime_ns}
     facts: dict[str, Any] = proof.facts(version, file, cards)
     return facts
+
+
+class TooMuch(Exception):
+    """A program printed more than it may; what it printed until then, on both streams."""
+
+    def __init__(self, out: str, err: str) -> None:
+        super().__init__(out, err)
+        self.out, self.err = out, err
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a container ended.
+
+    status: None where it was stopped at the limit. how: the same for people. no_memory: the kernel ended it for want
+    of memory.
+    """
+
+    status: int | None
+    out: str
+    err: str
+    how: str
+    no_memory: bool = False
+
+    @property
+    def text(self) -> str:
+        """What it printed: both streams where it did not end well."""
+        return self.out + (self.err if self.status != 0 else "")
+
+
+def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int, data: str = "") -> Ended:
+    """Run a container that is gone afterwards, for at most so many seconds, and say how it ended.
+
+    Nobody knows what an image does before it was looked into: it may hang, or print without end. arguments: those of
+    docker run after its name. data: what it reads. Status 137 is that of whatever was killed: at the limit by us, else
+    by the kernel or by somebody. Time tells the first, the engine the second.
+    """
+    docker = module.get_bin_path("docker", required=True)
+    limit = [module.get_bin_path("timeout", required=True), "--kill-after=10", str(seconds)]
+    # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
+    end = [docker, "rm", "--force", name]
+    module.run_command(end)
+    begun = time.monotonic()
+    try:
+        # The engine would keep on the disk what it prints.
+        status, out, err = client([*limit, docker, "run", "--name", name, "--log-driver", "none", *arguments], data)
+        if status in TIMED_OUT and time.monotonic() - begun >= seconds:
+            return Ended(None, out, err, f"did not end within {seconds} seconds")
+        asked = [docker, "inspect", "--format", "{{.State.OOMKilled}}", name]
+        no_memory = status == 137 and module.run_command(asked)[1].strip() == "true"
+        return Ended(status, out, err, f"ended with status {status}", no_memory)
+    except TooMuch as printed:
+        return Ended(1, printed.out, printed.err, f"printed more than {PRINTED >> 20} MiB")
+    finally:
+        module.run_command(end)
+
+
+def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
+    """Run a program to its end: its status, and what it printed on both streams.
+
+    data: what it reads. Raises TooMuch where it prints more than PRINTED bytes on one of them; it is ended then.
+    """
+    with tempfile.TemporaryFile() as asked:
+        asked.write(data.encode())
+        asked.seek(0)
+        # Bytes that come in drops are kept as they are.
+        with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as work:
+            kept = _read(work)
+            out, err = (each.decode("utf-8", "replace") for each in kept)
+            if max(map(len, kept)) > PRINTED:
+                work.terminate()
+                raise TooMuch(out, err)
+    return work.returncode, out, err
+
+
+def _read(work: subprocess.Popen[bytes]) -> tuple[bytearray, bytearray]:
+    """What a program prints, until its end or until it is too much."""
+    kept = bytearray(), bytearray()
+    with selectors.DefaultSelector() as streams:
+        for stream, text in zip((work.stdout, work.stderr), kept):
+            if stream is not None:
+                streams.register(stream, selectors.EVENT_READ, text)
+        while streams.get_map() and max(map(len, kept)) <= PRINTED:
+            for key, _ in streams.select():
+                block = os.read(key.fd, _BLOCK)
+                key.data.extend(block)
+                if not block:
+                    streams.unregister(key.fileobj)
+    return kept

@@ -30,6 +30,7 @@ from ..fabric import asked, burn_in, measuring, runs, static
 from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import Output, parse_output
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
+from . import containers
 from .reader import read_interfaces, read_ports, read_topology
 
 LOCK = Path(paths.ACCEPTANCE_LOCK)
@@ -51,8 +52,6 @@ MEASURES = (
 )
 # No card: the vendor's runtime gives all of them to whom nobody names any, those of instances too.
 LOOKS = ("--pids-limit", "256", "--env", "HABANA_VISIBLE_DEVICES=none")
-# The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
-TIMED_OUT = (124, 137)
 # Looking into an image takes a second or two.
 LOOK_SECONDS = 60
 # What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.
@@ -143,16 +142,6 @@ def gaudinet_text(path: Path) -> str | None:
         return f"({error.strerror})"
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a container ended: its status (None: it was stopped at the limit), what it printed, and whether the kernel
-    ended it for want of memory."""
-
-    status: int | None
-    text: str
-    no_memory: bool = False
-
-
 def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str, Any]:
     """Read what of an image a verdict is about; empty where there is no engine or no such image.
 
@@ -168,11 +157,10 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     labels = (inspected.get("Config") or {}).get("Labels") or {}
     # Of a network only fi_info has something to say.
     walls = [*LOOKS, "--network", "host" if provider else "none"]
-    program = [*walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
+    program = [*WALLS, *walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
     # It has no card, so that it may run beside whatever uses them.
-    looked = contained(module, LOOKING, program, LOOK_SECONDS)
-    how = f"did not end within {LOOK_SECONDS} seconds"
-    how = how if looked.status is None else f"ended with status {looked.status}"
+    looked = containers.run_once(module, LOOKING, program, LOOK_SECONDS)
+    how = looked.how
     try:
         # Nobody knows whose image it is: what it prints may be anything.
         found = parse((looked.text.splitlines() or [""])[-1], LOOKED)
@@ -234,29 +222,6 @@ def _remove_others(module: AnsibleModule, docker: str, name: str) -> None:
         module.run_command([docker, "image", "rm", *others])
 
 
-def contained(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int) -> Ended:
-    """Run a container for at most so long, and say how it ended.
-
-    Status 137 is that of whatever was killed: at the limit by us, else by the kernel or by somebody. Time tells the
-    first, the engine the second.
-    """
-    docker = module.get_bin_path("docker", required=True)
-    limit = [module.get_bin_path("timeout", required=True), "--kill-after=10", str(seconds)]
-    # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
-    end = [docker, "rm", "--force", name]
-    module.run_command(end)
-    begun = time.monotonic()
-    try:
-        status, out, err = module.run_command([*limit, docker, "run", "--name", name, *WALLS, *arguments])
-        if status in TIMED_OUT and time.monotonic() - begun >= seconds:
-            return Ended(None, out + err)
-        asked = [docker, "inspect", "--format", "{{.State.OOMKilled}}", name]
-        no_memory = status == 137 and module.run_command(asked)[1].strip() == "true"
-        return Ended(status, out + (err if status else ""), no_memory)
-    finally:
-        module.run_command(end)
-
-
 def perform(
     module: AnsibleModule,
     image: str,
@@ -278,8 +243,8 @@ def perform(
     variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
     given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     given += ["--cap-add", HOST_NICS_CAPABILITY] if run.over_host_nics else []
-    program = [*MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
-    ended = contained(module, CONTAINER, program, seconds)
+    program = [*WALLS, *MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
+    ended = containers.run_once(module, CONTAINER, program, seconds)
     return parse_output(
         ended.text,
         ranks=run.ranks * nodes,
@@ -303,7 +268,7 @@ def hl_qual(module: AnsibleModule, kind: CardType, tests: Sequence[str], limit: 
         for command in burn_in.commands(kind.generation, test, len(kind.fabric.groups) if kind.fabric else 1):
             begun = time.monotonic()
             status, out, err = module.run_command([*timeout, *shell, *command])
-            stopped = status in TIMED_OUT and time.monotonic() - begun >= limit
+            stopped = status in containers.TIMED_OUT and time.monotonic() - begun >= limit
             found.append((test, burn_in.parse_hl_qual(out + err, None if stopped else status)))
             # People read it in a terminal.
             said.append(f"# {' '.join(command)}\n{printable_lines(out + err)}\n")

@@ -17,8 +17,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.fabric import burn_in
+from ansible.module_utils.gaudi.node import containers, links
 from ansible.module_utils.gaudi.node import instances as units
-from ansible.module_utils.gaudi.node import links
 
 from library import fabric_check
 from simulator.standins.node.habana_container_runtime import choose
@@ -121,7 +121,7 @@ class Node:
             listed = next(word for word in command if word.startswith("HABANA_VISIBLE_MODULES="))
             modules = [int(part) for part in listed.partition("=")[2].split(",")]
             network, ranks = self.bandwidth(modules), self.ranks or len(modules)
-            self.clock += self.takes if self.status in links.TIMED_OUT else 1
+            self.clock += self.takes if self.status in containers.TIMED_OUT else 1
             return self.status, PRINTED.format(network, network / (2 * (ranks - 1) / ranks)), ""
         if "run" in command:
             demo = LOOKED["hccl_demo"] if self.has_demo else None
@@ -137,6 +137,12 @@ class Node:
         return document
 
 
+def answer_all(patch: pytest.MonkeyPatch, answer: Callable[[list[str]], tuple[int, str, str]]) -> None:
+    """Have every command answered, those of containers as well."""
+    patch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: answer(command))
+    patch.setattr(containers, "client", lambda command, _data="": answer(command))
+
+
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
@@ -147,7 +153,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(links, "read_interfaces", made.interfaces)
     monkeypatch.setattr(links, "GAUDINET", (tmp_path / "gaudinet.json", tmp_path / "older.json"))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: made.answer(command))
+    answer_all(monkeypatch, made.answer)
     monkeypatch.setattr(time, "monotonic", lambda: made.clock)
     return made
 
@@ -223,7 +229,7 @@ def test_an_image_that_prints_something_else_is_refused(
     def lying(command: list[str]) -> tuple[int, str, str]:
         return (0, printed, "") if "run" in command else node.answer(command)
 
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: lying(command))
+    answer_all(monkeypatch, lying)
     assert check()["refused_id"] == "image_not_looked_into"
     assert not (node.folder / "acceptance.json").exists()
 
@@ -236,7 +242,7 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monke
         node.clock += 60 if "run" in command else 0
         return (124, "\x1b[31mwaiting", "") if "run" in command else done
 
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: hanging(command))
+    answer_all(monkeypatch, hanging)
     said = check()
     assert said["refused_id"] == "image_not_looked_into"
     assert "did not end within 60 seconds: " in said["msg"]
@@ -417,7 +423,7 @@ def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytes
     def ended(command: list[str]) -> tuple[int, str, str]:
         return (137, "", "") if len(node.measured()) == 2 and "run" in command else answer(command)
 
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: ended(command))
+    answer_all(monkeypatch, ended)
     check()
     (located,) = node.verdict()["located"]
     assert (located["kind"], located["modules"]) == ("group", list(range(8)))
@@ -528,7 +534,7 @@ def test_an_instance_starts_again_where_another_does_not_stop(node: Node, monkey
         done = node.answer(command)
         return (1, "", "vllm-c.service does not stop") if "stop" in command else done
 
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: half(command))
+    answer_all(monkeypatch, half)
     assert "does not stop" in check(drain=True)["msg"]
     assert node.commands[-1] == ["/usr/bin/systemctl", "start", *UNITS]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils import basic
+from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.testing import patch_module_args
 
 Answer = tuple[int, str, str]
@@ -66,6 +67,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     ) -> Ran:
         node = Node({**QUIET, **(answers or {})})
         monkeypatch.setattr(basic.AnsibleModule, "run_command", lambda _, command, **__: node.run(command))
+        monkeypatch.setattr(containers, "client", lambda command, _data="": node.run(command))
 
         def get_bin_path(_: Any, program: str, required: bool = False, opt_dirs: Any = None) -> str | None:
             return program if node.has(program) or required else None

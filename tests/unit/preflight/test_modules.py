@@ -239,6 +239,7 @@ def test_systemd_reads_the_first_drop_in_that_it_does_not_tell_of(run: Run, boot
 
 # serving_image
 
+LOOK = f"timeout --kill-after=10 600 docker run --name {serving_image.LOOKING} --log-driver none"
 INSPECTED = json.dumps([{"Id": "sha256:id", "RepoDigests": [f"{IMAGE.rpartition(':')[0]}@{DIGEST}"]}])
 LISTED = json.dumps([{"name": "vllm", "version": "0.9"}, {"name": "habana-torch-plugin", "version": "1.22.2.32"}])
 ABSENT: Answer = (1, "[]\n", f"Error: No such image: {IMAGE}\n")
@@ -269,8 +270,9 @@ def engine(present: bool, **changes: Answer) -> dict[str, Any]:
         "docker image inspect": lambda: (0, INSPECTED, "") if state["present"] else ABSENT,
         f"timeout 3600 docker pull {IMAGE}": pull,
         f"timeout 3600 docker --config /etc/secret pull {IMAGE}": pull,
-        "docker run": changes.get("run", (0, LISTED, "")),
-        "docker run --rm --interactive": (0, "gaudi-image " + json.dumps(INSIDE), ""),
+        LOOK: changes.get("run", (0, LISTED, "")),
+        f"{LOOK} --interactive": (0, "gaudi-image " + json.dumps(INSIDE), ""),
+        "docker rm --force": (1, "", "no such container"),
         "docker info": (0, json.dumps({"habana": {"path": "/bin/sh"}, "runc": {"path": "runc"}}), ""),
     }
 
@@ -288,7 +290,7 @@ def test_an_absent_image_is_pulled_looked_into_and_recorded(run: Run, record: Pa
             }
         },
     }
-    looked = next(command for command in ran.commands if command.startswith("docker run"))
+    looked = next(command for command in ran.commands if command.startswith(LOOK))
     for wall in ("--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit"):
         assert f" {wall} " in looked
     assert " --runtime runc " in looked
@@ -376,7 +378,7 @@ def test_another_image_under_the_same_name_is_looked_into_again(run: Run, record
     written["images"][IMAGE]["id"] = "sha256:former"
     record.write_text(json.dumps(written))
     ran = run(serving_image, arguments, engine(present=True))
-    assert any(command.startswith("docker run") for command in ran.commands)
+    assert any(command.startswith(LOOK) for command in ran.commands)
     assert json.loads(record.read_text())["images"][IMAGE]["id"] == "sha256:id"
 
 
@@ -1059,8 +1061,9 @@ def inside_engine(runtime: str = "/bin/sh", **found: Any) -> dict[str, Any]:
     looked = "gaudi-image " + json.dumps({**INSIDE, **found})
     return {
         "docker image inspect": (0, INSPECTED, ""),
-        "docker run --rm --interactive": (0, looked, ""),
-        "docker run": (0, LISTED, ""),
+        f"{LOOK} --interactive": (0, looked, ""),
+        LOOK: (0, LISTED, ""),
+        "docker rm --force": (0, "", ""),
         "docker info": (0, json.dumps({"habana": {"path": runtime}, "runc": {"path": "runc"}}), ""),
     }
 
