@@ -21,7 +21,8 @@ LEAST_LIBFABRIC = (1, 20)
 WRAPPER = "libhccl_ofi_wrapper.so"
 # "libfabric: 1.22.0" of fi_info --version; "libfabric api: 1.22" is the interface's.
 _VERSION = re.compile(r"^libfabric:\s*([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?", re.MULTILINE)
-_PROVIDER = re.compile(r"^\s*provider:\s*(\S+)", re.MULTILINE)
+# Blanks of one line: an image may print nothing but line breaks, and these would be looked through again and again.
+_PROVIDER = re.compile(r"^[ \t]*provider:[ \t]*(\S+)", re.MULTILINE)
 # Why a run with HCCL_GAUDI_DIRECT=1 says that it cannot be had.
 _NO_DIRECT = ("gaudi_direct", "no_provider")
 
@@ -115,7 +116,7 @@ def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
 
 
 def _wrapper(loader: str) -> str | None:
-    found = re.search(rf"^\s*{re.escape(WRAPPER)} .*=> (\S+)$", loader, re.MULTILINE)
+    found = re.search(rf"^[ \t]*{re.escape(WRAPPER)} .*=> (\S+)$", loader, re.MULTILINE)
     return found[1] if found else None
 
 

@@ -31,8 +31,10 @@ DEVICES = Path(proof.FOLDER)
 GUARD = "gaudi_guard.py"
 # Bytes of each stream. What is in a serving image, the longest answer that anybody asks for, takes a tenth of it.
 PRINTED = 4 << 20
-# The status of coreutils' timeout when it had to stop a command, and when it had to kill it.
-TIMED_OUT = (124, 137)
+# The status of coreutils' timeout when it had to stop a command, and when it had to kill it: it dies of that itself.
+TIMED_OUT = (124, 137, -9)
+# Seconds from asking a container's client to end to killing it.
+KILL_AFTER = 10
 _BLOCK = 65536
 
 
@@ -242,7 +244,7 @@ def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds
     by the kernel or by somebody. Time tells the first, the engine the second.
     """
     docker = module.get_bin_path("docker", required=True)
-    limit = [module.get_bin_path("timeout", required=True), "--kill-after=10", str(seconds)]
+    limit = [module.get_bin_path("timeout", required=True), f"--kill-after={KILL_AFTER}", str(seconds)]
     # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
     end = [docker, "rm", "--force", name]
     module.run_command(end)

@@ -410,8 +410,9 @@ def test_a_container_that_others_ended_says_nothing_of_the_cards(node: Node, no_
     assert check(plans=[plan(1, 2)])["held_back"] == []
 
 
-def test_one_that_is_killed_at_the_limit_hung(node: Node) -> None:
-    node.status, node.takes = 137, 20
+@pytest.mark.parametrize("status", containers.TIMED_OUT)
+def test_one_that_is_ended_at_the_limit_hung(node: Node, status: int) -> None:
+    node.status, node.takes = status, 20
     check(limit=10)
     assert node.verdict()["measurements"][0]["failure"] == "hangs"
 

@@ -89,6 +89,13 @@ def test_one_that_hangs_is_ended_at_the_limit(node: Node) -> None:
     assert node.asked[-1] == "rm --force looks"
 
 
+def test_one_that_does_not_hear_is_killed_at_the_limit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "KILL_AFTER", 1)
+    # A signal that is ignored stays so in what a shell starts.
+    ended = node.run("trap '' TERM; echo waits; exec sleep 600", seconds=1)
+    assert (ended.status, ended.out) == (None, "waits\n")
+
+
 @pytest.mark.parametrize("oom", ["true", "false"])
 def test_one_that_somebody_killed_before_its_time_did_not_hang(node: Node, oom: str) -> None:
     ended = node.run("exit 137", oom=oom)
