@@ -246,13 +246,11 @@ node:
 """
 
 import contextlib
-import dataclasses
 import os
-import shutil
 import socket
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,29 +258,19 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
-from ansible.module_utils.gaudi.base.measured import MEASURED, measured_files
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
-from ansible.module_utils.gaudi.cards.foreseen import ENDED_BY_A_DRIVER
-from ansible.module_utils.gaudi.catalogue.entries import CardType
-from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import packages as engine_packages
-from ansible.module_utils.gaudi.host import cmdline
-from ansible.module_utils.gaudi.host import state as host_state
-from ansible.module_utils.gaudi.node import folders, listening
+from ansible.module_utils.gaudi.node import folders, instances
+from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
-from ansible.module_utils.gaudi.node.documents import read, read_json
+from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
-from ansible.module_utils.gaudi.preflight import checks as preflight
-from ansible.module_utils.gaudi.preflight import compatibility, driver_first, handover, images, pins
-from ansible.module_utils.gaudi.preflight import site as inventory
-from ansible.module_utils.gaudi.serving import keys
+from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement
 from ansible.module_utils.gaudi.weights import record as weights
-from ansible.module_utils.gaudi.weights import source_plan
-from ansible.module_utils.gaudi.weights.hub_kinds import kind_sentences
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -330,50 +318,60 @@ def read_text(path: str) -> str:
         return ""
 
 
-def existing_parent(path: str) -> str:
-    """Return the nearest directory above ``path`` that exists: where a new file would take its room."""
-    here = Path(path)
-    while not here.exists():
-        here = here.parent
-    return str(here)
+def look(module: AnsibleModule) -> judgement.Seen:
+    """Read what the node is judged by; changes nothing."""
+    params = module.params
+    plans = judgement.servable(params["plans"])
+    named = [plan for plan in plans if plan.get("instance")]
+    engine = look_at_engine(module, plans)
+    listeners = [listener for table in ("tcp", "tcp6") for listener in parse_listeners(read_text(f"/proc/net/{table}"))]
+    before = weights_folders.plans_on_node(weights_folders.PLANS)
+    coming = look_at_missing(params)
+    seen = judgement.Seen(
+        topology=params["topology"] or read_cards(module),
+        clock=time.time(),
+        os_release=read_text("/etc/os-release"),
+        kernel=read_text("/proc/sys/kernel/osrelease").strip(),
+        cmdline=read_text("/proc/cmdline"),
+        meminfo=read_text("/proc/meminfo"),
+        cpuinfo=read_text("/proc/cpuinfo"),
+        daemon_json=read_text(params["daemon_json"]),
+        packages=package_versions(module),
+        runtime=bool(params["habana_path"]) and os.access(params["habana_path"], os.X_OK),
+        engine=engine,
+        listeners=listeners,
+        before=before,
+        damaged=[(str(file), file.parent.name) for file in weights_folders.damaged_plans(weights_folders.PLANS)],
+        up=frozenset(name for name in handover.rivals(plans, before) if is_up(module, name)),
+        instances={plan["instance"]: look_at_instance(engine, plan, listeners) for plan in named},
+        weights={path: weights_folders.mend(Path(path)) for path in weights_there(plans)},
+        coming=coming,
+        python=python_version(module) if any(one.source["fetch"] for one in coming) else "",
+    )
+    space = {path: judgement.Space(*folders.space_at(Path(path))) for path in judgement.places(params, seen)}
+    return replace(seen, space=space)
 
 
-def mount_point(path: str) -> str:
-    """Return the mount point of an existing path."""
-    here = Path(path).resolve()
-    while not here.is_mount():
-        here = here.parent
-    return str(here)
-
-
-def room(what: str, path: str, wanted: int) -> preflight.Room:
-    """Put a wish for space beside what the file system has for root's programs."""
-    parent = existing_parent(path)
-    return preflight.Room(what, path, mount_point(parent), wanted, shutil.disk_usage(parent).free)
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What is known of containers and images, by the engine or without it."""
-
-    names: Mapping[str, str]
-    """Names of containers by short id."""
-    silent: str
-    """What a question to the engine came to, where it did not answer."""
-    recorded: Mapping[str, Mapping[str, Any]]
-    """What was found in images when last looked at; whether they are there only where the engine does not answer."""
-    renamed: Mapping[str, str]
-    """What containers of instances are called that somebody renamed, by instance."""
-
-
-def look_at_engine(module: AnsibleModule) -> Engine:
-    """Ask the engine which containers run, and read what was written down of images."""
+def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) -> judgement.Engine:
+    """Ask the engine which containers run and which images it has, and read what was written down of images."""
     complaints: list[str] = []
     names, renamed = read_containers(module, complaints)
     recorded: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(Damaged):
         recorded = (read_json(IMAGES, {"images": {str: dict}}) or {"images": {}})["images"]
-    return Engine(names, "; ".join(complaints), recorded, renamed)
+    docker = None if complaints else module.get_bin_path("docker")
+    there = {
+        image
+        for image in {plan["image"] for plan in plans}
+        if (image in recorded if docker is None else has_image(module, docker, image))
+    }
+    return judgement.Engine(names, "; ".join(complaints), recorded, renamed, frozenset(there))
+
+
+def has_image(module: AnsibleModule, docker: str, image: str) -> bool:
+    """Tell whether the engine already has an image."""
+    code, _out, _err = module.run_command([docker, "image", "inspect", "--format", "{{.Id}}", image])
+    return bool(code == 0)
 
 
 def package_versions(module: AnsibleModule) -> dict[str, str]:
@@ -388,57 +386,45 @@ def package_versions(module: AnsibleModule) -> dict[str, str]:
     return versions
 
 
-def read_levels(module: AnsibleModule) -> compatibility.Levels:
-    """What the catalogue says of checks; end the module with what is wrong with it."""
+def look_at_instance(
+    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+) -> judgement.Instance:
+    """Look for what a plan asks for beside weights, and who has its port."""
+    requires, measurements = plan["requires"], plan["requires"].get("measurements")
+    user, unknown = None, ""
     try:
-        levels: compatibility.Levels = compatibility.Levels.from_document(module.params["levels"])
-    except Refusal as refusal:
-        module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    return levels
-
-
-def judged(
-    module: AnsibleModule,
-    levels: compatibility.Levels,
-    topology: Mapping[str, Any],
-    engine: Engine,
-    plans: Sequence[Mapping[str, Any]],
-) -> list[compatibility.Mismatch]:
-    """Read what a release has a word on, and compare."""
-    params, os_release = module.params, preflight.parse_os_release(read_text("/etc/os-release"))
-    found = compatibility.Found(
-        system=preflight.vendor_system(os_release),
-        title=os_release.get("PRETTY_NAME", ""),
-        kernel=running_kernel(),
-        kernel_lacks=tuple(kernel_lacks(params["kernel_rules"], os_release.get("ID", "")) if plans else ()),
-        driver=topology.get("driver_version"),
-        nic_drivers=frozenset(
-            card["nic_driver_version"] for card in topology.get("cards", []) if card.get("nic_driver_version")
+        user = port_user(engine, plan, listeners)
+    except socket.gaierror as error:
+        unknown = str(error.strerror)
+    return judgement.Instance(
+        lacking=[path for path in requires.get("files") or [] if not Path(path).is_file()],
+        measured=(
+            weights_folders.measurement_files(Path(measurements["path"]), len(plan["modules"])) if measurements else 0
         ),
-        cards=compatibility.cards(topology.get("cards", []), CardType.table(params["card_types"])),
-        packages=package_versions(module),
-        images={plan["image"]: compatibility.image(engine.recorded.get(plan["image"], {})) for plan in plans},
+        keys=instances.keys_made(plan["instance"]),
+        user=user,
+        unknown_host=unknown,
     )
-    mismatches: list[compatibility.Mismatch] = compatibility.judge(
-        found, compatibility.Release(params["release"], params["software"]), levels, params["allow_mismatch"]
-    )
-    return mismatches
 
 
-def kernel_lacks(rules: Sequence[Mapping[str, Any]], system: str) -> list[cmdline.Needed]:
-    """What the running kernel was started without, of the arguments that right answers need."""
-    kernel = running_kernel()
-    needed = cmdline.needed(rules, system, [kernel])
-    lacks: list[cmdline.Needed] = host_state.lacking(needed, kernel, cmdline.split(read_text("/proc/cmdline")))
-    return lacks
+def port_user(
+    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+) -> dict[str, Any] | None:
+    """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
+
+    Raises socket.gaierror when the node does not know the host the instance is to listen on.
+    """
+    host, port = plan["listen"]["host"], int(plan["listen"]["port"])
+    addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    for address in addresses:
+        for listener in checks.blocking_listeners(listeners, address, port):
+            user = user_of(engine, next(sockets.holders_of(listener.inode), None))
+            if not topology_users.is_own(user, plan["instance"]):
+                return user
+    return None
 
 
-def running_kernel() -> str:
-    """The release of the kernel that runs."""
-    return read_text("/proc/sys/kernel/osrelease").strip()
-
-
-def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
+def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:
     """Return who a process is: its name, its unit, its container."""
     user: dict[str, Any] = topology_users.new_user()
     if pid is None:
@@ -449,269 +435,59 @@ def user_of(engine: Engine, pid: int | None) -> dict[str, Any]:
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
 
 
-def port_user(engine: Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]) -> dict[str, Any] | None:
-    """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
-
-    Raises socket.gaierror when the node does not know the host the instance is to listen on.
-    """
-    host, port = plan["listen"]["host"], int(plan["listen"]["port"])
-    addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    for address in addresses:
-        for listener in preflight.blocking_listeners(listeners, address, port):
-            user = user_of(engine, next(listening.holders_of(listener.inode), None))
-            if not topology_users.is_own(user, plan["instance"]):
-                return user
-    return None
+def is_up(module: AnsibleModule, instance: str) -> bool:
+    """Tell whether an instance runs or starts."""
+    said = systemctl(module, "show", f"vllm-{instance}.service", "--property=ActiveState")
+    return said.strip().partition("=")[2] in ("active", "activating", "reloading")
 
 
-def image_present(module: AnsibleModule, engine: Engine, image: str) -> bool:
-    """Tell whether the engine, if there is one, already has an image."""
-    docker = module.get_bin_path("docker")
-    if docker is None or engine.silent:
-        return image in engine.recorded
-    code, _out, _err = module.run_command([docker, "image", "inspect", "--format", "{{.Id}}", image])
-    return bool(code == 0)
-
-
-def running_plans(
-    module: AnsibleModule, plans: Sequence[Mapping[str, Any]], before: Mapping[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """The plans on the node that name a card or port of another one of these, and whose instances run or start."""
-    up = ("active", "activating", "reloading")
-    return {
-        name: before[name]
-        for name in handover.rivals(plans, before)
-        if systemctl(module, "show", f"vllm-{name}.service", "--property=ActiveState").strip().partition("=")[2] in up
+def weights_there(plans: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The paths of the plans' weights that are on the node, as far as their configuration shows."""
+    asked = {
+        path
+        for plan in plans
+        for path in (plan["requires"]["weights_path"], *plan["requires"].get("weights_beside", []))
     }
+    return {path for path in asked if path and Path(path, "config.json").is_file()}
 
 
-def check_listen(
-    engine: Engine,
-    plan: Mapping[str, Any],
-    plans: Sequence[Mapping[str, Any]],
-    running: Mapping[str, dict[str, Any]],
-) -> tuple[list[preflight.Problem], list[handover.Handover]]:
-    """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
-    listeners = parse_listeners(read_text("/proc/net/tcp"))
-    listeners += parse_listeners(read_text("/proc/net/tcp6"))
-    try:
-        user = port_user(engine, plan, listeners)
-    except socket.gaierror as error:
-        return [preflight.unknown_host(plan, str(error.strerror))], []
-    user = user or handover.about_to_listen(plan, running)
-    given = handover.port(plan, user, plans)
-    if given is not None:
-        return [], [given]
-    return preflight.check_port(plan, user, preflight.free_port(listeners, int(plan["listen"]["port"]))), []
-
-
-def check_plan(
-    module: AnsibleModule, engine: Engine, plan: Mapping[str, Any], advice: str, coming: Collection[str]
-) -> list[preflight.Problem]:
-    """Check what one planned instance needs of this node; ``coming`` are paths that are there later."""
-    problems: list[preflight.Problem] = preflight.check_name(plan)
-    if not problems:
-        # Models that share the instance's card lie beside its own.
-        beside = [{**plan, "requires": {"weights_path": path}} for path in plan["requires"].get("weights_beside", [])]
-        for one, said in ((plan, advice), *((each, "") for each in beside)):
-            path = one["requires"]["weights_path"]
-            if path not in coming:
-                problems += preflight.check_weights(one, weights_present(one), mend_advice(module, one) or said)
-        problems += check_start(module, plan, coming)
-        problems += preflight.check_keys(plan, keys_made(plan["instance"]))
-        problems += preflight.check_container(plan, engine.renamed.get(plan["instance"]))
-    return problems
-
-
-def check_start(module: AnsibleModule, plan: Mapping[str, Any], coming: Collection[str]) -> list[preflight.Problem]:
-    """Look for what a plan asks for beside weights: quantisation files, measurements, host NICs."""
-    params, requires = module.params, plan["requires"]
-    lacking = [path for path in requires.get("files") or [] if not Path(path).is_file()]
-    measurements = requires.get("measurements")
-    found = measurement_files(Path(measurements["path"]), len(plan["modules"])) if measurements else 0
-    if measurements and measurements["path"] in coming:
-        found = measurements["files"]
-    problems: list[preflight.Problem] = preflight.check_start(plan, lacking, found)
-    if requires.get("host_nics") and not params["host_nics"]:
-        problems.append(preflight.host_nics(plan))
-    return problems
-
-
-def keys_made(instance: str) -> list[str]:
-    """The names of an instance's keys that playbooks/keys.yml made; of a damaged file that it is."""
-    file = Path(paths.INSTANCES) / instance / paths.KEYS_FILE
-    try:
-        held = read(file, keys.read) or []
-    except Damaged as damage:
-        return [str(damage)]
-    return [key.name for key in held if key.origin == keys.PLAYBOOK]
-
-
-def measurement_files(folder: Path, cards: int) -> int:
-    """Count the files that are there of a measurement set for so many cards."""
-    return sum((folder / name).is_file() for name in measured_files(MEASURED, cards))
-
-
-def mend_advice(module: AnsibleModule, plan: Mapping[str, Any]) -> str:
-    """Say what makes weights whole that are there and not as their record says; empty where that is not known."""
-    command = weights_folders.mend(Path(plan["requires"]["weights_path"])) if weights_present(plan) else ""
-    brought = "Set gaudi_weights_fetch: true to have that mended in the same run, or m"
-    known = module.params["source_plans"].get(plan["instance"])
-    return f"{brought if known else 'M'}ake them whole with: {command}" if command else ""
-
-
-def weights_present(plan: Mapping[str, Any]) -> bool:
-    """Tell whether a plan's weights are on the node, as far as their configuration shows."""
-    path = plan["requires"]["weights_path"]
-    return bool(path) and Path(path, "config.json").is_file()
-
-
-def whole(folder: Path, measured_cards: int) -> bool:
-    """Tell whether a folder is as it was fetched, or is somebody's own model or set of measurements."""
-    described = weights_folders.describe(folder) if folder.is_dir() else {"status": "absent"}
-    if described["status"] != "unknown":
-        return described["status"] in ("whole", "converted")
-    if measured_cards:
-        return measurement_files(folder, measured_cards) == 3 * measured_cards
-    return (folder / "config.json").is_file()
-
-
-def missing_weights(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Weights that are missing, each folder once; none where nobody asked for them."""
+def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
+    """Look what of the weights is missing, and what lies there meanwhile; nothing where nobody asked for them."""
+    if not params["weights_fetch"]:
+        return []
     root = Path(params["weights_root"])
     folders.revalidate_directory(root)
-    found: dict[str, dict[str, Any]] = {}
-    for instance, sources in params["source_plans"].items() if params["weights_fetch"] else ():
-        for source in sources:
-            names = {source_plan.served(source), source["fetch"]["directory"]}
-            there = {name for name in names if whole(root / name, source["fetch"]["measured_cards"])}
-            todo = source_plan.missing(source, there)
-            if todo is not None:
-                found.setdefault(source_plan.served(source), {**todo, "instance": instance})
-    return list(found.values())
+    whole = {
+        name
+        for sources in params["source_plans"].values()
+        for source in sources
+        for name in judgement.directories(source)
+        if weights_folders.is_whole(root / name, source["fetch"]["measured_cards"])
+    }
+    found = []
+    for source in judgement.missing(params["source_plans"], whole):
+        name, convert = judgement.begins_in(source), source["convert"]
+        found.append(
+            judgement.Coming(
+                source,
+                begun=weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}"),
+                made=weights_folders.bytes_below(root / convert["target"]) if convert else 0,
+                exists=(root / name).exists(),
+                occupied=weights_folders.is_occupied(root / name),
+            )
+        )
+    return found
 
 
-def check_missing(
-    module: AnsibleModule, missing: Sequence[Mapping[str, Any]]
-) -> tuple[list[preflight.Problem], list[preflight.Room], list[str]]:
-    """What keeps missing weights from being fetched, the room they take, and what a person should know."""
-    root, fetches = Path(module.params["weights_root"]), [source["fetch"] for source in missing if source["fetch"]]
-    rooms, findings = [], []
-    for source in missing:
-        name = source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"]
-        begun = weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}")
-        made = weights_folders.bytes_below(root / source["convert"]["target"]) if source["convert"] else 0
-        rooms.append(room(f"the weights in {name}", str(root / name), source_plan.room(source, begun, made)))
-        origin = source_plan.origin(source["fetch"]) if source["fetch"] else None
-        target = str(root / source["convert"]["target"]) if source["convert"] else None
-        size = source["fetch"]["bytes"] if source["fetch"] else 0
-        findings.append(preflight.missing_finding(source["instance"], origin, str(root / name), size, target))
-    if not fetches:
-        return [], rooms, findings
-    rooms.append(room("the reserve (model_weights_reserve)", str(root), module.params["weights_reserve"]))
-    foreign = [str(root / item["directory"]) for item in fetches if occupied(root / item["directory"])]
-    problems = preflight.check_fetch(
-        module.params["weights_sources"], python_version(module, module.params["weights_python"]), foreign
-    )
-    problems += [preflight.Problem("weights_source", said) for said in kind_sentences(module.params["weights_kinds"])]
-    return problems, rooms, findings
-
-
-def unpinned(
-    params: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], missing: Sequence[Mapping[str, Any]]
-) -> tuple[list[str], list[str]]:
-    """Say what would be taken by a name that can move, and of it what is never taken so.
-
-    A folder that is there is mended by its record.
-    """
-    root = Path(params["weights_root"])
-    fetches = [
-        source["fetch"] for source in missing if source["fetch"] and not (root / source["fetch"]["directory"]).exists()
-    ]
-    # The tag of an image that is built here stands for all that went into it.
-    named = [] if params["image_built"] else [plan["image"] for plan in plans]
-    sentences: list[str] = pins.image_sentences(named, params["image_digest"])
-    kinds = params["weights_kinds"]
-    sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
-    return sentences, pins.measurement_refusals(fetches, kinds)
-
-
-def occupied(folder: Path) -> bool:
-    """Tell whether something that is no fetched model lies where one is to be."""
-    if not folder.is_dir():
-        return folder.exists()
-    return any(folder.iterdir()) and not (folder / weights.MANIFEST).exists()
-
-
-def python_version(module: AnsibleModule, path: str) -> str:
-    """Return a Python's version such as 3.11, or path and what kept it from answering."""
+def python_version(module: AnsibleModule) -> str:
+    """Return the version of the downloader's Python such as 3.11, or path and what kept it from answering."""
+    path = module.params["weights_python"]
     program = module.get_bin_path(path)
     if program is None:
         return f"{path}, which is not on the node"
     asked = [program, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     code, out, _err = module.run_command(asked)
     return str(out.strip()) if code == 0 else f"{path}, which ends with status {code}"
-
-
-def check_space(
-    module: AnsibleModule,
-    engine: Engine,
-    plans: Sequence[Mapping[str, Any]],
-    size: int,
-    weights_rooms: Sequence[preflight.Room],
-    coming: Collection[str],
-) -> list[preflight.Problem]:
-    """Check that there is room for images and weights that are not there; and that the engine can be configured."""
-    path = module.params["daemon_json"]
-    text = read_text(path)
-    try:
-        docker_daemon.parse(text, path)
-    except Refusal as refusal:
-        return [preflight.Problem("daemon_json", str(refusal))]
-    missing = sorted({plan["image"] for plan in plans if not image_present(module, engine, plan["image"])})
-    # Images that are built here have most of their layers in common.
-    counted = missing[:1] if module.params["image_built"] else missing
-    rooms = [room(f"image {image}", docker_daemon.data_root(text), size) for image in counted]
-    rooms += [
-        room(f"the weights of {plan['instance']}", plan["requires"]["weights_path"], plan["requires"]["weights_bytes"])
-        for plan in plans
-        if plan["requires"].get("weights_bytes")
-        and plan["requires"]["weights_path"] not in (None, *coming)
-        and not weights_present(plan)
-    ]
-    rooms += weights_rooms
-    problems: list[preflight.Problem] = preflight.check_room(rooms)
-    return problems
-
-
-def recipe_rooms(plan: Mapping[str, Any]) -> list[preflight.Room]:
-    """What an instance writes to beside its weights: the cache of compiled recipes."""
-    wanted = int(plan["requires"].get("disk_bytes") or 0)
-    places = [mount["source"] for mount in plan["container"].get("mounts", []) if not mount["read_only"]]
-    return [room(f"{plan['instance']}: the recipe cache", place, wanted) for place in places if wanted]
-
-
-def plan_findings(
-    asked: Sequence[Mapping[str, Any]],
-    plans: Sequence[Mapping[str, Any]],
-    handed: Sequence[handover.Handover],
-    before: Mapping[str, Mapping[str, Any]],
-) -> list[str]:
-    """What a person should know of the plans, and of those that are on the node.
-
-    ``asked`` has refused ones as well; ``before`` are the plans on the node, by instance.
-    """
-    names = {plan["instance"] for plan in asked}
-    findings = [
-        preflight.damaged_plan(str(file), file.parent.name, file.parent.name in names)
-        for file in weights_folders.damaged_plans(weights_folders.PLANS)
-    ]
-    findings += handover.sentences(handed)
-    for plan in plans:
-        findings += handover.move(plan, before.get(plan["instance"]))
-        findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
-        findings += preflight.room_findings(recipe_rooms(plan))
-    return findings
 
 
 def read_cards(module: AnsibleModule) -> dict[str, Any]:
@@ -722,16 +498,11 @@ def read_cards(module: AnsibleModule) -> dict[str, Any]:
 
 
 def look_at_driver(
-    module: AnsibleModule,
-    topology: Mapping[str, Any],
-    mismatches: Sequence[compatibility.Mismatch],
-    *,
-    lacks_runtime: bool,
-    lost: str,
+    module: AnsibleModule, seen: judgement.Seen, mismatches: Sequence[compatibility.Mismatch]
 ) -> driver_first.DriverFirst:
     """Say what the driver of a node needs, where the role that brings it follows and there may be something to do."""
-    params, foreseen = module.params, bool(topology.get("foreseen"))
-    wishes = params["driver"]
+    params, foreseen, lost = module.params, bool(seen.topology.get("foreseen")), lost_at_reboot(module)
+    wishes, lacks_runtime = params["driver"], bool(judgement.runtime_problems(params, seen))
     if not wishes or not driver_first.may_be_due(
         foreseen, wishes["replace"], mismatches, lacks_runtime=lacks_runtime, lost_at_reboot=bool(lost)
     ):
@@ -741,102 +512,26 @@ def look_at_driver(
         look = Look(module, {**given, "offered": True, "hold_kernel": False}, read_sources(module, links=False))
         decided, (not_offered, kernel_packages) = look.judgement(), look.offers()
     except Refusal as refusal:
-        return driver_first.DriverFirst(problems=(preflight.Problem(refusal.id, str(refusal)),))
+        return driver_first.DriverFirst(problems=(checks.Problem(refusal.id, str(refusal)),))
     steps = {step.id: step.items for step in decided.steps}
     refusals = [*decided.refusals, *not_offered]
     told: driver_first.DriverFirst = driver_first.told(
         look.wanted.version, steps, refusals, kernel_packages, foreseen=foreseen, replace=wishes["replace"]
     )
-    return told if told.first or not lost else dataclasses.replace(told, findings=(*told.findings, lost))
-
-
-def check_driver(
-    module: AnsibleModule,
-    topology: Mapping[str, Any],
-    engine: Engine,
-    plans: Sequence[Mapping[str, Any]],
-    expected_cards: int | None,
-) -> tuple[list[preflight.Problem], driver_first.DriverFirst, list[compatibility.Mismatch]]:
-    """What is wrong with cards and runtime, what comes of the driver, and what does not go with the release."""
-    params, levels = module.params, read_levels(module)
-    mismatches = judged(module, levels, topology, engine, plans)
-    habana = params["habana_path"]
-    no_runtime = preflight.check_runtime(habana, present=bool(habana) and os.access(habana, os.X_OK))
-    lost = lost_at_reboot(module)
-    driver = look_at_driver(module, topology, mismatches, lacks_runtime=bool(no_runtime), lost=lost)
-    problems = preflight.check_cards(topology, expected_cards, ENDED_BY_A_DRIVER if driver.first else ())
-    problems += driver.problems
-    problems += compatibility.unknown_names(params["allow_mismatch"], levels)
-    if driver.first:
-        return problems, driver, driver_first.still_judged(mismatches)
-    return problems + no_runtime, driver, mismatches
+    return told if told.first or not lost else replace(told, findings=(*told.findings, lost))
 
 
 def main() -> None:
-    """Read the node, compare, return every problem."""
+    """Read the node, judge it, return every problem."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, topology = module.params, module.params["topology"] or read_cards(module)
-    os_release = preflight.parse_os_release(read_text("/etc/os-release"))
-    clock = time.time()
-    found = params["found"]
-    problems = [preflight.Problem(**problem) for problem in found.get("problems", [])]
-    site, wrong = inventory.read(params["inventory"])
-    problems += wrong
-    if site.release is not None:
-        problems += preflight.check_release(site.release, params["known_releases"])
-    problems += [preflight.Problem("inventory", said) for said in pins.digest_refusals(params["image_digest"])]
-    problems += preflight.check_requests(params["plans"], bool(topology.get("cards")), site.positions)
-    problems += inventory.check_hugepages(site, read_text("/proc/meminfo"))
-    problems += preflight.check_clock(clock, params["controller_time"], params["clock_tolerance"])
-    problems += preflight.check_system(os_release)
-    plans = [plan for plan in params["plans"] if not plan.get("refused")]
-    engine = look_at_engine(module)
-    of_the_driver, driver, mismatches = check_driver(module, topology, engine, plans, site.expected_cards)
-    problems += of_the_driver
-    missing = missing_weights(params)
-    coming = {f"{params['weights_root'].rstrip('/')}/{source_plan.served(source)}" for source in missing}
-    weights_problems, rooms, weights_findings = check_missing(module, missing)
-    before = weights_folders.plans_on_node(weights_folders.PLANS)
-    running = running_plans(module, plans, before)
-    handed = handover.cards(plans, topology, params["reserved"], running)
-    refused = compatibility.problems(mismatches)
-    for plan in plans:
-        problems += check_plan(module, engine, plan, params["how_to_get"].get(plan["instance"], ""), coming)
-        taken, given = check_listen(engine, plan, plans, running) if plan.get("instance") else ([], [])
-        problems, handed = problems + taken, handed + given
-    problems += weights_problems
-    if params["image_built"]:
-        problems += images.check_processor(plans, read_text("/proc/cpuinfo"))
-    problems += check_space(module, engine, plans, params["image_bytes"], rooms, coming)
-    moving, never = unpinned(params, plans, missing)
-    problems += [preflight.Problem("pins", said) for said in never]
-    problems += [preflight.Problem("pins", said) for said in (pins.refused(moving) if site.require_pins else ())]
-    findings = list(found.get("findings", []))
-    findings += driver.findings
-    findings += compatibility.findings(mismatches, params["release"])
-    findings += compatibility.other_warnings(topology.get("findings", []))
-    findings += preflight.silent_engine(engine.silent) + weights_findings + ([] if site.require_pins else moving)
-    findings += plan_findings(params["plans"], plans, handed, before)
-    node = {
-        "system": os_release.get("PRETTY_NAME"),
-        "kernel": running_kernel(),
-        "cards": len(topology.get("cards", [])),
-    }
-    release = compatibility.Release(params["release"], params["software"])
-    table = compatibility.report(mismatches, release, len(problems) + 1)
-    module.exit_json(
-        changed=False,
-        problems=[problem.as_dict() for problem in [*problems, *refused]],
-        findings=findings,
-        mismatches=[mismatch.as_dict() for mismatch in mismatches],
-        let_through=compatibility.let_through(mismatches),
-        missing_weights=[] if problems or refused else missing,
-        driver_first=driver.first,
-        stop_first=handover.stopped_first(handed),
-        report=preflight.report(params["host"], problems, refused, table) if problems or refused else "",
-        node=node,
-        topology=topology,
-    )
+    try:
+        levels = compatibility.Levels.from_document(module.params["levels"])
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    seen = look(module)
+    driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
+    judged = judgement.judge(module.params, seen, levels, driver)
+    module.exit_json(changed=False, topology=seen.topology, **judged)
 
 
 if __name__ == "__main__":

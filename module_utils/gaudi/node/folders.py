@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 from collections.abc import Collection
 from pathlib import Path
@@ -48,6 +49,17 @@ def no_room(path: Path, wanted: int) -> str:
     else:
         return ""
     return f"{path} cannot be written: the file system of {here} {what}"
+
+
+def space_at(path: Path) -> tuple[str, int]:
+    """The mount point of the file system that a path is on, or will be, and its bytes free for root's programs."""
+    here = path
+    while not here.exists():
+        here = here.parent
+    mount = here.resolve()
+    while not mount.is_mount():
+        mount = mount.parent
+    return str(mount), shutil.disk_usage(here).free
 
 
 def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:

@@ -16,9 +16,11 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
 from ..cards.users import parse_container_names
+from ..serving import keys
 from ..serving.last_start import LastStart
 from ..serving.state import FORM
 from .containers import systemctl
+from .documents import read as read_document
 from .documents import read_json
 from .folders import no_room, of_instances
 from .programs import library_digest, supervisor_digest, unit_digest
@@ -155,3 +157,12 @@ def let_through(folder: Path) -> list[str]:
     except Damaged as damage:
         return [f"{damage}, so that nobody knows what it was set up with; the next site.yml writes it anew"]
     return list(document["let_through"])
+
+
+def keys_made(instance: str) -> list[str]:
+    """The names of an instance's keys that playbooks/keys.yml made; of a damaged file that it is."""
+    try:
+        held = read_document(PLANS / instance / paths.KEYS_FILE, keys.read) or []
+    except Damaged as damage:
+        return [str(damage)]
+    return [key.name for key in held if key.origin == keys.PLAYBOOK]

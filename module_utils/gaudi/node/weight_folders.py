@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base import paths
 from ..base.documents import Damaged
+from ..base.measured import MEASURED, measured_files
 from ..base.refusal import Refusal
 from ..model.headers import CONVERTED, INDEX
 from ..pages import written
@@ -156,6 +157,31 @@ def mounted(mountinfo: str, path: str) -> tuple[str, str]:
             if inside and len(point) >= len(best[0]):
                 best = (point, rest[0], rest[1])
     return best[1], best[2]
+
+
+def measurement_files(folder: Path, cards: int) -> int:
+    """Count the files that are there of a measurement set for so many cards."""
+    return sum((folder / name).is_file() for name in measured_files(MEASURED, cards))
+
+
+def is_whole(folder: Path, measured_cards: int) -> bool:
+    """Tell whether a folder is as it was fetched, or is somebody's own model, or set of measurements for so many cards.
+
+    measured_cards: 0 for a model.
+    """
+    described = describe(folder) if folder.is_dir() else {"status": "absent"}
+    if described["status"] != "unknown":
+        return described["status"] in ("whole", "converted")
+    if measured_cards:
+        return measurement_files(folder, measured_cards) == 3 * measured_cards
+    return (folder / "config.json").is_file()
+
+
+def is_occupied(folder: Path) -> bool:
+    """Tell whether something that is no fetched model lies where one is to be."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(folder.iterdir()) and not (folder / weights.MANIFEST).exists()
 
 
 def changed_weights(directory: Path) -> str | None:

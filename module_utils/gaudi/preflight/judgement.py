@@ -1,0 +1,431 @@
+"""Everything that keeps a node from being set up, judged from what was read of it.
+
+``asked`` are the options of the module gaudi_preflight in all of this; plans are mappings of the planner's form. What
+each check says stands in ``checks`` and its neighbours, here they come together, in the order of the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from ..base.listeners import Listener
+from ..base.refusal import Refusal
+from ..cards.foreseen import ENDED_BY_A_DRIVER
+from ..catalogue.entries import CardType
+from ..engine import daemon
+from ..host import cmdline, state
+from ..weights import source_plan
+from ..weights.hub_kinds import kind_sentences
+from . import checks, compatibility, driver_first, handover, images, pins
+from . import site as inventory
+from .checks import Problem, Room
+
+
+@dataclass(frozen=True)
+class Space:
+    """The file system that a path is on, or will be: its mount point, and bytes free for root's programs."""
+
+    filesystem: str
+    free: int
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Bytes that something will take below a path."""
+
+    what: str
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What is known of containers and images, by the engine or without it."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names of containers by short id."""
+    silent: str = ""
+    """What a question to the engine came to, where it did not answer."""
+    recorded: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What was found in images when last looked at."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """What containers of instances are called that somebody renamed, by instance."""
+    images: frozenset[str] = frozenset()
+    """Those of the plans' images that are on the node."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What a plan asks for, as the node has it."""
+
+    lacking: Sequence[str] = ()
+    """Of its files beside weights, those that are not there."""
+    measured: int = 0
+    """The files in its folder of measurements."""
+    keys: Sequence[str] = ()
+    """Names of its keys that playbooks/keys.yml made."""
+    user: Mapping[str, Any] | None = None
+    """Who listens on its port; None where nobody but the instance itself does."""
+    unknown_host: str = ""
+    """Why its host is no address of the node, in the resolver's words."""
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A folder of weights that is missing: what is still to be done, and what lies there meanwhile."""
+
+    source: Mapping[str, Any]
+    """As :func:`source_plan.missing` gives it, with ``instance``."""
+    begun: int
+    """Bytes of the unfinished download."""
+    made: int
+    """Bytes of converted weights that are mended."""
+    exists: bool
+    """Whether something lies where its download is to be."""
+    occupied: bool
+    """Whether that is no fetched model."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read of a node. Texts are those of the files they are named after."""
+
+    topology: Mapping[str, Any]
+    """The cards, as gaudi_topology_info returns them."""
+    clock: float
+    """Seconds since the epoch."""
+    os_release: str = ""
+    kernel: str = ""
+    cmdline: str = ""
+    meminfo: str = ""
+    cpuinfo: str = ""
+    daemon_json: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the packages that a release has a word on."""
+    runtime: bool = False
+    """Whether the vendor's container runtime is there."""
+    engine: Engine = Engine()
+    listeners: Sequence[Listener] = ()
+    before: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The plans on the node, by instance."""
+    damaged: Sequence[tuple[str, str]] = ()
+    """File and instance of each plan on the node that nobody can read."""
+    up: frozenset[str] = frozenset()
+    """Instances on the node that run or start, of those whose plans name a card or port of a plan."""
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """Weights that are on the node by path, with the command that makes them whole, empty where nobody knows one."""
+    coming: Sequence[Coming] = ()
+    python: str = ""
+    """What the downloader's Python says of itself, such as 3.11, or why it cannot be asked."""
+    space: Mapping[str, Space] = field(default_factory=dict)
+    """By path, for each of :func:`wishes` and :func:`recipe_wishes`."""
+
+
+def servable(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The plans that were not refused."""
+    return [plan for plan in plans if not plan.get("refused")]
+
+
+def directories(source: Mapping[str, Any]) -> set[str]:
+    """What a source plan makes: the directory that is fetched, and the one that is served."""
+    return {source["fetch"]["directory"], source_plan.served(source)}
+
+
+def begins_in(source: Mapping[str, Any]) -> str:
+    """The directory that what is missing of a source plan begins in."""
+    return str(source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"])
+
+
+def missing(source_plans: Mapping[str, Sequence[Mapping[str, Any]]], whole: set[str]) -> list[dict[str, Any]]:
+    """Weights that are missing, each folder once; ``whole`` are the directories that are as they should be."""
+    found: dict[str, dict[str, Any]] = {}
+    for instance, sources in source_plans.items():
+        for source in sources:
+            todo = source_plan.missing(source, whole)
+            if todo is not None:
+                found.setdefault(source_plan.served(source), {**todo, "instance": instance})
+    return list(found.values())
+
+
+def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels) -> list[compatibility.Mismatch]:
+    """Compare what a release has a word on."""
+    os_release = checks.parse_os_release(seen.os_release)
+    plans, cards = servable(asked["plans"]), seen.topology.get("cards", [])
+    needed = cmdline.needed(asked["kernel_rules"], os_release.get("ID", ""), [seen.kernel]) if plans else []
+    found = compatibility.Found(
+        system=checks.vendor_system(os_release),
+        title=os_release.get("PRETTY_NAME", ""),
+        kernel=seen.kernel,
+        kernel_lacks=tuple(state.lacking(needed, seen.kernel, cmdline.split(seen.cmdline))),
+        driver=seen.topology.get("driver_version"),
+        nic_drivers=frozenset(card["nic_driver_version"] for card in cards if card.get("nic_driver_version")),
+        cards=compatibility.cards(cards, CardType.table(asked["card_types"])),
+        packages=seen.packages,
+        images={plan["image"]: compatibility.image(seen.engine.recorded.get(plan["image"], {})) for plan in plans},
+    )
+    return compatibility.judge(found, _release(asked), levels, asked["allow_mismatch"])
+
+
+def _release(asked: Mapping[str, Any]) -> compatibility.Release:
+    return compatibility.Release(asked["release"], asked["software"])
+
+
+def runtime_problems(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
+    """Why no container would get a card, where no role installs the vendor's runtime."""
+    return checks.check_runtime(asked["habana_path"], present=seen.runtime)
+
+
+def judge(
+    asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels, driver: driver_first.DriverFirst
+) -> dict[str, Any]:
+    """What the module gaudi_preflight answers: every problem of the node, and what a person should know of it."""
+    site, wrong = inventory.read(asked["inventory"])
+    differing = mismatches(asked, seen, levels)
+    if driver.first:
+        differing = driver_first.still_judged(differing)
+    plans = servable(asked["plans"])
+    running = {name: seen.before[name] for name in handover.rivals(plans, seen.before) if name in seen.up}
+    ports = {plan["instance"]: _port(plan, plans, seen, running) for plan in plans if plan.get("instance")}
+    handed = handover.cards(plans, seen.topology, asked["reserved"], running)
+    handed += [given for _, given in ports.values() if given is not None]
+    moving, never = _unpinned(asked, plans, seen)
+    problems = [
+        *(Problem(**problem) for problem in asked["found"].get("problems", [])),
+        *wrong,
+        *_of_site(asked, site, seen),
+        *checks.check_cards(seen.topology, site.expected_cards, ENDED_BY_A_DRIVER if driver.first else ()),
+        *driver.problems,
+        *compatibility.unknown_names(asked["allow_mismatch"], levels),
+        *([] if driver.first else runtime_problems(asked, seen)),
+        *(found for plan in plans for found in _of_plan(asked, plan, seen, ports)),
+        *_of_fetches(asked, seen),
+        *(images.check_processor(plans, seen.cpuinfo) if asked["image_built"] else []),
+        *_of_space(asked, seen),
+        *(Problem("pins", said) for said in (*never, *(pins.refused(moving) if site.require_pins else ()))),
+    ]
+    findings = [
+        *asked["found"].get("findings", []),
+        *driver.findings,
+        *compatibility.findings(differing, asked["release"]),
+        *compatibility.other_warnings(seen.topology.get("findings", [])),
+        *checks.silent_engine(seen.engine.silent),
+        *(_coming_finding(asked, coming) for coming in seen.coming),
+        *([] if site.require_pins else moving),
+        *_plan_findings(asked, plans, seen, handed),
+    ]
+    return {
+        **_told(asked, seen, problems, differing),
+        "findings": findings,
+        "driver_first": driver.first,
+        "stop_first": handover.stopped_first(handed),
+    }
+
+
+def _told(
+    asked: Mapping[str, Any],
+    seen: Seen,
+    problems: Sequence[Problem],
+    differing: Sequence[compatibility.Mismatch],
+) -> dict[str, Any]:
+    """The problems, for programs and for people, and what follows where there are none."""
+    refused = compatibility.problems(differing)
+    table = compatibility.report(differing, _release(asked), len(problems) + 1)
+    none = not problems and not refused
+    return {
+        "problems": [problem.as_dict() for problem in [*problems, *refused]],
+        "mismatches": [mismatch.as_dict() for mismatch in differing],
+        "let_through": compatibility.let_through(differing),
+        "missing_weights": [coming.source for coming in seen.coming] if none else [],
+        "report": "" if none else checks.report(asked["host"], problems, refused, table),
+        "node": {
+            "system": checks.parse_os_release(seen.os_release).get("PRETTY_NAME"),
+            "kernel": seen.kernel,
+            "cards": len(seen.topology.get("cards", [])),
+        },
+    }
+
+
+def _of_site(asked: Mapping[str, Any], site: inventory.Inventory, seen: Seen) -> list[Problem]:
+    """What the site's variables, its requests, the clock and the system come to."""
+    problems = [] if site.release is None else checks.check_release(site.release, asked["known_releases"])
+    problems += [Problem("inventory", said) for said in pins.digest_refusals(asked["image_digest"])]
+    problems += checks.check_requests(asked["plans"], bool(seen.topology.get("cards")), site.positions)
+    problems += inventory.check_hugepages(site, seen.meminfo)
+    problems += checks.check_clock(seen.clock, asked["controller_time"], asked["clock_tolerance"])
+    problems += checks.check_system(checks.parse_os_release(seen.os_release))
+    return problems
+
+
+# What is wrong with the port of a plan, and who gives it up to it.
+Port = tuple[list[Problem], Optional[handover.Handover]]
+
+
+def _port(
+    plan: Mapping[str, Any],
+    plans: Sequence[Mapping[str, Any]],
+    seen: Seen,
+    running: Mapping[str, Mapping[str, Any]],
+) -> Port:
+    """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
+    found = seen.instances[plan["instance"]]
+    if found.unknown_host:
+        return [checks.unknown_host(plan, found.unknown_host)], None
+    user = found.user or handover.about_to_listen(plan, running)
+    given = handover.port(plan, user, plans)
+    if given is not None:
+        return [], given
+    return checks.check_port(plan, user, checks.free_port(seen.listeners, int(plan["listen"]["port"]))), None
+
+
+def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, ports: Mapping[str, Port]) -> list[Problem]:
+    """What one planned instance needs of this node."""
+    problems = checks.check_name(plan)
+    if problems:
+        return problems
+    name, coming = plan["instance"], _coming_paths(asked, seen)
+    # Models that share the instance's card lie beside its own.
+    beside = [{**plan, "requires": {"weights_path": path}} for path in plan["requires"].get("weights_beside", [])]
+    for one, advice in ((plan, asked["how_to_get"].get(name, "")), *((each, "") for each in beside)):
+        path = one["requires"]["weights_path"]
+        if path not in coming:
+            problems += checks.check_weights(one, path in seen.weights, _mend_advice(asked, one, seen) or advice)
+    problems += _of_start(asked, plan, seen)
+    problems += checks.check_keys(plan, seen.instances[name].keys)
+    problems += checks.check_container(plan, seen.engine.renamed.get(name))
+    return problems + ports[name][0]
+
+
+def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
+    """What a plan asks for beside weights: quantisation files, measurements, host NICs."""
+    found = seen.instances[plan["instance"]]
+    measurements = plan["requires"].get("measurements")
+    arriving = bool(measurements) and measurements["path"] in _coming_paths(asked, seen)
+    problems = checks.check_start(plan, found.lacking, measurements["files"] if arriving else found.measured)
+    if plan["requires"].get("host_nics") and not asked["host_nics"]:
+        problems.append(checks.host_nics(plan))
+    return problems
+
+
+def _coming_paths(asked: Mapping[str, Any], seen: Seen) -> set[str]:
+    """Paths of weights that this run brings."""
+    return {f"{asked['weights_root'].rstrip('/')}/{source_plan.served(coming.source)}" for coming in seen.coming}
+
+
+def _mend_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> str:
+    """Say what makes weights whole that are there and not as their record says; empty where that is not known."""
+    command = seen.weights.get(plan["requires"]["weights_path"], "")
+    if not command:
+        return ""
+    known = asked["source_plans"].get(plan["instance"])
+    begin = "Set gaudi_weights_fetch: true to have that mended in the same run, or make" if known else "Make"
+    return f"{begin} them whole with: {command}"
+
+
+def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
+    """What keeps missing weights from being fetched."""
+    root = asked["weights_root"].rstrip("/")
+    fetched = [coming for coming in seen.coming if coming.source["fetch"]]
+    if not fetched:
+        return []
+    foreign = [f"{root}/{coming.source['fetch']['directory']}" for coming in fetched if coming.occupied]
+    problems = checks.check_fetch(asked["weights_sources"], seen.python, foreign)
+    return problems + [Problem("weights_source", said) for said in kind_sentences(asked["weights_kinds"])]
+
+
+def _coming_finding(asked: Mapping[str, Any], coming: Coming) -> str:
+    """Say what is brought, and from where."""
+    source, root = coming.source, asked["weights_root"].rstrip("/")
+    return checks.missing_finding(
+        source["instance"],
+        source_plan.origin(source["fetch"]) if source["fetch"] else None,
+        f"{root}/{begins_in(source)}",
+        source["fetch"]["bytes"] if source["fetch"] else 0,
+        f"{root}/{source['convert']['target']}" if source["convert"] else None,
+    )
+
+
+def _unpinned(asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen: Seen) -> tuple[list[str], list[str]]:
+    """Say what would be taken by a name that can move, and of it what is never taken so.
+
+    A folder that is there is mended by its record.
+    """
+    fetches = [coming.source["fetch"] for coming in seen.coming if coming.source["fetch"] and not coming.exists]
+    # The tag of an image that is built here stands for all that went into it.
+    named = [] if asked["image_built"] else [plan["image"] for plan in plans]
+    sentences = pins.image_sentences(named, asked["image_digest"])
+    kinds = asked["weights_kinds"]
+    sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
+    return sentences, pins.measurement_refusals(fetches, kinds)
+
+
+def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:
+    """What images and weights will take that are not there. Raises Refusal for a daemon.json that cannot be read."""
+    plans, root = servable(asked["plans"]), asked["weights_root"].rstrip("/")
+    folder = daemon.data_root(seen.daemon_json)
+    absent = sorted({plan["image"] for plan in plans} - seen.engine.images)
+    # Images that are built here have most of their layers in common.
+    counted = absent[:1] if asked["image_built"] else absent
+    found = [Wish(f"image {image}", folder, asked["image_bytes"]) for image in counted]
+    brought = _coming_paths(asked, seen)
+    for plan in plans:
+        path, size = plan["requires"]["weights_path"], plan["requires"].get("weights_bytes")
+        if path and size and path not in brought and path not in seen.weights:
+            found.append(Wish(f"the weights of {plan['instance']}", path, size))
+    for coming in seen.coming:
+        name = begins_in(coming.source)
+        size = source_plan.room(coming.source, coming.begun, coming.made)
+        found.append(Wish(f"the weights in {name}", f"{root}/{name}", size))
+    if any(coming.source["fetch"] for coming in seen.coming):
+        found.append(Wish("the reserve (model_weights_reserve)", asked["weights_root"], asked["weights_reserve"]))
+    return found
+
+
+def recipe_wishes(plan: Mapping[str, Any]) -> Iterator[Wish]:
+    """What an instance writes to beside its weights: the cache of compiled recipes."""
+    size = int(plan["requires"].get("disk_bytes") or 0)
+    for mount in plan["container"].get("mounts", []) if size else ():
+        if not mount["read_only"]:
+            yield Wish(f"{plan['instance']}: the recipe cache", mount["source"], size)
+
+
+def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
+    """The paths whose space has to be read before :func:`judge`; of a damaged daemon.json nobody asks."""
+    found = {wish.path for plan in servable(asked["plans"]) for wish in recipe_wishes(plan)}
+    try:
+        return found | {wish.path for wish in wishes(asked, seen)}
+    except Refusal:
+        return found
+
+
+def _room(wish: Wish, seen: Seen) -> Room:
+    space = seen.space[wish.path]
+    return Room(wish.what, wish.path, space.filesystem, wish.bytes, space.free)
+
+
+def _of_space(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
+    """Whether there is room for images and weights that are not there; and whether the engine can be configured."""
+    try:
+        daemon.parse(seen.daemon_json, asked["daemon_json"])
+    except Refusal as refusal:
+        return [Problem("daemon_json", str(refusal))]
+    return checks.check_room([_room(wish, seen) for wish in wishes(asked, seen)])
+
+
+def _plan_findings(
+    asked: Mapping[str, Any],
+    plans: Sequence[Mapping[str, Any]],
+    seen: Seen,
+    handed: Sequence[handover.Handover],
+) -> list[str]:
+    """What a person should know of the plans, and of those that are on the node."""
+    names = {plan["instance"] for plan in asked["plans"]}
+    findings = [checks.damaged_plan(file, instance, instance in names) for file, instance in seen.damaged]
+    findings += handover.sentences(handed)
+    for plan in plans:
+        findings += handover.move(plan, seen.before.get(plan["instance"]))
+        findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
+        findings += checks.room_findings([_room(wish, seen) for wish in recipe_wishes(plan)])
+    return findings

@@ -1,0 +1,109 @@
+"""What the readings of a node come to, without a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.preflight import compatibility, judgement
+from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
+from ansible.module_utils.gaudi.preflight.judgement import Coming, Engine, Instance, Seen, Space
+
+from tests.unit.preflight.test_modules import LEVELS, preflight
+
+ROOM = Space("/data", 10)
+NODE = Seen(
+    topology={"cards": [{"module_id": 0}] * 8, "findings": []},
+    clock=0.0,
+    os_release="ID=debian\nVERSION_ID=12\n",
+    instances={"one": Instance()},
+    weights={"/data/models/m": ""},
+    engine=Engine(images=frozenset({"image"})),
+)
+PLAN: dict[str, Any] = {
+    "instance": "one",
+    "model": "m",
+    "image": "image",
+    "modules": [{"module_id": 0}],
+    "listen": {"host": "127.0.0.1", "port": 30001},
+    "guarded": False,
+    "requires": {"weights_path": "/data/models/m", "weights_bytes": 5},
+    "container": {"mounts": []},
+}
+FETCH = {"directory": "m", "repositories": {"huggingface": {"repository": "o/m"}}, "bytes": 30, "measured_cards": 0}
+
+
+def judge(seen: Seen = NODE, plan: dict[str, Any] = PLAN, **changes: Any) -> dict[str, Any]:
+    asked = {**DEFAULTS, **preflight(plans=[plan], controller_time=0.0), "reserved": {}, **changes}
+    return judgement.judge(asked, seen, compatibility.Levels.from_document(LEVELS), DriverFirst())
+
+
+DEFAULTS: dict[str, Any] = {
+    "found": {},
+    "habana_path": "",
+    "host_nics": False,
+    "how_to_get": {},
+    "image_built": False,
+    "image_bytes": 0,
+    "image_digest": "",
+    "kernel_rules": [],
+    "software": {},
+    "allow_mismatch": [],
+    "card_types": {"cards": {}},
+    "source_plans": {},
+    "weights_root": "/data/models",
+    "weights_kinds": ["huggingface"],
+    "weights_sources": 1,
+    "weights_reserve": 0,
+    "clock_tolerance": 60.0,
+    "daemon_json": "/etc/docker/daemon.json",
+}
+
+
+def ids(judged: dict[str, Any]) -> list[str]:
+    return [problem["id"] for problem in judged["problems"]]
+
+
+def test_a_node_that_has_everything_has_no_problem() -> None:
+    judged = judge()
+    assert (judged["problems"], judged["report"], judged["missing_weights"]) == ([], "", [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"clock": 1e6}, "clock"),
+        ({"os_release": "ID=arch\n"}, "system"),
+        ({"weights": {}, "space": {"/data/models/m": Space("/data", 5)}}, "weights"),
+        ({"engine": Engine(), "space": {"/var/lib/docker": ROOM}}, "disk"),
+        ({"daemon_json": "{"}, "daemon_json"),
+        ({"instances": {"one": Instance(keys=["bob"])}}, "keys"),
+        ({"instances": {"one": Instance(lacking=["/x"])}}, "files"),
+        ({"instances": {"one": Instance(unknown_host="no such name")}}, "host"),
+        ({"engine": Engine(images=frozenset({"image"}), renamed={"one": "other"})}, "container"),
+    ],
+)
+def test_each_reading_that_is_wrong_is_one_problem(changes: dict[str, Any], problem: str) -> None:
+    assert ids(judge(replace(NODE, **changes), image_bytes=11)) == [problem]
+
+
+def test_what_is_read_of_space_is_what_is_judged() -> None:
+    asked = {**DEFAULTS, "plans": [PLAN], "weights_reserve": 1}
+    coming = Coming({"fetch": FETCH, "convert": None, "instance": "one"}, 10, 0, exists=False, occupied=False)
+    seen = replace(NODE, weights={}, engine=Engine(), coming=[coming], python="3.11")
+    assert judgement.places(asked, seen) == {"/var/lib/docker", "/data/models/m", "/data/models"}
+    # A configuration that cannot be read says nothing of where images lie; that is a problem of its own.
+    assert judgement.places(asked, replace(seen, daemon_json="{")) == set()
+    space = dict.fromkeys(judgement.places(asked, seen), Space("/", 20))
+    (problem,) = judge(replace(seen, space=space), weights_reserve=1)["problems"]
+    # 30 bytes less the 10 that are there, and the reserve. The plan's own weights are those that come.
+    assert problem["message"].startswith("20 bytes are free on /, but ")
+    assert "20 bytes for the weights in m (/data/models/m)" in problem["message"]
+
+
+def test_one_folder_that_two_instances_need_is_brought_once() -> None:
+    source = {"fetch": FETCH, "convert": None}
+    wanted = {"one": [source], "two": [source]}
+    assert [found["instance"] for found in judgement.missing(wanted, set())] == ["one"]
+    assert judgement.missing(wanted, {"m"}) == []
