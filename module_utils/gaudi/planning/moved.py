@@ -18,6 +18,7 @@ from ..catalogue.entries import ReleaseEntry
 from ..catalogue.surface import CHECKED, Surface, normal
 from ..families.registry import family_of
 from ..image.recipe import OF_KIND, Wish
+from ..plugin_buckets.variables import is_number
 from ..request.options import Request
 from ..rules.draft import Draft
 from .arguments import is_option
@@ -73,7 +74,8 @@ def _options(said: Mapping[str, object], release: ReleaseEntry) -> list[str]:
 
 def _mistyped(name: str, release: ReleaseEntry) -> str | None:
     """The variable that a mistyped one is meant for; None for a name that is like no other."""
-    if not CHECKED.match(name):
+    # A number of another version's buckets is no slip of the pen: the plan's buckets say that it is without effect.
+    if not CHECKED.match(name) or is_number(name):
         return None
     near = difflib.get_close_matches(name, sorted(release.variables), 1, cutoff=ALIKE)
     return near[0] if near else None

@@ -52,8 +52,10 @@ def shapes(text: str) -> tuple[list[Shape], list[Shape]]:
 
 def _of_line(line: str, number: int) -> list[Shape]:
     try:
-        sides = [_side(side) for side in _tuple(line)]
+        sides = [side if isinstance(side, list) else [side] for side in _tuple(line)]
         check_count(len(sides[0]) * len(sides[1]) * len(sides[2]), f"Line {number} of the bucket file")
+        # Shape by shape, as the plugin does: beside an empty list nothing is read as a number.
+        return [(int(batch), int(query), int(blocks)) for batch, query, blocks in itertools.product(*sides)]
     except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, Refusal):
             raise
@@ -63,10 +65,9 @@ def _of_line(line: str, number: int) -> list[Shape]:
             f"query length, blocks), each a whole number, a list of them or range(first, end, step) of at most "
             f"{_LONGEST_RANGE}.",
         ) from None
-    return [(batch, query, blocks) for batch, query, blocks in itertools.product(*sides)]
 
 
-def _tuple(line: str) -> tuple[object, ...]:
+def _tuple(line: str) -> tuple[Any, ...]:
     """The three parts of a line; ValueError for anything else."""
     depth = deepest = 0
     for letter in line:
@@ -90,8 +91,3 @@ def _written_out(match: re.Match[str]) -> str:
     if step == 0 or len(range(first, end, step)) > _LONGEST_RANGE:
         return match[0]
     return repr(list(range(first, end, step)))
-
-
-def _side(said: Any) -> list[int]:
-    """One part of a line as whole numbers, by the same conversion as the plugin's."""
-    return [int(one) for one in (said if isinstance(said, list) else [said])]

@@ -54,6 +54,15 @@ class Wishes:
         return found
 
 
+def is_number(name: str) -> bool:
+    """Whether some version of the plugin takes a variable for a number of a bucket dimension; this one may not.
+
+    >>> is_number("VLLM_DECODE_BS_BUCKET_PAD_MAX"), is_number("VLLM_DECODE_BS_BUCKET_MAXIMUM")
+    (True, False)
+    """
+    return _BUCKET.fullmatch(name) is not None
+
+
 def wishes(version: Version, environment: Mapping[str, str], *, long: bool) -> Wishes:
     """Read the variables as ``version`` does; ``long`` says that max_model_len is at least LONG_MODEL_LEN.
 

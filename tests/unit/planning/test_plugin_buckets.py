@@ -112,6 +112,17 @@ def test_a_variable_that_is_not_read_changes_no_list(release: str, variable: str
     assert made["buckets"]["prompt"] == plan(release)["buckets"]["prompt"]
 
 
+@pytest.mark.parametrize("name", ["DECODE_BS_BUCKET_PAD_MAX", "PROMPT_SEQ_BUCKET_PAD_PERCENT"])
+def test_a_number_of_later_versions_is_no_slip_of_the_pen(name: str) -> None:
+    made = plan("1.23", extra_environment={f"VLLM_{name}": "8"})
+    assert made["buckets"]["without_effect"] == {f"VLLM_{name}": "plugin 0.17.1 does not read it"}
+    assert f"VLLM_{name}" not in made["environment"]
+    assert f"VLLM_{name}" in " ".join(made["warnings"])
+    assert made["buckets"]["decode"] == plan("1.23")["buckets"]["decode"]
+    mistyped = plan("1.23", extra_environment={"VLLM_DECODE_BS_BUCKET_MAXX": "8"})
+    assert "it looks like VLLM_DECODE_BS_BUCKET_MAX" in mistyped["refused"]
+
+
 def test_the_old_name_of_the_query_is_known() -> None:
     made = plan("1.24", bucketing_strategy="linear", extra_environment={"VLLM_PROMPT_SEQ_BUCKET_MAX": "1024"})
     assert made["environment"]["VLLM_PROMPT_SEQ_BUCKET_MAX"] == "1024"

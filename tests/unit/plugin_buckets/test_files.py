@@ -35,6 +35,9 @@ def of_file(text: str, plugin: str = "0.26.0", **more: str) -> Buckets:
         ("(1, '256', 8.9)", [(1, 256, 8)]),
         ("(1, 0x100, 1_0)", [(1, 256, 10)]),
         ("(1, [], 8)", []),
+        # Beside an empty list nothing is read as a number.
+        ("(1, [], [[8]])", []),
+        ("({1}, 2, range(8, 8))", []),
         ("# (1, 2)", []),
         ("", []),
     ],
