@@ -18,6 +18,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "release": {"type": "str", "required": True},
     "replace": {"type": "bool", "default": False},
     "take_over": {"type": "bool", "default": False},
+    "drain": {"type": "bool", "default": False},
     "no_way_back": {"type": "bool", "default": False},
     "hold_kernel": {"type": "bool", "default": False},
     "offered": {"type": "bool", "default": False},

@@ -25,6 +25,10 @@ options:
     description: Whether packages that are on hold, or that the vendor's installer brought, may be changed.
     type: bool
     default: false
+  drain:
+    description: Whether instances of ours are stopped for a change, so that they do not stand in its way.
+    type: bool
+    default: false
   no_way_back:
     description: Whether packages may be replaced that no repository has any more.
     type: bool
@@ -150,8 +154,32 @@ unverified:
   elements: dict
   returned: always
   sample: []
+replaces:
+  description: Whether the steps put another driver in the place of the one that is there.
+  type: bool
+  returned: always
+  sample: false
+present:
+  description:
+    - The driver that is there, as the module M(driver_before) writes it down - C(version) and C(packages), C(modules)
+      in the order in which they are loaded, C(preferences) for apt.
+  type: dict
+  returned: always
+  sample: {version: 1.22.2-32, packages: {habanalabs-dkms: 1.22.2-32}, modules: [habanalabs], preferences: ""}
+keep:
+  description: Packages that are about to be replaced and that a repository still has, as apt-get download takes them.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+instances:
+  description: Instances of ours that use a card.
+  type: list
+  elements: str
+  returned: always
+  sample: []
 users:
-  description: Who uses a card, in words.
+  description: Who else uses a card, in words.
   type: list
   elements: str
   returned: always
@@ -197,6 +225,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "facts": {"type": "dict", "required": True},
     "replace": {"type": "bool", "default": False},
     "take_over": {"type": "bool", "default": False},
+    "drain": {"type": "bool", "default": False},
     "no_way_back": {"type": "bool", "default": False},
     "hold_kernel": {"type": "bool", "default": False},
     "offered": {"type": "bool", "default": False},
@@ -226,7 +255,8 @@ def main() -> None:
         **judged.as_dict(),
         **{"family": node.family, "version": node.wanted.version, "installed": node.installed},
         **{"kernel": node.found.kernel, "next_kernel": node.found.next_kernel, "cards": len(node.sources.pci)},
-        **{"users": list(node.found.users), "loaded": node.loaded},
+        **{"users": list(node.found.users), "instances": list(node.found.instances), "loaded": node.loaded},
+        **{"present": node.present, "keep": node.keep},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
         **{"preferences": preferences, "unattended": unattended},
     }

@@ -139,7 +139,8 @@ options:
   driver:
     description:
       - Where the role gaudi_driver follows, what it is to do - C(facts), the content of C(catalog/driver.yml),
-        C(suite), and the wishes C(replace), C(take_over) and C(no_way_back), as M(gaudi_driver_info) has them.
+        C(suite), and the wishes C(replace), C(take_over), C(drain) and C(no_way_back), as M(gaudi_driver_info) has
+        them.
       - Without it a node without a driver is refused.
     type: dict
     default: {}
@@ -515,8 +516,9 @@ def look_at_driver(
         return driver_first.DriverFirst(problems=(checks.Problem(refusal.id, str(refusal)),))
     steps = {step.id: step.items for step in decided.steps}
     refusals = [*decided.refusals, *not_offered]
+    stopped = look.found.instances if decided.replaces else ()
     told: driver_first.DriverFirst = driver_first.told(
-        look.wanted.version, steps, refusals, kernel_packages, foreseen=foreseen, replace=wishes["replace"]
+        look.wanted.version, steps, refusals, kernel_packages, stopped, foreseen=foreseen, replace=wishes["replace"]
     )
     return told if told.first or not lost else replace(told, findings=(*told.findings, lost))
 

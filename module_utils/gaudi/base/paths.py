@@ -48,6 +48,10 @@ RESERVATIONS = f"{STATE}/cards.lock"
 
 BROUGHT = f"{STATE}/brought.json"
 """Which packages came to the node with ours."""
+DRIVER_BEFORE = f"{STATE}/driver_before.json"
+"""What driver and instances were before the driver was replaced."""
+DRIVER_KEPT = f"{STATE}/driver_before"
+"""The files of the packages that were replaced."""
 RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
 """What engine, runtime and cards were when a container last got all cards."""
 
@@ -124,6 +128,8 @@ TABLE = (
     Owned(ACCEPTANCE_BURN_IN, "fabric_check", "0644"),
     Owned(ACCEPTANCE_LOCK, "fabric_check", "0600"),
     Owned(BROUGHT, "brought_packages", "0644"),
+    Owned(DRIVER_BEFORE, "driver_before", "0600"),
+    Owned(DRIVER_KEPT, "gaudi_driver", "0700", whole=True),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
     Owned(f"{STATE}/calibrations/*.json", "fp8_calibration", "0600"),
     Owned(f"{STATE}/calibrations/*.peer.json", "fp8_calibration", "0600"),

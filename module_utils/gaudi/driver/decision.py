@@ -27,7 +27,7 @@ class Found:
     `packages`: the vendor's, by name. `traces`: paths that only the vendor's installer makes. `modules`: names of all
     that are loaded. `version`: what the loaded driver says of itself. `file`: where the driver's module lies for the
     running kernel. `status`: what DKMS says. `kernel`, `next_kernel`: the one that runs, and the one that boots next.
-    `users`: who uses a card, for people.
+    `users`: who uses a card, for people; `instances`: names of ours that do, who are not among the users.
     """
 
     kernel: str
@@ -39,14 +39,19 @@ class Found:
     file: str = ""
     status: tuple[Built, ...] = ()
     users: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a site allows: another version in the place of the one that is there, and the installer's as ours."""
+    """What a site allows: another version in the place of the one that is there, and the installer's as ours.
+
+    `drain`: whoever asks stops our instances for it, and starts them again.
+    """
 
     replace: bool = False
     take_over: bool = False
+    drain: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a node has, why the release cannot be put on it, the steps that do it, and what waits for a reboot."""
+    """What a node has, why the release cannot be put on it, the steps that do it, and what waits for a reboot.
+
+    `replaces`: the steps put another driver in the place of one that is there, so that cards are lost meanwhile.
+    """
 
     present: Present
     origin: str
     refusals: tuple[Refusal, ...]
     steps: tuple[Step, ...]
     reboot: tuple[str, ...]
+    replaces: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as a mapping that survives JSON."""
@@ -75,6 +84,7 @@ class Judgement:
             "refusals": [{"id": refusal.id, "message": str(refusal)} for refusal in self.refusals],
             "steps": {step.id: list(step.items) for step in self.steps},
             "reboot": list(self.reboot),
+            "replaces": self.replaces,
         }
 
 
@@ -99,16 +109,23 @@ def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgem
     refusals = [*_in_the_way(found, wanted, present, source, wishes)]
     changes = {step.id for step in steps} & {INSTALL, UNLOAD}
     # Of its build the loaded driver names only a hash: packages of another build are told by themselves.
-    replaces = _runs_other(found, wanted) or present.state in (OLDER, NEWER, MIXED)
-    if changes and replaces and found.users:
-        refusals.append(
-            Refusal(
-                "cards_in_use",
-                f"The driver {found.version} cannot be replaced while cards are in use: {'; '.join(found.users)}. "
-                "Stop what uses them.",
-            )
-        )
-    return Judgement(present, source, tuple(refusals), tuple(steps), tuple(reboot(found, wanted)))
+    replaces = bool(changes) and (_runs_other(found, wanted) or present.state in (OLDER, NEWER, MIXED))
+    if replaces and (refusal := _in_use(found, wishes)):
+        refusals.append(refusal)
+    return Judgement(present, source, tuple(refusals), tuple(steps), tuple(reboot(found, wanted)), replaces)
+
+
+def _in_use(found: Found, wishes: Wishes) -> Refusal | None:
+    """Why a driver cannot be replaced now: somebody uses a card who is not stopped for it."""
+    ours = () if wishes.drain else tuple(f"the instance {name}" for name in found.instances)
+    if not (found.users or ours):
+        return None
+    advice = " site.yml stops instances, and starts them with the new release's plan." if ours else ""
+    return Refusal(
+        "cards_in_use",
+        f"The driver {found.version} cannot be replaced while cards are in use: {'; '.join((*found.users, *ours))}. "
+        f"Stop what uses them.{advice}",
+    )
 
 
 def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wishes: Wishes) -> list[Refusal]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import re
 import zlib
@@ -19,8 +20,9 @@ from ..cards.sources import Sources
 from ..cards.users import describe_user
 from ..driver import apt_files, decision, dkms, kernels, offered, packages
 from ..driver.decision import Found, Judgement, Wishes
-from ..driver.facts import DEB, Facts, Wanted
+from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..engine.packages import family_of
+from ..preflight.checks import instance_of
 
 ROOT = Path("/")
 OS_RELEASE = Path("/etc/os-release")
@@ -103,15 +105,16 @@ class Look:
         suffix = f".el{version[1]}" if version else ""
         self.wanted: Wanted = self.facts.wanted(given["software"], self.family, suffix)
         self.found = self._read()
+        self.keep: list[str] = []
+        """Packages that are about to be replaced and that a repository still has, as apt-get download takes them."""
         self.packages_lacking = self._kernel_packages()
 
     def _read(self) -> Found:
         """Read what is judged."""
         running, coming = which_kernels(self.module)
         topology = build_topology(self.sources)
-        users = [
-            f"module {card['module_id']}: {describe_user(user)}" for card in topology["cards"] for user in card["users"]
-        ]
+        users = [(card["module_id"], user) for card in topology["cards"] for user in card["users"]]
+        instances = {name for _, user in users if (name := instance_of(user))}
         query = packages.query(self.wanted.format, ["habanalabs*"])
         return Found(
             kernel=running,
@@ -122,7 +125,8 @@ class Look:
             version=topology["driver_version"] or "",
             file=said(self.module, ["modinfo", "-F", "filename", "habanalabs"]).strip(),
             status=dkms.parse(said(self.module, ["dkms", "status"])),
-            users=tuple(users),
+            users=tuple(f"module {module}: {describe_user(user)}" for module, user in users if not instance_of(user)),
+            instances=tuple(sorted(instances)),
         )
 
     def _kernel_packages(self) -> dict[str, tuple[list[str], list[str]]]:
@@ -142,7 +146,7 @@ class Look:
 
     def judgement(self) -> Judgement:
         """The judgement of the node as it is."""
-        wishes = Wishes(self.given["replace"], self.given["take_over"])
+        wishes = Wishes(self.given["replace"], self.given["take_over"], self.given["drain"])
         judged: Judgement = decision.decide(self.found, self.wanted, self.facts, wishes)
         return judged
 
@@ -164,6 +168,7 @@ class Look:
             unread = not any(APT_LISTS.glob("*Packages*"))
         other = [name for name in self.wanted.packages if self.installed.get(name) != self.wanted.version]
         replaced = {name: self.installed[name] for name in other if name in self.installed}
+        self.keep = [f"{name}={version}" for name, version in replaced.items() if version in listed.get(name, ())]
         not_offered = offered.refusal(listed, self.wanted, other)
         refusals = [not_offered]
         if not self.given["no_way_back"]:
@@ -185,6 +190,18 @@ class Look:
         """The modules that are loaded, in the order in which the running driver is unloaded."""
         order = self.facts.order(self.found.version or self.wanted.version)
         return kernels.to_unload(order.unload, (name for name in self.found.modules if name.startswith(dkms.MODULE)))
+
+    @property
+    def present(self) -> dict[str, Any]:
+        """The driver that is on the node, as it is written down before a change, to be brought back."""
+        own = self.installed.get(DRIVERS[self.wanted.format], "")
+        there = dataclasses.replace(self.wanted, version=own)
+        return {
+            "version": own,
+            "packages": self.installed,
+            "modules": list(self.facts.order(own).load),
+            "preferences": apt_files.preferences(there, {}, replace=True) if own and there.format == DEB else "",
+        }
 
     def texts(self) -> tuple[str, str]:
         """The two files for apt."""

@@ -49,11 +49,13 @@ def told(
     steps: Mapping[str, Sequence[str]],
     refusals: Sequence[Refusal],
     kernel_packages: Sequence[str],
+    instances: Sequence[str],
     *,
     foreseen: bool,
     replace: bool,
 ) -> DriverFirst:
-    """Judge a look at the driver: steps and refusals as decided, kernel_packages to install besides.
+    """Judge a look at the driver: steps and refusals as decided, kernel_packages to install besides, instances that
+    are stopped for it.
 
     foreseen: the node has no driver, so that plans are for the cards that PCI promises. replace: as in may_be_due. With
     neither, what keeps packages from a node whose driver is as it should be is nobody's problem.
@@ -65,12 +67,15 @@ def told(
     packages = [*kernel_packages, *(name.partition("=")[0] for name in steps.get("install", ()))]
     doing = [f"{len(packages)} packages ({', '.join(packages)})"] if packages else []
     doing += [f"its modules are built for kernel {kernel}" for kernel in steps.get("build", ())]
+    what = ", ".join(doing) or "its modules are loaded"
     cards = " Plans are for the cards on the PCI bus until then." if foreseen else ""
+    names = ", ".join(instances)
+    stopped = f" For it {names} stops; if driver or instances do not come up, those from before do." if names else ""
     later = ", ".join((*CHECKS, *UNTOLD))
     return DriverFirst(
         first=True,
         findings=(
-            f"The driver {version} comes first: {', '.join(doing) or 'its modules are loaded'}.{cards}",
+            f"The driver {version} comes first: {what}.{cards}{stopped}",
             f"Judged after the driver: {later}.",
         ),
     )

@@ -73,6 +73,35 @@ def test_cards_in_use_keep_their_driver() -> None:
     assert ids(decide(node(packages=some, users=users))) == []
 
 
+def test_our_instances_keep_their_driver_unless_they_are_stopped_for_it() -> None:
+    running = node("1.21.3-57", instances=("chat",))
+    (refusal,) = decide(running, replace=True).refusals
+    assert refusal.id == "cards_in_use"
+    assert "the instance chat. Stop what uses them. site.yml stops instances" in str(refusal)
+    assert ids(decide(running, replace=True, drain=True)) == []
+    # Somebody else is not stopped.
+    other = dataclasses.replace(running, users=("module 3: pid 4242 python3",))
+    (refusal,) = decide(other, replace=True, drain=True).refusals
+    assert "in use: module 3: pid 4242 python3. " in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("found", "replaces"),
+    [
+        (bare(), False),
+        (node(), False),
+        (node(next_kernel="6.17.0-22-generic"), False),
+        (node(packages=packages.parse(listed("1.22.2-32", *DEBS[:5]))), False),
+        (node("1.21.3-57"), True),
+        (node("1.22.2-30"), True),
+        (node(version="1.21.3-97ec1a4"), True),
+    ],
+)
+def test_what_takes_the_place_of_another_driver_is_told(found: decision.Found, replaces: bool) -> None:
+    assert decide(found, replace=True).replaces is replaces
+    assert decide(found, replace=True).as_dict()["replaces"] is replaces
+
+
 def test_packages_that_were_installed_and_not_loaded_wait_for_a_reboot() -> None:
     judged = decide(node(version="1.21.3-97ec1a4"))
     assert judged.reboot == ("1.22.2-32 is installed, 1.21.3-97ec1a4 is loaded",)

@@ -210,6 +210,34 @@ def test_who_uses_a_card_keeps_the_driver(run: Run, system: System) -> None:
     assert "cards are in use: module 3: pid 4242" in ran["msg"]
 
 
+def test_our_instance_is_told_from_other_users(run: Run, system: System) -> None:
+    system.installed("1.21.3-57")
+    unit = "0::/system.slice/vllm-chat.service\n"
+    system.cards(8, Holder(3, 4242, "python3", unit), Holder(4, 17, "python3", ""), version="1.21.3-97ec1a4")
+    ran = run(gaudi_driver_info, {**GIVEN, "replace": True, "drain": True}, system.answers)
+    assert (ran["instances"], ran["users"]) == (["chat"], ["module 4: pid 17 python3"])
+
+
+def test_what_is_about_to_be_replaced_can_be_brought_back(run: Run, system: System) -> None:
+    system.installed("1.18.0-524")
+    offers = "".join(
+        f"{name} | {version} | https://x noble/main amd64 Packages\n" for name in DEBS for version in _BOTH
+    )
+    system.answers["apt-cache madison"] = (0, offers.replace("1.23.0-695", "1.18.0-524"), "")
+    ran = run(gaudi_driver_info, {**GIVEN, "replace": True, "offered": True}, system.answers)
+    assert (ran["refusals"], ran["replaces"]) == ([], True)
+    assert ran["keep"] == [f"{name}=1.18.0-524" for name in DEBS]
+    assert ran["present"]["packages"] == dict.fromkeys(DEBS, "1.18.0-524")
+    assert ran["present"]["modules"] == ["habanalabs_en", "habanalabs_ib", "habanalabs_cn", "habanalabs"]
+    # Above 1000: the newer packages make way for it.
+    assert "Pin: version 1.18.0-524\nPin-Priority: 1001\n" in ran["present"]["preferences"]
+    # What no repository has any more, the site said it can do without.
+    system.answers["apt-cache madison"] = (0, offers, "")
+    given = {**GIVEN, "replace": True, "no_way_back": True, "offered": True}
+    ran = run(gaudi_driver_info, given, system.answers)
+    assert (ran["refusals"], ran["keep"]) == ([], [])
+
+
 def test_the_kernel_is_kept_by_wish(run: Run, system: System) -> None:
     system.installed()
     kernels = listed("6.8.0-45.45", "linux-image-generic", "linux-libc-dev")

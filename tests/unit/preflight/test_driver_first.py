@@ -21,6 +21,7 @@ from tests.unit.driver.made import DOCUMENT
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import against, preflight, site
+from tests.unit.preflight.test_templates import evaluate
 
 INSTALL = {"install": ("habanalabs-dkms=1.22.2-32", "habanalabs-thunk=1.22.2-32"), "load": ("habanalabs",)}
 HEADERS = "linux-headers-6.8.0-45-generic"
@@ -31,8 +32,12 @@ def mismatch(name: str) -> Mismatch:
     return Mismatch(Check(name, "refuse", "", ""), Row("this", "that", "Do it."))
 
 
-def told(*refusals: Refusal, foreseen: bool = True, replace: bool = False, **steps: Any) -> driver_first.DriverFirst:
-    return driver_first.told("1.22.2-32", steps or INSTALL, refusals, [HEADERS], foreseen=foreseen, replace=replace)
+def told(
+    *refusals: Refusal, running: tuple[str, ...] = (), foreseen: bool = True, replace: bool = False, **steps: Any
+) -> driver_first.DriverFirst:
+    return driver_first.told(
+        "1.22.2-32", steps or INSTALL, refusals, [HEADERS], running, foreseen=foreseen, replace=replace
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,8 +77,13 @@ def test_a_kernel_that_gets_its_modules_is_named() -> None:
         f"The driver 1.22.2-32 comes first: 1 packages ({HEADERS}), its modules are built for kernel 6.17.0-22-generic."
     )
     # Modules that are there need no package.
-    found = driver_first.told("1.22.2-32", {"load": ("habanalabs",)}, (), (), foreseen=False, replace=False)
+    found = driver_first.told("1.22.2-32", {"load": ("habanalabs",)}, (), (), (), foreseen=False, replace=False)
     assert found.findings[0] == "The driver 1.22.2-32 comes first: its modules are loaded."
+
+
+def test_who_stops_for_it_is_said() -> None:
+    comes, _ = told(running=("chat", "embed"), foreseen=False, replace=True).findings
+    assert comes.endswith(" For it chat, embed stops; if driver or instances do not come up, those from before do.")
 
 
 def test_what_keeps_the_driver_from_a_node_is_a_problem() -> None:
@@ -85,7 +95,7 @@ def test_what_keeps_the_driver_from_a_node_is_a_problem() -> None:
 
 
 def test_a_driver_that_needs_nothing_ends_no_finding() -> None:
-    assert driver_first.told("1.22.2-32", {}, (), (), foreseen=True, replace=False) == driver_first.DriverFirst()
+    assert driver_first.told("1.22.2-32", {}, (), (), (), foreseen=True, replace=False) == driver_first.DriverFirst()
 
 
 def test_checks_of_the_driver_wait_for_it() -> None:
@@ -106,10 +116,11 @@ class FakeLook:
     def __init__(self, _module: object, given: dict[str, Any], _sources: Sources) -> None:
         self.given = given
         self.wanted = type("Wanted", (), {"version": given["software"]["driver"]})
+        self.found = type("Found", (), {"instances": ("chat",)})
 
     def judgement(self) -> Any:
         steps = [type("Step", (), {"id": name, "items": items}) for name, items in INSTALL.items()]
-        return type("Judgement", (), {"steps": steps, "refusals": ()})
+        return type("Judgement", (), {"steps": steps, "refusals": (), "replaces": False})
 
     def offers(self) -> tuple[list[Refusal], list[str]]:
         return ([NO_HEADERS] if "old" in self.given["repository"] else []), [HEADERS]
@@ -246,6 +257,27 @@ def test_the_site_looks_then_fetches_then_goes_node_by_node() -> None:
     assert "nodes_at_once" in brought_up["serial"]
     tags = list(dict.fromkeys(task["tags"][0] for task in brought_up["tasks"]))
     assert tags == ["gaudi_driver", "host_tuning", "fabric_check", "vllm_service"]
+
+
+def test_a_replaced_driver_goes_back_with_its_instances() -> None:
+    """Where the driver, the second look or an instance fails; and the node's run ends all the same."""
+    (brought_up,) = [play for play in load(ROOT / "site.yml") if "serial" in play]
+    given = {"gaudi_driver_before": {"driver": {"version": "1.21.3-57"}, "plans": {"chat": {"instance": "chat"}}}}
+    runs = {task["name"]: evaluate("gaudi_driver", f"{{{{ {task['when']} }}}}", **given)
+            for task in brought_up["tasks"] if "gaudi_driver_before" in str(task.get("when"))}  # fmt: skip
+    assert runs == {"Ensure every instance serves": False, "Ensure every instance serves with the new driver": True}
+    for name in ("driver_or_back", "serve_or_back"):
+        (block,) = load(ROOT / f"playbooks/tasks/{name}.yml")
+        assert [task["ansible.builtin.include_tasks"]["file"] for task in block["rescue"]] == ["driver_back.yml"]
+    driver, instances, end = load(ROOT / "playbooks/tasks/driver_back.yml")
+    assert driver["ansible.builtin.include_role"]["tasks_from"] == "back"
+    assert evaluate("gaudi_driver", instances["loop"], **given) == [{"instance": "chat"}]
+    assert evaluate("gaudi_driver", instances["loop"]) == []
+    failed = {"ansible_failed_result": {"msg": "chat did not come up."}}
+    said = evaluate("gaudi_driver", end["ansible.builtin.fail"]["msg"], **failed, **given)
+    assert said.strip() == "chat did not come up. The driver 1.21.3-57 is back, and chat served again."
+    said = evaluate("gaudi_driver", end["ansible.builtin.fail"]["msg"], **failed)
+    assert said.strip() == "chat did not come up. The driver was not changed."
 
 
 def test_nobody_is_told_of_modules_that_nobody_knows() -> None:
