@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -57,8 +58,11 @@ def index_of(repository: str, suite: str) -> dict[str, tuple[str, ...]]:
     for name in (f"{place}.gz", place):
         try:
             with open_url(name, timeout=INDEX_SECONDS) as answer:
-                content = answer.read(INDEX_LIMIT)
-            text = gzip.decompress(content) if name.endswith(".gz") else content
+                packed = io.BytesIO(answer.read(INDEX_LIMIT + 1))
+            # Some kilobytes may unpack to any size, and nobody has signed them.
+            text = (gzip.GzipFile(fileobj=packed) if name.endswith(".gz") else packed).read(INDEX_LIMIT + 1)
+            if len(text) > INDEX_LIMIT:
+                raise ValueError(f"it is larger than {INDEX_LIMIT >> 20} MiB")
             listed: dict[str, tuple[str, ...]] = offered.of_index(text.decode("utf-8", "replace"))
             return listed
         # What is no gzip, what is not there, who does not answer: HTTPError, URLError and BadGzipFile are OSErrors.

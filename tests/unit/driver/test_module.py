@@ -177,6 +177,18 @@ def test_a_repository_that_does_not_answer_is_said(run: Run, system: System, mon
     assert "Connection refused" in refusal["message"]
 
 
+@pytest.mark.parametrize("name", [f"{PLACE}.gz", PLACE])
+def test_an_index_that_is_larger_than_any_is_not_unpacked(
+    run: Run, system: System, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whoever answers for a mirror over HTTP gives a few kilobytes, and root's memory is full."""
+    monkeypatch.setattr(driver_look, "INDEX_LIMIT", 1 << 20)
+    text = (INDEX * (1 + (1 << 20) // len(INDEX))).encode()
+    Web(monkeypatch, {name: gzip.compress(text) if name.endswith(".gz") else text})
+    (refusal,) = run(gaudi_driver_info, PREVIEW, system.answers)["refusals"]
+    assert refusal["id"] == "repository_not_read"
+
+
 def test_a_suite_that_nobody_names_is_the_systems(run: Run, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     (system.root / "os").write_text(UBUNTU + "VERSION_CODENAME=jammy\n")
     web = Web(monkeypatch, {})
