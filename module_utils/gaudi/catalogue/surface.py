@@ -13,8 +13,12 @@ from .typed import Typed
 # Namespaces that belong to the server and the cards: there, a name the release does not read is a mistake.
 CHECKED = re.compile(r"(VLLM_|PT_HPU|HABANA_|HLS_|INC_|QUANT_CONFIG|EXPERIMENTAL_WEIGHT|RAY_)")
 
-# Variables that would change which programs or libraries run in the container.
-DENIED = ("LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS")
+# Variables that would change which programs or libraries run in the container. With the last two, vllm serve has a
+# server in Rust answer in the place of Python's, which the guard is part of (vllm/entrypoints/cli/serve.py, 00a5fdd20).
+DENIED = (
+    *("LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS"),
+    *("VLLM_USE_RUST_FRONTEND", "VLLM_RUST_FRONTEND_PATH"),
+)
 SECRET = re.compile(r"(API_KEY|TOKEN$|_TOKEN_|SECRET|PASSWORD|PASSWD|CREDENTIAL)")
 
 

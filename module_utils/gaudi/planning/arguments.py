@@ -54,6 +54,7 @@ FIXED = {
     "--models": "the option share_card_with says which models share a server",
     "--config": "a file of arguments could say anything that is checked here: give them one by one",
     "--middleware": "it is code before every route, which could let requests in without a key",
+    "--grpc": "the server is asked over HTTP, where it asks for keys; a gRPC server asks nobody",
     "--uds": "the server is asked on its port, not on a socket file",
     "--fd": "the server is asked on its port, not on a socket that somebody hands over",
     "--ssl-keyfile": _TLS,

@@ -912,9 +912,17 @@ def test_however_it_is_written(argument: str) -> None:
 def test_every_argument_of_a_release_that_moves_the_server_or_opens_it_is_refused() -> None:
     """Where it listens, with what, as which model, behind which code: each is decided by one option, or by nobody."""
     moving = re.compile(
-        r"--(host|port|uds|fd|api-key|served-model-name|models?|config|middleware|ssl-.*|enable-ssl-.*)"
+        r"--(host|port|uds|fd|grpc|api-key|served-model-name|models?|config|middleware|ssl-.*|enable-ssl-.*)"
     )
     known = {name for release in releases.names() for name in vendor.catalogue(release).release.arguments}
     found = {name for name in known if moving.fullmatch(name)}
-    assert {"--host", "--port", "--api-key", "--config", "--middleware", "--ssl-keyfile"} < found
+    assert {"--host", "--port", "--grpc", "--api-key", "--config", "--middleware", "--ssl-keyfile"} < found
     assert found - {*FIXED, *OWNED, *OPTIONS, *SECRETS} == set()
+
+
+def test_every_variable_that_puts_another_server_in_the_place_of_the_guarded_one_is_refused() -> None:
+    known = {name for release in releases.names() for name in vendor.catalogue(release).release.variables}
+    found = {name for name in known if "FRONTEND" in name}
+    assert "VLLM_USE_RUST_FRONTEND" in found
+    for name in found:
+        assert plan("1.24.1", guarded=True, extra_environment={name: "1"})["refused_id"] == "variable_denied"
