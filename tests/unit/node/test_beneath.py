@@ -220,7 +220,6 @@ def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
 # --- nothing else is used there ----------------------------------------------------------------------------
 
 # What runs as root in the weights root: in staging folders, among measurements, on locks and records.
-# Not here: /var/lib/gaudi-serving, /etc/gaudi-serving and /run, where only root writes.
 THERE = (
     *sorted((ROOT / "roles/model_weights/files/gaudi_weights").glob("*.py")),
     *sorted((ROOT / "roles/fp8_weights/files/gaudi_fp8").rglob("*.py")),
@@ -240,7 +239,7 @@ SYSTEM = {
     *("chown", "link", "symlink", "truncate", "mkfifo", "utime"),
 }
 WRITERS = {"write_json", "write_text", "replacing"}
-HARMLESS = {"shutil.which", "shutil.copyfileobj"}
+HARMLESS = {"shutil.which", "shutil.copyfileobj", "shutil.disk_usage"}
 # What lies elsewhere, where only root writes: function, and call as it is written.
 ELSEWHERE = {
     # The request and the tokens, in /etc/gaudi-serving and /var/lib/gaudi-serving.
@@ -265,6 +264,53 @@ ELSEWHERE = {
     ("weights_giving.py", "shutil.rmtree"),
     ("weights_giving.py", "unit.unlink"),
 }
+
+# All else that runs on nodes and opens, makes or removes files by itself, with the places where it does.
+OURS = "/etc/gaudi-serving, /var/lib/gaudi-serving, /usr/local/lib/gaudi-serving or /run, where only root writes"
+SYSTEM_FILES = "files of the system: /etc, /boot, /usr, /proc, /sys"
+STEP = "the container of a build's step, which has nothing of the node"
+PLACES = {
+    "library/brought_packages.py": OURS,
+    "library/card_reservation.py": OURS,
+    "library/container_runtime_info.py": SYSTEM_FILES,
+    "library/container_runtime_proof.py": f"{OURS}; {SYSTEM_FILES}",
+    "library/docker_daemon_json.py": f"{OURS}; {SYSTEM_FILES}",
+    "library/fabric_check.py": f"{OURS}; {SYSTEM_FILES}",
+    "library/gaudi_preflight.py": SYSTEM_FILES,
+    "library/host_tuning_files.py": SYSTEM_FILES,
+    "library/host_tuning_kernel_cmdline.py": SYSTEM_FILES,
+    "library/host_tuning_sysctl.py": SYSTEM_FILES,
+    "library/instance_keys.py": OURS,
+    "library/model_pins_info.py": "the controller, over HTTP",
+    "library/model_weights_info.py": SYSTEM_FILES,
+    "library/node_files.py": f"{OURS}; {SYSTEM_FILES}; makes what a server writes to, opens nothing in it",
+    "library/node_job.py": OURS,
+    "library/node_library.py": OURS,
+    "library/serving_image.py": OURS,
+    "library/serving_image_prune.py": OURS,
+    "module_utils/gaudi/node/beneath.py": "where others write: what this is about",
+    "module_utils/gaudi/node/containers.py": SYSTEM_FILES,
+    "module_utils/gaudi/node/documents.py": OURS,
+    "module_utils/gaudi/node/driver_look.py": SYSTEM_FILES,
+    "module_utils/gaudi/node/files.py": OURS,
+    "module_utils/gaudi/node/links.py": f"{OURS}; {SYSTEM_FILES}",
+    "module_utils/gaudi/node/listening.py": SYSTEM_FILES,
+    "module_utils/gaudi/node/long_work.py": OURS,
+    "module_utils/gaudi/node/programs.py": OURS,
+    "module_utils/gaudi/node/reader.py": SYSTEM_FILES,
+    "module_utils/gaudi/node/tuning.py": SYSTEM_FILES,
+    "roles/host_tuning/files/host_tuning.py": f"{OURS}; {SYSTEM_FILES}",
+    "roles/node_job/files/gaudi_job.py": OURS,
+    "roles/serving_image/files/gaudi_image/build.py": f"{OURS}; a temporary folder of the job's own /tmp",
+    "roles/serving_image/files/gaudi_image/context/gaudi_build.py": STEP,
+    "roles/serving_image/files/gaudi_image/context/gaudi_lock.py": STEP,
+    "roles/vllm_service/files/gaudi_supervisor/door.py": OURS,
+    "roles/vllm_service/files/gaudi_supervisor/instance.py": OURS,
+    "roles/vllm_service/files/gaudi_supervisor/locks.py": OURS,
+    "roles/vllm_service/files/gaudi_supervisor/run.py": SYSTEM_FILES,
+    "roles/vllm_service/files/guard/gaudi_guard.py": "the server's own container",
+}
+ON_NODES = ("library/*.py", "module_utils/gaudi/node/*.py", "roles/*/files/**/*.py")
 
 
 def used(text: str) -> Iterator[str]:
@@ -300,6 +346,12 @@ def used(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", THERE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_nothing_else_is_used_where_others_write(path: Path) -> None:
     assert [said for said in used(path.read_text()) if (path.name, said) not in ELSEWHERE] == []
+
+
+def test_whatever_opens_files_on_a_node_says_where() -> None:
+    """One that works where others write belongs to THERE, one that does not to PLACES."""
+    files = {path for pattern in ON_NODES for path in ROOT.glob(pattern)} - set(THERE)
+    assert {path.relative_to(ROOT).as_posix() for path in files if list(used(path.read_text()))} == set(PLACES)
 
 
 def test_the_list_of_exceptions_is_in_use() -> None:
