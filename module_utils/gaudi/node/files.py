@@ -10,6 +10,14 @@ from typing import Any
 from .beneath import replacing
 
 
+class NotWritten(OSError):
+    """A file that could not be written; its text is the sentence that a person is told."""
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return f"{self.filename} cannot be written ({self.strerror}), and is as it was. Mend that, then run this again."
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename inside the folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -24,9 +32,13 @@ def write_text(path: Path, text: str, durable: bool = True, mode: int | None = N
 
     durable: whether it has to survive a power cut. mode: rights of the file; without it those that the umask leaves.
     place: the folder beneath which no link is followed (see beneath); without one, links to the file's folder are.
+    Raises NotWritten, such as on a full file system, and Refusal as beneath does.
     """
-    with replacing(path, place, mode, durable) as out:
-        out.write(text.encode("utf-8"))
+    try:
+        with replacing(path, place, mode, durable) as out:
+            out.write(text.encode("utf-8"))
+    except OSError as failed:
+        raise NotWritten(failed.errno, failed.strerror, str(path)) from failed
 
 
 def write_json(

@@ -6,6 +6,7 @@ what it makes. A file that cannot be read stands for work that was cut off: it i
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ..base.documents import Damaged
 from ..base.refusal import Refusal
 from ..jobs.decisions import HOMES
 from .documents import read_json
-from .files import write_json
+from .files import NotWritten, write_json
 
 MODE = 0o600
 _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result?": dict}
@@ -27,9 +28,10 @@ def progress_file() -> Path | None:
 
 
 def tell_progress(place: Path | None, progress: dict[str, Any]) -> None:
-    """Leave how far the work is, where there is a place for it. A power cut may take it."""
+    """Leave how far the work is, where there is a place and room for it: it only reports. A power cut may take it."""
     if place is not None:
-        write_json(place, progress, durable=False, mode=MODE)
+        with contextlib.suppress(NotWritten):
+            write_json(place, progress, durable=False, mode=MODE)
 
 
 def tell_result(result: dict[str, Any]) -> None:

@@ -24,15 +24,16 @@ class Read:
 def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> Read:
     """Read cards.lock; none where there is no file.
 
-    plans: the directory with a directory for each instance. now: ISO 8601, for what is rebuilt.
+    plans: the directory with a directory for each instance. Where a plan is damaged as well, the cards of the instance's
+    container count, as its supervisor wrote them down beside cards.lock. now: ISO 8601, for what is rebuilt.
     leaving: an instance that is being removed; what is rebuilt is rebuilt without its plan, whatever that says.
-    Raises Refusal where the file is damaged and the plans do not say clearly who has which card.
+    Raises Refusal where the file is damaged and nothing says clearly who has which card.
     """
     try:
         return Read(read(path, parse_reservations) or {})
     except Damaged as damage:
         try:
-            rebuilt = rebuild(_plans(plans, leaving), now)
+            rebuilt = rebuild(_plans(plans, path.parent / "instances", leaving), now)
         except (Damaged, Refusal) as unclear:
             why = str(unclear)
             if isinstance(unclear, Damaged):
@@ -45,16 +46,32 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> R
         return Read(rebuilt, f"{damage}; who has which card is taken from the plans of {names}")
 
 
-# What is read of a plan here.
-_PLAN = {"instance?": str, "modules?": [{"module_id": int, "serial?": (str, type(None))}]}
+# What is read of a plan here, and of what a supervisor wrote down.
+_CARDS = [{"module_id": int, "serial?": (str, type(None))}]
+_PLAN = {"instance?": str, "modules": _CARDS}
+_STATE = {"cards": _CARDS}
 
 
-def _plans(plans: Path, leaving: str) -> dict[str, dict[str, Any]]:
+def _plans(plans: Path, states: Path, leaving: str) -> dict[str, dict[str, Any]]:
     """The plans of all instances of the node but one. Raises Damaged for one that cannot be read."""
     found = {}
     for folder in of_instances(plans):
         if folder.name != leaving:
-            plan = read_json(folder / "plan.json", _PLAN)
+            try:
+                plan = read_json(folder / "plan.json", _PLAN)
+            except Damaged as damage:
+                plan = _started_with(states / folder.name / "state.json", damage)
             if plan is not None and plan.get("instance", folder.name) == folder.name:
                 found[folder.name] = plan
     return found
+
+
+def _started_with(state: Path, damage: Damaged) -> dict[str, Any]:
+    """The cards that a container was started with, as a plan has them. Raises the plan's damage where nobody knows."""
+    try:
+        written = read_json(state, _STATE)
+    except Damaged:
+        written = None
+    if not written or not written["cards"]:
+        raise damage
+    return {"modules": written["cards"]}

@@ -27,7 +27,7 @@ from gaudi.base.documents import Damaged
 from gaudi.base.printable import journal_line, printable
 from gaudi.node.beneath import WRITING
 from gaudi.node.documents import make_room, read_json
-from gaudi.node.files import write_json
+from gaudi.node.files import NotWritten, write_json
 
 JOBS = Path("/var/lib/gaudi-serving/jobs")
 LOG_LIMIT = 1024 * 1024  # bytes of log kept of one run; the journal has all of it
@@ -54,15 +54,16 @@ def left_by(result: Path) -> dict[str, Any]:
 
 
 class Log:
-    """The last words of the work: all of them to the journal, the last megabyte to a file."""
+    """The last words of the work: all of them to the journal, the last megabyte to a file, where it has room."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         # Whatever lies there, a pipe that nobody reads for example, gives way.
         make_room(path)
         path.unlink(missing_ok=True)
-        self.stream = path.open("w", encoding="utf-8", buffering=1)
+        self.stream = path.open("wb", buffering=0)
         self.size = 0
+        self.lost = False
         self.tail: list[str] = []
 
     def add(self, line: str) -> None:
@@ -74,9 +75,15 @@ class Log:
             self.stream.close()
             make_room(self.path.with_name("log.1"))
             self.path.replace(self.path.with_name("log.1"))
-            self.stream, self.size = self.path.open("w", encoding="utf-8", buffering=1), 0
+            self.stream, self.size = self.path.open("wb", buffering=0), 0
         self.size += len(line) + 1
-        self.stream.write(line + "\n")
+        try:
+            self.stream.write(f"{line}\n".encode())
+        except OSError as failed:
+            if not self.lost:
+                said = f"{self.path} cannot be written ({failed.strerror}). The work goes on."
+                print(journal_line(said), file=sys.stderr, flush=True)
+            self.lost = True
 
 
 class Job:
@@ -90,7 +97,7 @@ class Job:
         self.work: subprocess.Popen[str] | None = None
 
     def state(self, name: str, log: Log, **more: object) -> None:
-        """Write down how the job stands."""
+        """Write down how the job stands. It only reports: without room the work goes on."""
         content = {
             "state": name,
             "digest": self.description["digest"],
@@ -99,7 +106,11 @@ class Job:
             "log": log.tail,
             **more,
         }
-        write_json(self.folder / "state.json", content)
+        try:
+            write_json(self.folder / "state.json", content)
+        except NotWritten as failed:
+            said = f"{failed.filename} cannot be written ({failed.strerror}). Only this journal says so: {name}."
+            print(journal_line(said), file=sys.stderr, flush=True)
 
     def listen(self) -> None:
         """Hear a stop from now on, whatever the work does.

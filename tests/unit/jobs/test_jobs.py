@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -324,6 +325,34 @@ def test_a_command_that_is_not_there_says_so(folder: Path) -> None:
     (folder / "job.json").write_text(json.dumps({"command": ["/nonexistent"], "environment": {}, "digest": "d"}))
     assert run(folder) == 1
     assert "/nonexistent: No such file" in state(folder)["message"]
+
+
+def no_room() -> None:
+    """As on a full file system: no file takes a byte."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def test_without_room_for_what_only_reports_the_work_goes_on(folder: Path) -> None:
+    work = (
+        f"import sys; sys.path.append({str(LIBRARY)!r})\n"
+        "from gaudi.node import long_work\n"
+        "for done in range(3): long_work.tell_progress(long_work.progress_file(), {'done': done})\n"
+        "print('one'); print('two')"
+    )
+    describe(folder, work)
+    script = (
+        f"import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
+        f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, timeout=60, text=True, preexec_fn=no_room
+    )
+    assert (ran.returncode, ran.stdout) == (0, "<6>one\n<6>two\n")
+    assert ran.stderr == (
+        f"<6>{folder}/state.json cannot be written (File too large). Only this journal says so: running.\n"
+        f"<6>{folder}/log cannot be written (File too large). The work goes on.\n"
+        f"<6>{folder}/state.json cannot be written (File too large). Only this journal says so: succeeded.\n"
+    )
 
 
 def test_only_the_end_of_a_long_log_is_kept(folder: Path) -> None:

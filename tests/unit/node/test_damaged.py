@@ -115,6 +115,22 @@ def test_damaged_reservations_beside_a_damaged_plan_are_refused(node_with_plans:
     assert str(refused.value).endswith("playbooks/remove.yml --limit NODE -e instance=two")
 
 
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_where_plan_and_reservations_are_damaged_the_cards_of_the_container_count(
+    kind: str, node_with_plans: Path
+) -> None:
+    damage(node_with_plans, "empty")
+    damage(node_with_plans.parent / "plans/two/plan.json", kind)
+    state = node_with_plans.parent / "instances/two/state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"phase": "serving", "cards": [{"module_id": 5, "serial": "AN5", "index": 3}]}))
+    found = read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
+    assert {name: held["cards"][0]["module_id"] for name, held in found.reservations.items()} == {"one": 0, "two": 5}
+    damage(state, kind)
+    with pytest.raises(Refusal, match="plans/two/plan.json is damaged"):
+        read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
+
+
 def plan_of(node_with_plans: Path, instance: str, text: str) -> None:
     """Give an instance a plan."""
     folder = node_with_plans.parent / "plans" / instance

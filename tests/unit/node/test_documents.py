@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.node import documents
+from ansible.module_utils.gaudi.node import documents, files
 
 
 def test_a_document_is_read(tmp_path: Path) -> None:
@@ -82,3 +83,19 @@ def test_a_file_needs_no_room(tmp_path: Path) -> None:
     path.touch()
     assert documents.make_room(path) is None
     assert path.exists()
+
+
+def test_what_cannot_be_written_is_named_and_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    files.write_json(path, {"phase": "serving"})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(files.NotWritten) as failed:
+            files.write_json(path, {"phase": "stopped"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = "cannot be written (File too large), and is as it was. Mend that, then run this again."
+    assert str(failed.value) == f"{path} {said}"
+    assert documents.read_json(path) == {"phase": "serving"}
+    assert list(tmp_path.iterdir()) == [path]
