@@ -61,6 +61,13 @@ let_through:
   type: list
   elements: str
   sample: ["chat runs although driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32) (preflight_allow_mismatch)"]
+drop_ins:
+  description: A line for each instance whose unit has drop-ins of an administrator, which are kept.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "vllm-a.service runs with drop-ins that are not ours and are kept: /etc/systemd/system/vllm-a.service.d/my.conf"
 acceptance:
   description: >-
     The verdict of M(fabric_check) on cards and links, lines for people; empty before the first one.
@@ -141,6 +148,7 @@ def main() -> None:
         waits="\n".join(filter(None, (waits(module, module.params["tuning_program"]), lost_at_reboot(module)))),
         acceptance=acceptance(),
         let_through=remembered(found),
+        drop_ins=instances.say_drop_ins(found),
         instances=found,
         strangers="\n".join(map(instances.say_stranger, instances.strangers())),
     )

@@ -120,6 +120,11 @@ instances:
       type: list
       elements: str
       sample: ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]
+    drop_ins:
+      description: Drop-ins of its unit that an administrator wrote. They are kept, and count.
+      type: list
+      elements: str
+      sample: [/etc/systemd/system/vllm-qwen3-8b.service.d/local.conf]
     said:
       description: >-
         What the supervisor told systemd last, which it can where it can write no file. Empty where it said nothing,

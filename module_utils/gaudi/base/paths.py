@@ -54,6 +54,8 @@ DRIVER_KEPT = f"{STATE}/driver_before"
 """The files of the packages that were replaced."""
 RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
 """What engine, runtime and cards were when a container last got all cards."""
+LIMITS = "/etc/systemd/system/vllm-.service.d/50-host-tuning.conf"
+"""The drop-in of the role host_tuning for the units of all instances."""
 
 
 @dataclass(frozen=True)

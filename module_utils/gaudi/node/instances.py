@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,13 @@ def describe(
     current: bool = True,
     unwritten: str = "",
     let_through: Sequence[str] = (),
+    drop_ins: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Put together what is known of one instance.
 
     damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
     unwritten: why its supervisor cannot say what it runs with. let_through: the mismatches it was set up with.
+    drop_ins: those of its unit that somebody else wrote.
     """
     return {
         "instance": instance,
@@ -120,6 +122,7 @@ def describe(
         "current": current,
         "unwritten": unwritten,
         "let_through": list(let_through),
+        "drop_ins": list(drop_ins),
     }
 
 
@@ -144,10 +147,31 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
         wanted = {**now, "unit": unit_digest(shown)}
         current = all(state.get(part) == digest for part, digest in wanted.items())
         unwritten = "" if current else no_room(path, ROOM)
+        properties = parse_properties(shown)
+        passed = let_through(PLANS / name)
         found.append(
-            describe(name, parse_properties(shown), state, damaged, current, unwritten, let_through(PLANS / name))
+            describe(name, properties, state, damaged, current, unwritten, passed, others_drop_ins(properties))
         )
     return found
+
+
+def others_drop_ins(properties: dict[str, str]) -> list[str]:
+    """The drop-ins of a unit that an administrator wrote; those of the system's packages lie below /usr."""
+    return [
+        path
+        for path in shlex.split(properties.get("DropInPaths", ""))
+        if path.startswith(("/etc/", "/run/")) and path != paths.LIMITS
+    ]
+
+
+def say_drop_ins(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each instance whose unit somebody else has added to; ``found`` as read returns it."""
+    return [
+        f"vllm-{each['instance']}.service runs with drop-ins that are not ours and are kept: "
+        + printable(", ".join(each["drop_ins"]))
+        for each in found
+        if each["drop_ins"]
+    ]
 
 
 def let_through(folder: Path) -> list[str]:

@@ -24,8 +24,9 @@ class Read:
 def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> Read:
     """Read cards.lock; none where there is no file.
 
-    plans: the directory with a directory for each instance. Where a plan is damaged as well, the cards of the instance's
-    container count, as its supervisor wrote them down beside cards.lock. now: ISO 8601, for what is rebuilt.
+    plans: the directory with a directory for each instance. Where a plan is damaged as well, the cards count that the
+    instance's container was started with, as its supervisor wrote them down beside cards.lock.
+    now: ISO 8601, for what is rebuilt.
     leaving: an instance that is being removed; what is rebuilt is rebuilt without its plan, whatever that says.
     Raises Refusal where the file is damaged and nothing says clearly who has which card.
     """

@@ -76,6 +76,18 @@ def test_what_an_instance_was_set_up_with_is_remembered(node: Path) -> None:
     assert answer["instances"][0]["let_through"] == [said]
 
 
+def test_drop_ins_of_an_administrator_are_shown(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = yaml.safe_load((ROOT / "roles/host_tuning/vars/main.yml").read_text())["__host_tuning_paths"]["limits"]
+    assert limits == paths.LIMITS
+    own, packaged = "/etc/systemd/system/vllm-tiny.service.d/local.conf", "/usr/lib/systemd/system/service.d/10-a.conf"
+    shown = f"ActiveState=active\nDropInPaths={packaged} {limits} {own}\n"
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: shown)
+    answer = status(node / "none.py")
+    assert answer["instances"][0]["drop_ins"] == [own]
+    assert answer["drop_ins"] == [f"vllm-tiny.service runs with drop-ins that are not ours and are kept: {own}"]
+    assert "node.drop_ins" in (ROOT / "playbooks/status.yml").read_text()
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_memory_is_said_and_ends_nothing(node: Path, kind: str) -> None:
     damage(node / "plans/tiny" / paths.LET_THROUGH, kind)

@@ -127,7 +127,7 @@ def test_where_plan_and_reservations_are_damaged_the_cards_of_the_container_coun
     found = read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
     assert {name: held["cards"][0]["module_id"] for name, held in found.reservations.items()} == {"one": 0, "two": 5}
     damage(state, kind)
-    with pytest.raises(Refusal, match="plans/two/plan.json is damaged"):
+    with pytest.raises(Refusal, match=r"plans/two/plan\.json is damaged"):
         read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
 
 

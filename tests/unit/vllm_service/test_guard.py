@@ -15,6 +15,8 @@ from ansible.module_utils.gaudi.serving.keys import Key, digest_of, document
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.node.damages import DAMAGES, damage
+
 SOURCE = Path(__file__).resolve().parents[3] / "roles/vllm_service/files/guard/gaudi_guard.py"
 
 
@@ -170,6 +172,13 @@ def test_what_cannot_be_read_opens_for_nobody(guard: Any, keys: Path, text: str)
     keys.unlink()
     keys.mkdir()
     assert ask(guard, AUTHORIZED)[0]["status"] == 401
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_file_opens_for_nobody_and_holds_nobody_up(guard: Any, keys: Path, kind: str) -> None:
+    """To read a pipe waited for ever, and the server with it."""
+    damage(keys, kind)
+    assert ask(guard, (b"authorization", f"Bearer {KEY}".encode()))[0]["status"] == 401
 
 
 @pytest.mark.parametrize("headers", [[(b"authorization", f"Bearer {digest_of(KEY)}".encode())]])

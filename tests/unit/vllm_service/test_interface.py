@@ -41,6 +41,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "enabled": True,
     }
     base |= {"state": SERVING, "damaged": "", "current": True, "unwritten": "", "said": "", "let_through": []}
+    base |= {"drop_ins": []}
     return {**base, **changes}
 
 

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import re
+import stat
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
@@ -74,6 +75,9 @@ class Openings:
         """Read the file if it is another one than at the last request."""
         try:
             facts = self._path.stat()
+            if not stat.S_ISREG(facts.st_mode):
+                # A pipe would hold the whole server up until somebody writes to it.
+                raise ValueError(facts.st_mode)
             seen = (facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size)
             if seen != self._seen:
                 self._found = []
