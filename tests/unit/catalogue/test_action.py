@@ -13,9 +13,9 @@ from ansible.module_utils.gaudi.cards.given import given_topology
 from ansible.module_utils.gaudi.request import options as request_options
 from ansible.module_utils.gaudi.request.options import OPTIONS
 
-from action_plugins import serving_plan
 from action_plugins.serving_plan import ActionModule
 from library import serving_plan as module
+from plugin_utils import catalogue_files
 
 # What a request says and a catalogue must not: what belongs to a site, to one instance, or to one look at it.
 SITE = {
@@ -45,7 +45,7 @@ SITE = {
 
 
 def test_a_catalogue_may_say_whatever_a_request_may_except_what_belongs_to_a_site() -> None:
-    schema = serving_plan._validator("model").schema
+    schema = catalogue_files._validator("model").schema
     assert isinstance(schema, dict)
     assert set(schema["$defs"]["options"]["properties"]) | SITE == set(OPTIONS)
     assert not set(schema["$defs"]["options"]["properties"]) & SITE

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.catalogue.extends import extended
 
-from action_plugins.serving_plan import findings
 from plugin_utils import releases
+from plugin_utils.catalogue_files import findings
 from tests.unit.catalogue import walk
 from tests.unit.catalogue.documentation import ROOT
 

@@ -12,9 +12,8 @@ import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.extends import extended
 
-from action_plugins import serving_plan
-from action_plugins.serving_plan import load_checked
-from plugin_utils import brain, releases
+from plugin_utils import brain, catalogue_files, releases
+from plugin_utils.catalogue_files import load_checked
 
 FILES = {
     "old": {"name": "old", "list": [1, 2], "deep": {"a": {"x": 1, "y": 2}, "b": None}, "gone": 5},
@@ -89,7 +88,7 @@ def test_the_file_a_key_stands_in(path: list[str | int], file: str) -> None:
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the catalogue that the action reads."""
     shutil.copytree(brain.ROOT / "catalog", tmp_path / "catalog")
-    monkeypatch.setattr(serving_plan, "CATALOG", tmp_path / "catalog")
+    monkeypatch.setattr(catalogue_files, "CATALOG", tmp_path / "catalog")
     return tmp_path / "catalog" / "releases"
 
 

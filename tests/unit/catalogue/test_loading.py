@@ -12,19 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.weights.how_to_get import how_to_get
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from action_plugins import serving_plan
-from action_plugins.serving_plan import (
-    close_matches,
-    findings,
-    how_to_get,
-    load_checked,
-    load_yaml,
-    names,
-    resolve,
-)
+from plugin_utils import catalogue_files, yaml_files
+from plugin_utils.catalogue_files import close_matches, findings, load_checked, names, resolve
+from plugin_utils.yaml_files import load_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 QWEN = yaml.safe_load((ROOT / "catalog/models/qwen3-8b.yml").read_text(encoding="utf-8"))
@@ -51,7 +46,7 @@ def changed(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A catalogue of one's own to spoil."""
     shutil.copytree(ROOT / "catalog", tmp_path / "catalog")
-    monkeypatch.setattr(serving_plan, "CATALOG", tmp_path / "catalog")
+    monkeypatch.setattr(catalogue_files, "CATALOG", tmp_path / "catalog")
     return tmp_path / "catalog"
 
 
@@ -62,7 +57,7 @@ def test_every_file_of_the_catalogue_is_right(folder: str) -> None:
 
 
 def test_the_card_types_are_right() -> None:
-    load_checked("cards", serving_plan.CATALOG / "cards.yml")
+    load_checked("cards", catalogue_files.CATALOG / "cards.yml")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +151,7 @@ def test_a_file_is_called_what_its_name_says(catalogue: Path) -> None:
         (b"a: !!python/object/apply:os.system [id]\n", "not valid YAML"),
         (b"\xff\xfe\x00", "not valid YAML"),
         (b"[" * 100000, "not valid YAML"),
-        (b"a" * (serving_plan.MAX_FILE + 1), "the limit is"),
+        (b"a" * (yaml_files.MAX_FILE + 1), "the limit is"),
     ],
 )
 def test_a_file_that_is_no_yaml(tmp_path: Path, content: bytes, words: str) -> None:

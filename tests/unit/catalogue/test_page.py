@@ -12,6 +12,7 @@ from ansible.module_utils.gaudi.pages.page import describe_plan, page
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 from action_plugins import serving_plan
+from plugin_utils import catalogue_files, yaml_files
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGIES = ROOT / "docs" / "examples" / "topologies"
@@ -23,22 +24,22 @@ def topology(name: str) -> dict[str, Any]:
 
 def plans(release: str, requests: list[dict[str, Any]], node: dict[str, Any]) -> list[dict[str, Any]]:
     catalogue = Catalogue.from_mappings(
-        serving_plan.load_checked("release", serving_plan.resolve("releases", "release", release)),
+        catalogue_files.load_checked("release", catalogue_files.resolve("releases", "release", release)),
         {
-            name: serving_plan.load_checked("model", serving_plan.resolve("models", "model", name))
+            name: catalogue_files.load_checked("model", catalogue_files.resolve("models", "model", name))
             for request in requests
             for name in [request.get("model"), *request.get("share_card_with", [])]
-            if name in serving_plan.names("models")
+            if name in catalogue_files.names("models")
         },
-        serving_plan.load_checked("cards", serving_plan.CATALOG / "cards.yml"),
+        catalogue_files.load_checked("cards", catalogue_files.CATALOG / "cards.yml"),
     )
     made: list[dict[str, Any]] = plan_all(requests, catalogue, node, weights_root="/data/models")
     return made
 
 
 MODELS = [
-    (name, serving_plan.load_yaml(serving_plan.CATALOG / "models" / f"{name}.yml", name))
-    for name in serving_plan.names("models")
+    (name, yaml_files.load_yaml(catalogue_files.CATALOG / "models" / f"{name}.yml", name))
+    for name in catalogue_files.names("models")
 ]
 
 

@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.request import options as request
 
-from action_plugins.serving_plan import resolve
+from plugin_utils.catalogue_files import resolve
 from tests.unit.catalogue.documentation import ROOT, models
 
 # Where people are spoken to. What the simulator does is no promise to them: it does build images, and says so.

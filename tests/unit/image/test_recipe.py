@@ -10,8 +10,8 @@ from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
 from ansible.module_utils.gaudi.image import parts
 from ansible.module_utils.gaudi.image.recipe import Wish, recipe
 
-from action_plugins.serving_plan import findings
 from plugin_utils import releases
+from plugin_utils.catalogue_files import findings
 from tests.unit.image.made import document, entry, made
 
 OTHER = "0123456789abcdef0123456789abcdef01234567"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from action_plugins.serving_plan import findings
+from plugin_utils.catalogue_files import findings
 
 from . import vendor
 from .test_releases import RELEASES

@@ -8,7 +8,7 @@ import pytest
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.serving.plan import Plan
 
-from action_plugins.serving_plan import findings
+from plugin_utils.catalogue_files import findings
 
 from . import vendor
 

@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.preflight import checks as preflight
 from hypothesis import given
 from hypothesis import strategies as st
 
-from action_plugins.serving_plan import CATALOG, load_checked
+from plugin_utils.catalogue_files import CATALOG, load_checked
 
 UBUNTU_22 = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nID=ubuntu\nVERSION_ID="22.04"\nNAME="Ubuntu"\n'
 MIB = 1024**2

@@ -28,8 +28,8 @@ from gaudi_weights.progress import Progress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from action_plugins import serving_plan
 from library import model_pins_info
+from plugin_utils import catalogue_files
 from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
 from tests.unit.weights.models import MODEL, source, wish
@@ -273,7 +273,7 @@ FOUND = {
 
 def test_pins_lie_beside_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = pin_file.with_pins(ENTRY, yaml.safe_load(yaml.safe_dump(pin_file.block(FOUND))))
-    assert serving_plan.findings("model", made) == []
+    assert catalogue_files.findings("model", made) == []
     entry = ModelEntry.from_mapping(made)
     assert entry.measurements is not None
     assert entry.measurements.repositories["huggingface"].revision == "b" * 40
@@ -283,9 +283,9 @@ def test_pins_lie_beside_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     folder.mkdir(parents=True)
     (folder / "deepseek-r1-0528.yml").write_text(yaml.safe_dump(ENTRY))
     (folder / "deepseek-r1-0528.pins.yaml").write_text(yaml.safe_dump(pin_file.block(FOUND)))
-    monkeypatch.setattr(serving_plan, "CATALOG", tmp_path / "catalog")
-    assert serving_plan.names("models") == ["deepseek-r1-0528"]
-    loaded = serving_plan.load_checked("model", folder / "deepseek-r1-0528.yml")
+    monkeypatch.setattr(catalogue_files, "CATALOG", tmp_path / "catalog")
+    assert catalogue_files.names("models") == ["deepseek-r1-0528"]
+    loaded = catalogue_files.load_checked("model", folder / "deepseek-r1-0528.yml")
     assert loaded["measurements"]["repositories"]["huggingface"]["revision"] == "b" * 40
 
 

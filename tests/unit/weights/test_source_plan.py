@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.weights import source_plan
 
-from action_plugins.serving_plan import load_checked, resolve
+from plugin_utils.catalogue_files import load_checked, resolve
 
 ROOT = "/data/models"
 

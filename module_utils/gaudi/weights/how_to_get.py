@@ -1,0 +1,49 @@
+"""How a person, or a playbook, gets the weights of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import source_plan
+from .hub_kinds import hub_kind
+
+
+def _commands(repositories: Mapping[str, Any], target: str) -> str:
+    """The commands that get a repository by hand, one a hub."""
+    commands = []
+    for hub, source in repositories.items():
+        revision = f" --revision {source['revision']}" if "revision" in source else ""
+        command = hub_kind(hub).command
+        commands.append(command.format(repository=source["repository"], revision=revision, target=target))
+    return ", or ".join(commands)
+
+
+def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
+    """Say how to get a model's weights; ``directory`` is where the plan expects them on the node."""
+    root, _, name = directory.rpartition("/")
+    # A card that takes the weights as they are published is served from that folder.
+    conversion = entry.get("conversion") if name == entry["directory"] else None
+    target = f"{root}/{conversion['from_directory']}" if conversion else directory
+    commands = _commands(entry["repositories"], target)
+    if not commands:
+        return f"They are published nowhere; catalog/models/{entry['name']}.yml says where they come from."
+    ours = f"ansible-playbook playbooks/fetch_weights.yml -e model={entry['name']}; by hand: "
+    fetch = ours if "huggingface" in entry["repositories"] else ""
+    wish = "Set gaudi_weights_fetch: true to have them brought in the same run, or get them with: "
+    begin = wish if source_plan.source_plan(entry, name) else "Get them with: "
+    more = f" Then convert {target} to {directory} with playbooks/convert_weights.yml." if conversion else ""
+    measured = entry.get("measurements")
+    if measured:
+        by_hand = _commands(measured["repositories"], f"{root}/{measured['directory']}")
+        ours = f"playbooks/calibrate.yml -e model={entry['name']} makes them"
+        more += f" Its measurement files: {by_hand}." if by_hand else f" Its measurement files: {ours}."
+    return f"{begin}{fetch}{commands}.{more}"
+
+
+def by_hub_id(name: str, root: str) -> str:
+    """Say how weights that are named by a hub's id come to be a directory; ``root`` holds the node's models."""
+    return (
+        f"Fetch them with: ansible-playbook playbooks/fetch_weights.yml -e repository={name} -e revision=COMMIT. Then "
+        f"serve the directory they go to: weights={root}/{name.rpartition('/')[2]}."
+    )
