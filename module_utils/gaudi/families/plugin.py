@@ -244,6 +244,12 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
         raise Refusal("unsupported_speculation", f"speculative_config has {method}: {release.unsupported[method]}")
     if method in release.warned:
         draft.warn(f"speculative_config has {method}: {release.warned[method]}")
+    state = resolved.model.shape.state
+    if request.lazy_mode and state is not None and state.kind == "gdn":
+        draft.warn(
+            f"lazy_mode is on, but {resolved.model.name} has gated delta nets, which were seen to end in lazy mode "
+            f"(Neither storage attached to input tensor; Gaudi 2, plugin 0.26.0). Leave lazy_mode out."
+        )
     if method and request.async_scheduling:
         draft.warn("async_scheduling is on, but the plugin turns it off with speculative_config. Leave it out.")
 
@@ -281,7 +287,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, length: Value, tokens: V
     request = resolved.request
     draft.option("--model", resolved.source("weights")(value=resolved.weights))
     draft.option("--tensor-parallel-size", resolved.source("tensor_parallel_size")(value=resolved.cards))
-    draft.option("--block-size", _block_size(resolved))
+    draft.option("--block-size", _block_size(draft, resolved))
     if resolved.dtype != "auto":
         # bfloat16 for everything but float32, which the platform makes bfloat16 as well, with a warning of its own.
         said = resolved.said("dtype") if resolved.dtype == "float32" else _bfloat16(dtype=resolved.dtype)
@@ -309,15 +315,21 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, length: Value, tokens: V
         draft.option("--lora-modules", resolved.source("lora_modules")(value=pairs))
 
 
-def _block_size(resolved: ResolvedRequest) -> Value:
-    """As it was asked for, the release's, or what the platform sets for a type of model."""
-    picked = resolved.pick("block_size")
-    if picked.result == resolved.block_size:
+def _block_size(draft: Draft, resolved: ResolvedRequest) -> Value:
+    """As it was asked for, the release's, or what the server sets for a type of model."""
+    picked, own = resolved.pick("block_size"), resolved.block_size_of_type
+    if own is None:
         return picked
-    of_type = given(
-        "block-size-of-type", "vllm_gaudi/platform.py update_block_size_for_backend, without prefix caching"
-    )
-    return of_type(value=resolved.block_size)
+    if resolved.request.block_size not in (None, own):
+        draft.warn(
+            f"block_size is {resolved.request.block_size}, but the server sets {own} for models of the type "
+            f"{resolved.model.shape.model_type} whatever it is told (vllm_gaudi/platform.py). Leave block_size out."
+        )
+        return picked
+    of_type = given("block-size-of-type", "vllm_gaudi/platform.py update_block_size_for_backend")
+    taken = resolved.release.typed_arguments["--block-size"].wrong(str(own)) is None
+    # A parser that does not take the number leaves it to the server, which sets it all the same.
+    return of_type(value=own if taken else None)
 
 
 @rule("bfloat16", "vllm_gaudi/platform.py: float16 and float32 become bfloat16 on these cards")

@@ -228,6 +228,19 @@ def _check_values(name: str, values: Sequence[str], typed: Typed | None) -> None
         raise Refusal("wrong_argument_value", f"extra_args has {name} {shown(values[0])}, but it takes {needed}.")
 
 
+def check_planned(draft: Draft, surface: Surface) -> None:
+    """Refuse options of a request whose argument the server's parser, or its platform, would end with."""
+    for name, *values in draft.arguments:
+        typed = surface.typed(name)
+        needed = typed.wrong(values[0]) if typed is not None and values else None
+        if needed is not None:
+            raise Refusal(
+                "wrong_option_value",
+                f"{name[2:].replace('-', '_')} is {shown(values[0])}, but {name} of release {surface.release} takes "
+                f"{needed}. Correct it.",
+            )
+
+
 def _wrong_by_name(name: str, value: str) -> str | None:
     """What an option takes by its name, where the value is no such thing; None where it is, or nobody knows."""
     for pattern, word, read in ((_WHOLE, "a whole number", int), (_NUMBER, "a number", float)):

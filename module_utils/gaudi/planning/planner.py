@@ -26,7 +26,7 @@ from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Origin
 from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
-from .arguments import check_environment, join_arguments, options_in_arguments
+from .arguments import check_environment, check_planned, join_arguments, options_in_arguments
 from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import all_modules, bind_cpus, card_name, module_variables, place
 from .container import Setting, check_places, container, image, requires
@@ -278,6 +278,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
         scale_once(draft, subject.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)
+    check_planned(draft, surface)
     join_arguments(draft, request.extra_args, surface)
     check_lengths(lengths, resolved, draft)
     check_environment(draft, surface)

@@ -198,7 +198,8 @@ def check_quantization(resolved: ResolvedRequest) -> None:
 def check_block_size(resolved: ResolvedRequest, draft: Draft) -> None:
     """The release's parser takes a few sizes only; the others end the server before it loads anything."""
     size, allowed = resolved.block_size, resolved.constant("block_sizes")
-    if size not in allowed:
+    # What the server sets by itself goes by its parser.
+    if size not in (*allowed, resolved.block_size_of_type):
         raise Refusal(
             "unsupported_block_size",
             f"block_size is {size}, but release {resolved.release.name} takes {_or(allowed)}. "

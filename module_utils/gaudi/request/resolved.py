@@ -63,11 +63,21 @@ class ResolvedRequest:
         return given("start-script", "script:")(value=value)
 
     @property
+    def block_size_of_type(self) -> int | None:
+        """Tokens of a block that the server sets for this type of model by itself; None where it sets none."""
+        cached = self.request.enable_prefix_caching and not self.request.contiguous_pa
+        tables = ("block_size_by_type_with_prefix_caching", "block_size_by_type")
+        for table in tables if cached else tables[1:]:
+            found = self.release.constants.get(table, {}).get(self.model.shape.model_type)
+            if found is not None:
+                return int(found)
+        return None
+
+    @property
     def block_size(self) -> int:
         """Tokens of one KV cache block: as they were asked for, those of the model's type, or the release's."""
-        of_type = self.release.constants.get("block_size_by_type", {}).get(self.model.shape.model_type)
-        if of_type is not None and self.request.block_size is None:
-            return int(of_type)
+        if self.request.block_size is None and self.block_size_of_type is not None:
+            return self.block_size_of_type
         return int(self.pick("block_size").result)
 
     @property

@@ -193,6 +193,9 @@ def test_what_has_no_successor_is_refused_all_at_once(release: str) -> None:
         ({"contiguous_pa": True, "enable_prefix_caching": True}, "are both on"),
         ({"speculative_config": {"method": "medusa"}}, "medusa is no speculative method"),
         ({"lora_modules": {"a": "relative"}}, "lora_modules.a"),
+        ({"quantization": "modelopt_fp4"}, "quantization is 'modelopt_fp4', but --quantization of release"),
+        ({"quantization": "fp8_e5m2"}, "takes one of awq_hpu, compressed-tensors, fp8"),
+        ({"enable_lora": True, "max_lora_rank": 24}, "takes one of 1, 8, 16, 32, 64, 128, 256, 320, 512"),
     ],
 )
 def test_bad_input_is_refused(release: str, options: dict[str, Any], words: str) -> None:
@@ -364,7 +367,38 @@ def test_mamba_shares_the_cache_and_has_blocks_of_its_own() -> None:
     page, state = 2 * 8 * 128 * 2 * 528, 8448 * 3 * 2 + 128 * 64 * 128 * 2
     whole = memory["kv_cache_gib"] + memory["states_gib"]
     assert memory["kv_cache_gib"] == pytest.approx(whole * page / (page + state), abs=0.02)
-    assert said(hybrid(MAMBA, 60, block_size=128), "--block-size") == "128"
+    smaller = hybrid(MAMBA, 60, block_size=128)
+    assert said(smaller, "--block-size") == "128"
+    assert any("the server sets 528 for models of the type granitemoehybrid" in line for line in smaller["warnings"])
+    # Prefix caching takes whole chunks of 256 tokens; contiguous paged attention turns it off.
+    assert said(hybrid(MAMBA, 60, enable_prefix_caching=True), "--block-size") == "768"
+    asked = {"extra_environment": {"VLLM_CONTIGUOUS_PA": "true"}}
+    assert said(hybrid(MAMBA, 60, **asked), "--block-size") == "528"
+
+
+def test_a_size_of_blocks_that_the_parser_lacks_is_left_to_the_server() -> None:
+    """vLLM 0.17.1 takes seven sizes, and sets 528 by itself all the same."""
+    wish = {"model_config": {**MAMBA, "mamba_chunk_size": 256}, "weights": "/data/models/H", "model": None}
+    made = plan("1.23", **wish, max_model_len=4096, num_gpu_blocks_override=500)
+    assert "--block-size" not in made["arguments"]
+    explained = next(entry for entry in made["explain"] if entry["value"] == "buckets")
+    assert explained["inputs"]["block_size"] == 528
+    for release, word in (("1.23", "takes 16, 32, 64, 128 or 256"), ("1.24", "528 or 768")):
+        assert word in refused(release, block_size=100)
+    assert "takes 16" in refused("1.23", block_size=512)
+    assert said(plan("1.24", block_size=512), "--block-size") == "512"
+
+
+def test_blocks_of_gated_delta_nets_are_128_whatever_is_asked() -> None:
+    assert any("the server sets 128" in line for line in hybrid(GDN, 60, block_size=256)["warnings"])
+    assert not any("the server sets" in line for line in hybrid(GDN, 60, block_size=128)["warnings"])
+
+
+def test_gated_delta_nets_in_lazy_mode_are_warned_of() -> None:
+    words = "has gated delta nets, which were seen to end in lazy mode"
+    assert any(words in line for line in hybrid(GDN, 60, lazy_mode=True)["warnings"])
+    for made in (hybrid(GDN, 60), hybrid(MAMBA, 60, lazy_mode=True)):
+        assert not any(words in line for line in made["warnings"])
 
 
 def test_auto_takes_the_fewest_cards() -> None:
