@@ -150,6 +150,19 @@ SYMPTOMS = (
         retry=False,
     ),
     Symptom(
+        "too-many-at-once",
+        re.compile(r"AssertionError: req_id: "),
+        "More requests came at once than the KV cache holds. The log says how many it holds (Maximum concurrency): lower"
+        " max_num_seqs or max_model_len, or what clients send at once.",
+        retry=True,
+    ),
+    Symptom(
+        "speculation",
+        re.compile(r"IndexError: index \d+ is out of bounds"),
+        "A warm-up of 1.24.1 with n-gram speculation was seen to end so. Leave speculative_config out, or try eagle.",
+        retry=False,
+    ),
+    Symptom(
         "kv-cache-too-small",
         re.compile(
             r"No available memory for the cache blocks|can be stored in KV cache|KV cache is needed, which is larger"
@@ -162,8 +175,9 @@ SYMPTOMS = (
         "out-of-device-memory",
         re.compile(r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"),
         "Too little device memory is left beside the KV cache, for graphs and requests. Lower gpu_memory_utilization,"
-        " raise graph_reserved_mem (1.16 does not read it), or lower max_num_seqs or max_num_batched_tokens; the last"
-        " resort is enforce_eager, which makes no graphs. Then run the playbook again.",
+        " raise graph_reserved_mem (1.16 does not read it; 0.25 was seen to help models of gated delta nets), or lower"
+        " max_num_seqs or max_num_batched_tokens; the last resort is enforce_eager, which makes no graphs. Then run the"
+        " playbook again.",
         retry=False,
         advice_while={
             "weights": "The weights do not fit on the cards. Raise tensor_parallel_size, or serve weights in FP8; then"
