@@ -490,6 +490,20 @@ def test_each_release_names_its_metrics() -> None:
     for release, found in names.items():
         assert (old if release in ("1.21", "1.22") else new) <= found
         assert not (new if release in ("1.21", "1.22") else old) & found
+    # vllm/v1/metrics/loggers.py of the three wheels.
+    recomputed, reasons = "vllm:prompt_tokens_recomputed_total", "vllm:num_requests_waiting_by_reason"
+    assert {recomputed, reasons} & names["1.23"] == {recomputed}
+    assert {recomputed, reasons} & names["1.24"] == {recomputed, reasons} & names["1.24.1"] == {reasons}
+
+
+def test_each_release_knows_the_classes_of_its_own_wheel() -> None:
+    """vllm/model_executor/models/registry.py of 0.17.1, 0.21.0 and 0.26.0, and the routes of their entry points."""
+    classes = {release: vendor.catalogue(release).release.architectures for release in RELEASES}
+    for name, since in (("Gemma4ForConditionalGeneration", "1.24"), ("InklingForCausalLM", "1.24.1")):
+        assert [name in classes[release] for release in RELEASES] == [release >= since for release in RELEASES]
+    paths = {release: vendor.catalogue(release).release.paths for release in RELEASES}
+    assert ["/v2/embed" in paths[release] for release in RELEASES] == [False, True, True]
+    assert ["/generate" in paths[release] for release in RELEASES] == [True, True, False]
 
 
 def test_copies_of_a_model_have_cards_of_their_own() -> None:
