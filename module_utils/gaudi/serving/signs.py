@@ -152,8 +152,8 @@ SYMPTOMS = (
     Symptom(
         "too-many-at-once",
         re.compile(r"AssertionError: req_id: "),
-        "More requests came at once than the KV cache holds. The log says how many it holds (Maximum concurrency): lower"
-        " max_num_seqs or max_model_len, or what clients send at once.",
+        "More requests came at once than the KV cache holds. The log says how many it holds (Maximum concurrency)."
+        " Lower max_num_seqs or max_model_len, or what clients send at once.",
         retry=True,
     ),
     Symptom(

@@ -416,7 +416,7 @@ def test_what_the_plugin_says_of_the_memory() -> None:
             "gpt-oss",
         ),
         (NO_DEVICE_MEMORY, "out-of-device-memory", "weights do not fit"),
-        ("AssertionError: req_id: cmpl-8f0a-0", "too-many-at-once", "lower max_num_seqs"),
+        ("AssertionError: req_id: cmpl-8f0a-0", "too-many-at-once", "Lower max_num_seqs"),
         ("IndexError: index 256 is out of bounds for dimension 0 with size 256", "speculation", "speculative_config"),
     ],
 )
