@@ -253,12 +253,8 @@ def main() -> None:
     info = engine_info(module)
     late = waiting(module) if info else []
     stale = sorted({*keys, *late, *docker_daemon.drift(info, merged), *stale_environment(module)}) if info else []
-    result: dict[str, Any] = {
-        "changed": bool(keys),
-        "answers": bool(info),
-        "keys": stale or keys,
-        "apply": docker_daemon.apply_with(stale),
-    }
+    apply = docker_daemon.apply_with(stale)
+    result: dict[str, Any] = {"changed": bool(keys), "answers": bool(info), "keys": stale or keys, "apply": apply}
     if keys:
         after = docker_daemon.render(merged)
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}

@@ -118,6 +118,17 @@ def _hold(module: AnsibleModule, path: Path, content: str | None, mode: int) -> 
     path.chmod(mode)
 
 
+def _refuse(module: AnsibleModule) -> None:
+    """End the module where a file cannot be written, or is somebody else's."""
+    files = module.params["files"]
+    there = {file["path"]: _state(Path(file["path"]))[0] for file in files}
+    touched = [Path(file["path"]) for file in files if there[file["path"]] != file["content"]]
+    refusals = [said for said in map(tuning.obstacle, touched) if said]
+    refusals += host_files.foreign({file["path"]: there[file["path"]] for file in files if file["marked"]})
+    if refusals:
+        module.fail_json(msg=" ".join(refusals))
+
+
 def main() -> None:
     """Compare, then write what differs unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -126,14 +137,7 @@ def main() -> None:
             msg="library_for is for the action of the same name, which has not run. Call it from a playbook that has "
             "action_plugins of the checkout in its path."
         )
-    there = {file["path"]: _state(Path(file["path"]))[0] for file in module.params["files"]}
-    touched = [Path(file["path"]) for file in module.params["files"] if there[file["path"]] != file["content"]]
-    refusals = [said for said in map(tuning.obstacle, touched) if said]
-    refusals += host_files.foreign(
-        {file["path"]: there[file["path"]] for file in module.params["files"] if file["marked"]}
-    )
-    if refusals:
-        module.fail_json(msg=" ".join(refusals))
+    _refuse(module)
     written, diff = [], []
     for file in module.params["files"]:
         path, content = Path(file["path"]), file["content"]

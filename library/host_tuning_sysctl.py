@@ -151,6 +151,16 @@ def _set(plan: sysctl.Plan) -> Refusal | None:
     return sysctl.grant_refusal(int(plan.todo[sysctl.HUGEPAGES]), _memory())
 
 
+def _set_or_put_back(module: AnsibleModule, plan: sysctl.Plan, before: dict[str, str]) -> None:
+    """Set the running values; where the kernel does not take one, put all back and end the module."""
+    failure = _set(plan)
+    if failure:
+        for key, value in _running(before).items():
+            if value != before[key]:
+                _proc(key).write_text(f"{before[key]}\n")
+        module.fail_json(msg=f"{failure} The previous values are back.", refused_id=failure.id, before=before)
+
+
 def main() -> None:
     """Decide, then act unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -169,12 +179,7 @@ def main() -> None:
         module.fail_json(msg=obstacle)
     if not module.check_mode:
         # The running kernel first: only it knows whether there is enough memory.
-        failure = _set(plan)
-        if failure:
-            for key, value in _running(before).items():
-                if value != before[key]:
-                    _proc(key).write_text(f"{before[key]}\n")
-            module.fail_json(msg=f"{failure} The previous values are back.", refused_id=failure.id, before=before)
+        _set_or_put_back(module, plan, before)
         if plan.text != old:
             _write(module, path, plan.text)
     file = {"before_header": path, "before": old or "", "after_header": path, "after": plan.text or ""}

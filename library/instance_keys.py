@@ -303,6 +303,17 @@ def unread(module: AnsibleModule, folder: Path) -> str:
     )
 
 
+def gone(before: Sequence[Key], after: Sequence[Key]) -> list[Key]:
+    """The keys that open the instance no more."""
+    left = {key.digest for key in after}
+    return [key for key in before if key.digest not in left]
+
+
+def differing(others: Mapping[Path, tuple[str, str]]) -> list[dict[str, str]]:
+    """The differences of rights; ``others`` are those that are there and those that are to be, by path."""
+    return [difference(f"{path} (rights)", f"{has}\n", f"{wanted}\n") for path, (has, wanted) in others.items()]
+
+
 def main() -> None:
     """Read, change what is asked for, say what there is."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True, mutually_exclusive=[WAYS])
@@ -318,7 +329,6 @@ def main() -> None:
         module.fail_json(msg=f"{instance}: {refusal}", refused_id=refusal.id)
     except Damaged as damage:
         module.fail_json(msg=f"{damage}. Run site.yml --tags vllm_service, which writes it anew.")
-    gone = {key.digest for key in before} - {key.digest for key in after}
     module.exit_json(
         changed=before != after or bool(others) or (module.params["inventory"] is not None and not existed),
         keys=shown(after),
@@ -326,11 +336,8 @@ def main() -> None:
         exported=[keys.written(key) for key in after],
         guarded=guarded(instance),
         unread=unread(module, file.parent) if module.params["running"] and guarded(instance) else "",
-        of_inventory=any(key.origin == keys.INVENTORY and key.digest in gone for key in before),
-        diff=[
-            *(difference(f"{path} (rights)", f"{has}\n", f"{wanted}\n") for path, (has, wanted) in others.items()),
-            difference(str(file), lines(before), lines(after)),
-        ],
+        of_inventory=any(key.origin == keys.INVENTORY for key in gone(before, after)),
+        diff=[*differing(others), difference(str(file), lines(before), lines(after))],
     )
 
 

@@ -158,6 +158,32 @@ def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> 
     return sha256
 
 
+def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """The commit that the hub names, and the SHA-256 of each deciding file in it.
+
+    Raises what main() says in a sentence: OSError, HTTPException, and for an answer that is none ValueError, KeyError
+    and TypeError.
+    """
+    path = f"/api/models/{quote(params['repository'])}/revision/{quote(params['revision'], safe='')}?blobs=true"
+    said = json.loads(get(params, path, LONGEST_LIST))
+    revision = str(said["sha"])
+    listed = [
+        {
+            "name": str(file["rfilename"]),
+            "size": int(file["size"]),
+            "sha256": (file.get("lfs") or {}).get("sha256"),
+            "blob": file.get("blobId"),
+        }
+        for file in said["siblings"]
+    ]
+    if not COMMIT.fullmatch(revision) or any(unsafe(file["name"]) for file in listed):
+        raise ValueError("no commit, or names that do not stay in a folder")
+    if COMMIT.fullmatch(params["revision"]) and revision != params["revision"]:
+        raise ValueError(f"it answers with the commit {revision}")
+    files = {file["name"]: checksum(params, revision, file) for file in pin_file.deciding(listed)}
+    return revision, dict(sorted(files.items()))
+
+
 def main() -> None:
     """Ask, compute, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -165,23 +191,7 @@ def main() -> None:
     try:
         values.address(params["endpoint"], "endpoint")
         values.check_source("of the pins", params["endpoint"], bool(params["token"]), params["token_over_http"])
-        path = f"/api/models/{quote(params['repository'])}/revision/{quote(params['revision'], safe='')}?blobs=true"
-        said = json.loads(get(params, path, LONGEST_LIST))
-        revision = str(said["sha"])
-        listed = [
-            {
-                "name": str(file["rfilename"]),
-                "size": int(file["size"]),
-                "sha256": (file.get("lfs") or {}).get("sha256"),
-                "blob": file.get("blobId"),
-            }
-            for file in said["siblings"]
-        ]
-        if not COMMIT.fullmatch(revision) or any(unsafe(file["name"]) for file in listed):
-            raise ValueError("no commit, or names that do not stay in a folder")
-        if COMMIT.fullmatch(params["revision"]) and revision != params["revision"]:
-            raise ValueError(f"it answers with the commit {revision}")
-        files = {file["name"]: checksum(params, revision, file) for file in pin_file.deciding(listed)}
+        revision, files = pinned(params)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
@@ -189,7 +199,7 @@ def main() -> None:
             "hub_unreadable", f"{params['repository']} cannot be asked for: {error}. Look at the endpoint."
         )
         module.fail_json(msg=str(failed), refused_id=failed.id)
-    module.exit_json(changed=False, revision=revision, files=dict(sorted(files.items())))
+    module.exit_json(changed=False, revision=revision, files=files)
 
 
 if __name__ == "__main__":

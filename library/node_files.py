@@ -237,6 +237,16 @@ def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None
     own(path, mode)
 
 
+def wishes(files: list[dict[str, Any]], here: dict[str, Found]) -> dict[str, Found]:
+    """What each path is to be; a file that follows another one stays as it is while that one does."""
+    wanted = {file["path"]: wish(file) for file in files}
+    for file in files:
+        before, other = here[file["path"]], file["follows"]
+        if other and before.state == "file" and here[other].content == wanted[other].content:
+            wanted[file["path"]] = Found("file", wanted[file["path"]].rights, before.content)
+    return wanted
+
+
 def main() -> None:
     """Compare, then make what differs unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -247,11 +257,7 @@ def main() -> None:
         )
     files = module.params["files"]
     here = {file["path"]: look(Path(file["path"])) for file in files}
-    wanted = {file["path"]: wish(file) for file in files}
-    for file in files:
-        before, other = here[file["path"]], file["follows"]
-        if other and before.state == "file" and here[other].content == wanted[other].content:
-            wanted[file["path"]] = Found("file", wanted[file["path"]].rights, before.content)
+    wanted = wishes(files, here)
     refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]], here))]
     if refusals:
         module.fail_json(msg=" ".join(refusals))

@@ -329,64 +329,87 @@ def untidy(params: dict[str, Any], images: dict[str, Any], history: dict[str, li
     return bool(tidy.differs(history))
 
 
+def at_hand(module: AnsibleModule, docker: str, absent: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """What the engine knows of the image, and whether it was pulled for that.
+
+    absent: what the module answers in check mode where the image is not there.
+    """
+    image = module.params["image"]
+    inspected = inspect(module, docker, image)
+    if inspected:
+        return inspected, False
+    if module.check_mode:
+        module.exit_json(**absent)
+    pull(module, docker, image)
+    return inspect(module, docker, image), True
+
+
+def described(
+    module: AnsibleModule, docker: str, inspected: dict[str, Any], known: dict[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """What is recorded of the image, and its bill of materials, None for one that is there.
+
+    known: what is on record.
+    """
+    params, image = module.params, module.params["image"]
+    built = image_record.built_labels(inspected)
+    found = {
+        "id": inspected["Id"],
+        "digest": image_record.digest_of(inspected, image),
+        **({"built": built} if built else {}),
+    }
+    image_record.check_digest(image, found["digest"], params["digest"])
+    moved = image_record.moved(image, known.get("digest"), found["digest"])
+    if moved and not module.check_mode:
+        module.warn(moved)
+    if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):
+        found["packages"] = known["packages"]
+    else:
+        found["packages"] = image_record.check_packages(image, packages_in(module, image), params["packages"])
+    said, bill = looked_at(module, docker, image, known, found)
+    return {**found, **said}, bill
+
+
+def keep(module: AnsibleModule, image_id: str, bill: str | None, record: str | None) -> None:
+    """Write the bill of materials and the record; None for one that stays as it is."""
+    if bill is not None:
+        bill_of(module, image_id).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        write_text(bill_of(module, image_id), bill, mode=0o644)
+    if record is not None:
+        write_record(module, module.params["record"], record)
+
+
+def unpinned(params: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """What would pin the image; the tag of one that is built here stands for all that went into it."""
+    if params["digest"] or "built" in found:
+        return []
+    lines: list[str] = pins.digest_lines(params["image"], found["digest"], params["release"])
+    return lines
+
+
 def main() -> None:
     """Look, pull what is missing, look into what is new, record."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, image = module.params, module.params["image"]
+    params, image, path = module.params, module.params["image"], module.params["record"]
     docker = module.get_bin_path("docker", required=not module.check_mode)
     absent = {"changed": True, "current": False, "pulled": True, "unpinned": [], "image": {}}
     if docker is None:
         module.exit_json(**absent, foreseen=False, untidy=False)
-    path = params["record"]
     try:
         before = read_record(Path(path))
-        images = image_record.parse_record(before, path)
-        history = image_record.parse_history(before, path)
-        inspected, pulled = inspect(module, docker, image), False
-        if not inspected:
-            if module.check_mode:
-                module.exit_json(**absent, foreseen=True, untidy=untidy(params, images, history))
-            pull(module, docker, image)
-            inspected, pulled = inspect(module, docker, image), True
-        known = images.get(image, {})
-        built = image_record.built_labels(inspected)
-        found = {
-            "id": inspected["Id"],
-            "digest": image_record.digest_of(inspected, image),
-            **({"built": built} if built else {}),
-        }
-        image_record.check_digest(image, found["digest"], params["digest"])
-        moved = image_record.moved(image, known.get("digest"), found["digest"])
-        if moved and not module.check_mode:
-            module.warn(moved)
-        if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):
-            found["packages"] = known["packages"]
-        else:
-            packages = packages_in(module, image)
-            found["packages"] = image_record.check_packages(image, packages, params["packages"])
-        said, bill = looked_at(module, docker, image, known, found)
-        found.update(said)
+        images, history = image_record.parse_record(before, path), image_record.parse_history(before, path)
+        absent.update(foreseen=True, untidy=untidy(params, images, history))
+        inspected, pulled = at_hand(module, docker, absent)
+        found, bill = described(module, docker, inspected, images.get(image, {}))
         after = image_record.render_record({**images, image: found}, history)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     changed = pulled or after != before or bill is not None
     if not module.check_mode:
-        if bill is not None:
-            bill_of(module, found["id"]).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_text(bill_of(module, found["id"]), bill, mode=0o644)
-        if after != before:
-            write_record(module, path, after)
-    module.exit_json(
-        changed=changed,
-        current=not changed,
-        foreseen=True,
-        pulled=pulled,
-        untidy=untidy(params, {**images, image: found}, history),
-        # The tag of an image that is built here stands for all that went into it.
-        unpinned=[] if params["digest"] or built else pins.digest_lines(image, found["digest"], params["release"]),
-        image=found,
-        diff={"before": before, "after": after, "before_header": path, "after_header": path},
-    )
+        keep(module, found["id"], bill, None if after == before else after)
+    diff = {"before": before, "after": after, "before_header": path, "after_header": path}
+    told = {"unpinned": unpinned(params, found), "untidy": untidy(params, {**images, image: found}, history)}
+    module.exit_json(changed=changed, current=not changed, foreseen=True, pulled=pulled, image=found, diff=diff, **told)
 
 
 if __name__ == "__main__":

@@ -133,6 +133,23 @@ def remove_bills(folder: Path, images: Mapping[str, Mapping[str, Any]]) -> None:
             file.unlink()
 
 
+def unknown_use(plan: Path) -> str:
+    """Say that nobody knows which image an instance uses whose plan cannot be read."""
+    return f"{plan} is damaged: which image {plan.parent.name} uses is not known."
+
+
+def read_record(module: AnsibleModule, path: Path) -> tuple[str, dict[str, Any], dict[str, list[str]]]:
+    """The text of the record, its images and their history; end the module with what is wrong with it."""
+    try:
+        text = read_text(path) or ""
+        return text, image_record.parse_record(text, str(path)), image_record.parse_history(text, str(path))
+    except Damaged as damage:
+        module.fail_json(msg=f"{damage}. Move it away: it is written anew.", refused_id="image_record_damaged")
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    raise AssertionError("fail_json ends the module")
+
+
 def main() -> None:
     """Read, decide, remove, record."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -140,35 +157,23 @@ def main() -> None:
     docker = module.get_bin_path("docker")
     if docker is None:
         module.exit_json(changed=False, removed=[], stays=[])
-    try:
-        before = read_text(path) or ""
-        images = image_record.parse_record(before, str(path))
-        history = image_record.parse_history(before, str(path))
-    except Damaged as damage:
-        module.fail_json(msg=f"{damage}. Move it away: it is written anew.", refused_id="image_record_damaged")
-    except Refusal as refusal:
-        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    before, images, history = read_record(module, path)
     used = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}
     tidy = tidied(images, history, used, params["wanted"], params["references"], params["keep"])
-    unread = [
-        f"{file} is damaged: which image {file.parent.name} uses is not known." for file in plans.damaged_plans(PLANS)
-    ]
+    unread = [unknown_use(file) for file in plans.damaged_plans(PLANS)]
     tried = {} if unread else {image: remove(module, docker, image) for image in tidy.superfluous}
     removed = [image for image, why in tried.items() if not why]
     left = {image: known for image, known in images.items() if image not in removed}
     # Nobody knows what an instance had whose plan cannot be read.
-    stays = history if unread else tidy.history
-    changed = bool(removed) or {name: list(names) for name, names in stays.items()} != history
-    after = image_record.render_record(left, stays) if changed else before
+    now = history if unread else tidy.history
+    changed = bool(removed) or {name: list(names) for name, names in now.items()} != history
+    after = image_record.render_record(left, now) if changed else before
     if changed and not module.check_mode:
         write_text(path, after, mode=0o644)
         remove_bills(path.parent / sbom.FOLDER, left)
-    module.exit_json(
-        changed=changed,
-        removed=removed,
-        stays=[*(unread if tidy.superfluous else []), *filter(None, tried.values())],
-        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
-    )
+    diff = {"before": before, "after": after, "before_header": str(path), "after_header": str(path)}
+    stays = [*(unread if tidy.superfluous else []), *filter(None, tried.values())]
+    module.exit_json(changed=changed, removed=removed, stays=stays, diff=diff)
 
 
 if __name__ == "__main__":

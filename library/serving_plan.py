@@ -661,6 +661,27 @@ def reservations_of(module: AnsibleModule) -> Reservations:
     return found.reservations
 
 
+def planned(
+    params: dict[str, Any], catalogue: Catalogue, topology: dict[str, Any], reservations: Reservations
+) -> list[dict[str, Any]]:
+    """The plan of each request; of a topology that was given no file of this machine is read."""
+    here = params["topology"] is None
+    plans: list[dict[str, Any]] = plan_all(
+        params["requests"],
+        catalogue,
+        topology,
+        weights_root=params["weights_root"],
+        image_registry=params["image_registry"],
+        image=params["image"],
+        host_nics=params["host_nics"],
+        reservations=reservations,
+        last_starts=last_starts() if here else None,
+        read_weights=read_weights if here else None,
+        read_file=read_file if here else None,
+    )
+    return plans
+
+
 def main() -> None:
     """Collect the facts, plan, answer."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -670,19 +691,7 @@ def main() -> None:
         topology = topology_of(module) if given is None else given_topology(given)
         # A topology that was given says nothing about the files of the machine this runs on.
         reservations = reservations_of(module) if given is None else {}
-        plans = plan_all(
-            module.params["requests"],
-            catalogue,
-            topology,
-            weights_root=module.params["weights_root"],
-            image_registry=module.params["image_registry"],
-            image=module.params["image"],
-            host_nics=module.params["host_nics"],
-            reservations=reservations,
-            last_starts=last_starts() if given is None else None,
-            read_weights=read_weights if given is None else None,
-            read_file=read_file if given is None else None,
-        )
+        plans = planned(module.params, catalogue, topology, reservations)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     except OSError as error:

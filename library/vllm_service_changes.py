@@ -136,7 +136,7 @@ settled:
   sample: true
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +229,18 @@ def made_of(params: dict[str, Any]) -> MadeOf:
     return MadeOf(plan, environment, guard if params["plan"]["guarded"] else None)
 
 
+def compared(module: AnsibleModule, wanted: MadeOf, state: Mapping[str, Any]) -> tuple[str | None, bool, list[str]]:
+    """The label of what runs or starts, whether it is that of the wish, and what the container has outlived since."""
+    container = containers.look(module, f"vllm-{module.params['instance']}")
+    # Before there is a container, its supervisor has read a plan already.
+    if container is None or not container.running:
+        label = state.get("plan")
+        return label, wanted.is_on(label), []
+    if not wanted.is_on(container.plan):
+        return container.plan, False, []
+    return container.plan, True, containers.outlived(module, container, module.params["plan"])
+
+
 def main() -> None:
     """Read, compare, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -238,16 +250,8 @@ def main() -> None:
     units = ask_systemd(module, name, TARGET)
     running = units[0]["ActiveState"] not in STOPPED
     wanted = made_of(module.params)
-    container = containers.look(module, f"vllm-{instance}")
     (here,) = instances.read(module, [instance])
-    # Before there is a container, its supervisor has read a plan already.
-    label = container.plan if container is not None and container.running else here["state"].get("plan")
-    made_so = wanted.is_on(label)
-    outlived = (
-        containers.outlived(module, container, module.params["plan"])
-        if made_so and container is not None and container.running
-        else []
-    )
+    label, made_so, outlived = compared(module, wanted, here["state"])
     outdated = running and (not made_so or bool(outlived))
     if outdated or not running:
         check_room(module)

@@ -81,6 +81,7 @@ models:
   sample: [qwen3-8b]
 """
 
+import contextlib
 import http.client
 import json
 import socket
@@ -229,6 +230,19 @@ def await_supervisor(module: AnsibleModule, instance: str) -> None:
         time.sleep(LOOK_AGAIN)
 
 
+def answer_to(module: AnsibleModule, container: containers.Container) -> str:
+    """What the instance answers to the question; end the module where that is nothing."""
+    params, plan = module.params, module.params["plan"]
+    task, model = plan["task"], plan["served_model_name"]
+    reply = ask(module, container, *answers.question_of(task, model, params["question"], params["tokens"]))
+    answer = ""
+    with contextlib.suppress(KeyError, IndexError, TypeError):
+        answer = answers.answer_of(task, reply)
+    if not answer:
+        module.fail_json(msg=f"{plan['instance']} answered {json.dumps(reply)} to: {params['question']}")
+    return answer
+
+
 def main() -> None:
     """Look, ask, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -245,15 +259,7 @@ def main() -> None:
     models = [served["id"] for served in ask(module, container, "/v1/models")["data"]]
     if model not in models:
         module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
-    answer = ""
-    if params["question"]:
-        reply = ask(module, container, *answers.question_of(plan["task"], model, params["question"], params["tokens"]))
-        try:
-            answer = answers.answer_of(plan["task"], reply)
-        except (KeyError, IndexError, TypeError):
-            answer = ""
-        if not answer:
-            module.fail_json(msg=f"{plan['instance']} answered {json.dumps(reply)} to: {params['question']}")
+    answer = answer_to(module, container) if params["question"] else ""
     module.exit_json(changed=False, answer=answer, models=models)
 
 

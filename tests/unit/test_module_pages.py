@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES_OF_MAIN = 25
 NAMES = sorted(path.stem for path in (ROOT / "library").glob("*.py"))
 TYPES: Mapping[str, type | tuple[type, ...]] = {
     "str": str,
@@ -98,6 +100,16 @@ def test_examples_use_what_is_documented(name: str) -> None:
         assert {option for option, said in options.items() if said.get("required")} <= set(arguments)
         for option, value in arguments.items():
             assert fits(value, options[option]["type"]), f"{option}: {value!r} is no {options[option]['type']}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_main_reads_decides_and_acts_in_few_lines(name: str) -> None:
+    """What a module decides is a function that is tried without Ansible (CONTRIBUTING.md)."""
+    tree = ast.parse((ROOT / "library" / f"{name}.py").read_text(encoding="utf-8"))
+    # What an action does all by itself has a page here, and nothing that runs.
+    mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
+    assert len(mains) == 1 or (ROOT / "action_plugins" / f"{name}.py").exists()
+    assert all((main.end_lineno or 0) - main.lineno + 1 <= MOST_LINES_OF_MAIN for main in mains)
 
 
 @pytest.mark.parametrize("name", NAMES)
