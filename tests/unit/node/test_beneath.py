@@ -275,6 +275,7 @@ PLACES = {
     "library/container_runtime_info.py": SYSTEM_FILES,
     "library/container_runtime_proof.py": f"{OURS}; {SYSTEM_FILES}",
     "library/docker_daemon_json.py": f"{OURS}; {SYSTEM_FILES}",
+    "library/driver_before.py": OURS,
     "library/fabric_check.py": f"{OURS}; {SYSTEM_FILES}",
     "library/gaudi_preflight.py": SYSTEM_FILES,
     "library/host_tuning_files.py": SYSTEM_FILES,
