@@ -554,6 +554,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
 from ansible.module_utils.gaudi.cards.given import given_topology
@@ -695,7 +696,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     except OSError as error:
-        module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Plan as root.")
+        module.fail_json(msg=printable(f"{error.filename} cannot be read: {error.strerror}. Plan as root."))
     refused = [plan for plan in plans if "refused" in plan]
     if refused and module.params["on_refusal"] == "fail":
         sentences = " ".join(plan["refused"] for plan in refused)

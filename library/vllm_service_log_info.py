@@ -85,6 +85,7 @@ cursor:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.serving.log import command, lines_and_cursor
 
 ARGUMENT_SPEC = {
@@ -110,7 +111,8 @@ def main() -> None:
         status, printed, complaint = module.run_command([program, *arguments], errors="replace")
         if status:
             module.fail_json(
-                msg=f"journalctl cannot read the log of {asked['instance']}: {complaint.strip() or f'status {status}'}"
+                msg=f"journalctl cannot read the log of {asked['instance']}: "
+                f"{printable(complaint.strip()) or f'status {status}'}"
             )
         lines, cursor = lines_and_cursor(printed)
         if lines or time.monotonic() >= deadline:

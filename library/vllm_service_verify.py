@@ -138,7 +138,7 @@ def check_listener(module: AnsibleModule, container: containers.Container) -> No
     try:
         address = socket.getaddrinfo(where.hostname, where.port, type=socket.SOCK_STREAM)[0][4][0]
     except OSError as error:
-        module.fail_json(msg=f"{where.hostname} is not known on this node: {error}")
+        module.fail_json(msg=f"{where.hostname} is not known on this node: {printable(str(error))}")
         return
     found = listening.listeners_at(str(address), int(where.port or 0))
     if not found:
@@ -165,7 +165,7 @@ def status_without_a_key(module: AnsibleModule, path: str, headers: dict[str, st
     try:
         return listening.answer(connection, path, headers, 0)[0]
     except (OSError, http.client.HTTPException) as error:
-        module.fail_json(msg=f"{module.params['url']}{path} gave no answer: {error}")
+        module.fail_json(msg=f"{module.params['url']}{path} gave no answer: {printable(str(error))}")
     finally:
         connection.close()
     raise AssertionError("fail_json ends the module")

@@ -42,7 +42,9 @@ def systemctl(module: AnsibleModule, *arguments: str) -> str:
     """Run systemctl and return what it printed; fails the module with its words."""
     status, output, errors = module.run_command([module.get_bin_path("systemctl", required=True), *arguments])
     if status != 0:
-        module.fail_json(msg=f"systemctl {' '.join(arguments)} failed with status {status}: {errors.strip()}")
+        module.fail_json(
+            msg=f"systemctl {' '.join(arguments)} failed with status {status}: {printable(errors.strip())}"
+        )
     return str(output)
 
 

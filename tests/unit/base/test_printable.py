@@ -113,7 +113,20 @@ def test_a_line_of_work_reaches_the_journal_with_our_priority(
 
 
 # Words of a tool, a container or a server in what a module says.
-WORDS = {"out", "err", "stdout", "stderr", "said", "reply"}
+WORDS = {
+    "out",
+    "err",
+    "stdout",
+    "stderr",
+    "said",
+    "reply",
+    "complaint",
+    "errors",
+    "error",
+    "output",
+    "printed",
+    "words",
+}
 SAYING = {"fail_json", "warn"}
 
 

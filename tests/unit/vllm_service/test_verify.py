@@ -325,6 +325,16 @@ def test_an_answer_that_is_none_is_told(server: Server, reply: bytes) -> None:
     assert "gave no answer" in verify(server)["msg"]
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_answer_that_is_no_http_does_nothing_to_a_terminal(
+    server: Server, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    monkeypatch.setattr(Handler, "_answer", lambda self, _body: self.wfile.write(b"\x1b[2J\x9b31m\r\n\r\n"))
+    said = verify(server, **({"plan": copy.deepcopy(GUARDED)} if guarded else {}))["msg"]
+    assert "gave no answer" in said
+    assert said.isprintable()
+
+
 def test_who_else_listens_at_the_port_gets_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "cgroup_of", lambda _pid: "0::/user.slice\n")
     said = verify(server, plan=copy.deepcopy(GUARDED))["msg"]
