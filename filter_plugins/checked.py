@@ -45,11 +45,12 @@ def openpgp_fingerprints(armoured: str) -> list[str]:
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., str | list[str]]]:
+    def filters(self) -> dict[str, Callable[..., str | list[str] | tuple[str, str]]]:
         """Name the filters."""
         return {
             "apt_login": apt_login,
             "checked": checked,
+            "login": values.login,
             "openpgp_fingerprints": openpgp_fingerprints,
             "without_login": values.without_login,
         }

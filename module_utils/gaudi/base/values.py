@@ -119,15 +119,20 @@ def without_login(address: str) -> str:
     return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
 
 
+def login(address: str) -> tuple[str, str]:
+    """The name and the password in an address; both empty without an account."""
+    split = urlsplit(address)
+    return unquote(split.username or ""), unquote(split.password or "")
+
+
 def apt_login(address: str) -> str:
     """The line of /etc/apt/auth.conf.d for an address with an account in it; empty for one without (apt_auth.conf(5)).
 
     Raises Refusal for a name or a password with blanks, which would be other words there.
     """
-    split = urlsplit(address)
-    if split.username is None:
+    if urlsplit(address).username is None:
         return ""
-    name, password = unquote(split.username), unquote(split.password or "")
+    name, password = login(address)
     for said in (name, password):
         if not said or not said.isascii() or any(letter.isspace() or not letter.isprintable() for letter in said):
             raise Refusal(

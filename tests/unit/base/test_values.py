@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.gaudi.base import values
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -169,6 +170,19 @@ def test_an_account_of_an_index_is_for_root_alone() -> None:
     assert "URIs: https://vault.example/artifactory/debian" in text.splitlines()
     assert values.apt_login(address) == "machine https://vault.example/artifactory/debian login reader password p@ss\n"
     assert values.apt_login("https://vault.example/debian") == ""
+
+
+def test_the_account_of_a_keys_address_is_in_no_failing_task() -> None:
+    """get_url says its address when it fails, and hides what it is given as a password."""
+    tasks = yaml.safe_load((ROLES / "container_runtime/tasks/vendor_index.yml").read_text(encoding="utf-8"))
+    (fetch,) = [task["ansible.builtin.get_url"] for task in tasks if "ansible.builtin.get_url" in task]
+    address = f"https://reader:{HIDDEN.replace('-', '%2D')}@vault.example/key.asc"
+    found = {
+        name: evaluate("container_runtime", fetch[name], container_runtime_habana_key=address)
+        for name in ("url", "url_username", "url_password")
+    }
+    assert found == {"url": "https://vault.example/key.asc", "url_username": "reader", "url_password": HIDDEN}
+    assert values.login("https://vault.example/key.asc") == values.login("file:///srv/key.asc") == ("", "")
 
 
 @given(name=TEXTS, password=TEXTS)
