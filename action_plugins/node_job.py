@@ -16,21 +16,8 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
 
-from plugin_utils.following import Following
-
-# Seconds the module on the node waits in one call for the end, or for another phase, while a bar moves. A line every
-# interval needs no look in between.
-QUICK_LOOK = 1
-BAR = 24
-
-
-def bar(job: dict[str, Any]) -> str:
-    """A bar of fixed width, or nothing while there are no figures."""
-    done, total = job["progress"].get("done"), job["progress"].get("total")
-    if not isinstance(done, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
-        return ""
-    full = min(BAR, int(BAR * done / total))
-    return f"[{'#' * full}{'.' * (BAR - full)}] "
+from plugin_utils.following import Following, bar
+from plugin_utils.screen import WAITING
 
 
 def failure(host: str, job: dict[str, Any]) -> str:
@@ -43,15 +30,13 @@ def failure(host: str, job: dict[str, Any]) -> str:
 
 
 class Voice:
-    """Shows progress: a bar that moves on a terminal with one host, a line now and then everywhere else."""
+    """Shows progress, a line now and then."""
 
-    def __init__(self, host: str, key: str, interval: int, alone: bool) -> None:
+    def __init__(self, host: str, key: str, interval: int) -> None:
         self.label = f"[{host}: {key}]"
         self.interval = interval
-        self.moving = alone and sys.stderr.isatty()
         self.said = ""
         self.said_at = 0.0
-        self.open = False
 
     def opening(self, host: str, key: str) -> None:
         """Say how to come back before following begins: after Ctrl-C nothing can be said."""
@@ -62,20 +47,11 @@ class Voice:
 
     def show(self, job: dict[str, Any]) -> None:
         """Show how far it is, if that is news."""
-        said = printable(job["text"])
-        text = f"{self.label} {said}"
+        text = printable(f"{self.label} {bar(job['progress'].get('done'), job['progress'].get('total'))}{job['text']}")
         now = time.monotonic()
-        if self.moving:
-            print(f"\r\033[K{self.label} {bar(job)}{said}", end="", file=sys.stderr, flush=True)
-            self.open = True
-        elif text != self.said and now - self.said_at >= self.interval:
-            Display().display(text)
+        if text != self.said and now - self.said_at >= self.interval:
+            Display().display(WAITING + text)
             self.said, self.said_at = text, now
-
-    def close(self) -> None:
-        """Leave the line of the bar."""
-        if self.open:
-            print(file=sys.stderr)
 
 
 class ActionModule(Following):
@@ -93,8 +69,7 @@ class ActionModule(Following):
         if begun.get("failed") or self._task.check_mode or wish not in ("finished", "followed"):
             return {**result, **begun}
         host = str(variables.get("inventory_hostname", "node"))
-        alone = len(variables.get("ansible_play_hosts", [host])) == 1
-        voice = Voice(host, str(options["key"]), int(options.get("interval", 30)), alone)
+        voice = Voice(host, str(options["key"]), int(options.get("interval", 30)))
         looked = begun
         if looked["job"]["status"] == "running":
             voice.opening(host, str(options["key"]))
@@ -106,7 +81,7 @@ class ActionModule(Following):
                     "key": options["key"],
                     "state": "read",
                     "seen": looked["digest"],
-                    "wait": QUICK_LOOK if voice.moving else voice.interval,
+                    "wait": voice.interval,
                 },
                 variables,
                 what=str(options["key"]),
@@ -114,10 +89,8 @@ class ActionModule(Following):
                 f"-e job_key={options['key']}.",
             )
             if looked.get("failed"):
-                voice.close()
                 return {**result, **looked}
         voice.show(looked["job"])
-        voice.close()
         result.update(looked)
         result["changed"] = bool(begun["changed"])
         if looked["job"]["status"] != "succeeded":

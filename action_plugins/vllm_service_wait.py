@@ -18,6 +18,7 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.serving.state import STARTING
 
 from plugin_utils.following import Following
+from plugin_utils.screen import WAITING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str", "required": True},
@@ -116,4 +117,4 @@ class ActionModule(Following):
             if text != last_text and (phase != last_phase or now - last_time >= interval):
                 shown[found["instance"]] = (text, phase, now)
                 progress.append(text)
-                Display().display(text)
+                Display().display(WAITING + text)

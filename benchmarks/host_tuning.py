@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from plugin_utils.phases import Task
 from simulator import host, playbook
 from simulator.settings import ROOT
 
@@ -44,7 +45,7 @@ BASELINE_PLAY = """\
 """
 
 
-def run(play: str, inventory: Path, **environment: str) -> tuple[float, list[playbook.Task]]:
+def run(play: str, inventory: Path, **environment: str) -> tuple[float, list[Task]]:
     """Seconds of one run, from the command to its end, and its tasks.
 
     Raises:
@@ -63,7 +64,7 @@ def run(play: str, inventory: Path, **environment: str) -> tuple[float, list[pla
         seconds = time.monotonic() - begun
         if outcome.status:
             raise RuntimeError(f"{play} ended with status {outcome.status}: {outcome.progress.failures}")
-    return seconds, [task for phase in outcome.progress.phases for task in phase.tasks]
+    return seconds, [task for phase in outcome.progress.run.phases for task in phase.tasks]
 
 
 @contextmanager

@@ -13,6 +13,8 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
 
+BAR = 24
+
 
 class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
     """The action of work that belongs to the node, and goes on whoever watches."""
@@ -40,3 +42,11 @@ def cut(host: str, what: str, said: str, again: str) -> str:
     seen = (said.strip().splitlines() or ["nothing was said"])[-1].strip().rstrip(".")
     seen = printable(seen)
     return f"{host} gave no answer while {what} was followed ({seen}). The work is the node's own and goes on. {again}"
+
+
+def bar(done: object, total: object) -> str:
+    """A bar of fixed width with a space behind it, or nothing while there are no figures."""
+    if not isinstance(done, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
+        return ""
+    full = min(BAR, int(BAR * done / total))
+    return f"[{'#' * full}{'.' * (BAR - full)}] "

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from simulator import engine, nodes, playbook, world
-from simulator.playbook import Phase, Progress
+from simulator import engine, nodes, world
 from simulator.report import Report
 from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
@@ -19,8 +16,6 @@ from simulator.standins import description
 BOLD = "1"
 # Cards on the PCI bus, and nothing of the vendor's.
 BARE = "gaudi2-oam8-bare"
-# Lines shown of a run that ended before any host: a reason of Ansible's is shorter.
-LAST_WORDS = 10
 INTERRUPTED = "\nInterrupted. make demo goes on from here; make demo-clean takes everything away."
 
 
@@ -49,33 +44,14 @@ def _show(scope: Scope, release: str, described: str | Path | None, report: Repo
     _prepare(scope, release, described, report)
     report.line()
     report.line("ansible-playbook -i inventories/simulated site.yml", style=BOLD)
-    follower = _Follower(report)
-    outcome = playbook.run(
-        "site.yml",
-        scope.directory / "runner",
-        follower.follow,
-        time.monotonic,
-        GAUDI_SIMULATOR_SCOPE=scope.name,
-    )
-    for phase in outcome.progress.phases:
-        for task in phase.tasks:
-            report.detail(f"    {task.seconds:7.1f} s  {phase.title}: {task.name}")
-    if outcome.interrupted:
-        raise SimulatorError(INTERRUPTED)
-    if outcome.status:
-        for host, why in outcome.progress.failures.items():
-            report.line()
-            report.line(f"{host}: {why}")
-        if not outcome.progress.failures:
-            # Ansible did not come as far as a host, as with an environment that it refuses.
-            report.line()
-            report.line(_last_words(outcome.output))
-        raise SimulatorError(f"\nsite.yml ended with status {outcome.status}. All it said: {_relative(outcome.output)}")
+    report.line()
+    said = scope.directory / "site.log"
+    said.unlink(missing_ok=True)
+    status = _site(scope, said)
+    report.line()
+    if status:
+        raise SimulatorError(f"site.yml ended with status {status}. All it said: {_relative(said)}")
     report.total(time.monotonic() - started)
-    for lines in outcome.progress.messages.values():
-        report.line()
-        for text in lines:
-            report.line(f"  {text}")
     report.line()
     report.line("  The words mean nothing: the simulated model is random numbers. What serves it is a real vLLM.")
     report.line()
@@ -91,33 +67,24 @@ def _prepare(scope: Scope, release: str, described: str | Path | None, report: R
         world.up(client, scope, [name], described, say, [release], buildable=wanted, packages=described == BARE)
 
 
-class _Follower:
-    """Prints each phase when the next one begins."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._printed = 0
-
-    def follow(self, progress: Progress, event: Mapping[str, Any]) -> None:
-        ended = event["event"] == "playbook_on_stats"
-        # Hosts that failed, and were not rescued, are counted at the end.
-        statistics = event.get("event_data", {}) if ended else {}
-        failed = bool(statistics.get("failures") or statistics.get("dark"))
-        for phase in progress.phases[self._printed : None if ended else -1]:
-            self._print(phase, failed=failed and phase is progress.phases[-1])
-            self._printed += 1
-        if progress.phases and not ended:
-            phase = progress.phases[-1]
-            # Long work is followed by an action that says how far it is, outside of any task's result.
-            said = event.get("stdout", "") if event["event"] == "verbose" else ""
-            self._report.passing(f"  … {phase.title}: {said or phase.tasks[-1].name}")
-
-    def _print(self, phase: Phase, *, failed: bool) -> None:
-        if failed:
-            self._report.line(f"  ✗ {phase.title}: {phase.tasks[-1].name}")
-            return
-        note = f"{phase.changed} changed" if phase.changed else ""
-        self._report.done(phase.title, phase.seconds, note)
+def _site(scope: Scope, said: Path) -> int:
+    """Run site.yml where everybody sees it; the status. ``said`` takes what it prints, too."""
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_LOG_PATH": str(said),
+        "GAUDI_SIMULATOR_SCOPE": scope.name,
+        # The virtual environment's ansible-playbook, also for who did not activate it.
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+    }
+    command = ["ansible-playbook", "-i", "inventories/simulated", "site.yml"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as running:
+        try:
+            return running.wait()
+        except KeyboardInterrupt:
+            # The terminal sent it to both. Ansible ends its workers first.
+            running.wait()
+            raise
 
 
 def _what_next(scope: Scope, report: Report) -> None:
@@ -129,13 +96,6 @@ def _what_next(scope: Scope, report: Report) -> None:
     report.line("  .venv/bin/ansible-playbook -i inventories/simulated playbooks/plan.yml   # what, and why")
     report.line("  make demo-clean                                                          # all of it but .venv")
     report.line()
-
-
-def _last_words(output: Path) -> str:
-    """The last lines that ansible-playbook printed, without colours."""
-    text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
-    lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
-    return "\n".join(lines[-LAST_WORDS:]) or "ansible-playbook said nothing."
 
 
 def _relative(path: Path) -> str:

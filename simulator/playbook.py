@@ -18,111 +18,33 @@ from typing import Any
 
 import ansible_runner
 
+from plugin_utils.phases import Run, sentence
 from simulator.settings import ROOT
-
-# The play of site.yml that goes through its roles node by node, and what people call these parts of it.
-NODE_BY_NODE = "Bring up node by node, and serve"
-PARTS = {
-    "gaudi_driver": "Install the driver",
-    "preflight": "Look again, with the real cards",
-    "host_tuning": "Tune the host",
-    "fabric_check": "Prove cards and links",
-    "vllm_service": "Serve",
-}
-
-
-@dataclass
-class Task:
-    """One task on all its hosts. Times are in seconds."""
-
-    name: str
-    seconds: float = 0.0
-    changed: bool = False
-
-
-@dataclass
-class Phase:
-    """What people follow: one play, or a part of the play that goes node by node."""
-
-    title: str
-    tasks: list[Task] = field(default_factory=list)
-
-    @property
-    def seconds(self) -> float:
-        """How long the phase took."""
-        return sum(task.seconds for task in self.tasks)
-
-    @property
-    def changed(self) -> int:
-        """How many tasks changed something."""
-        return sum(task.changed for task in self.tasks)
 
 
 @dataclass
 class Progress:
     """What is known of a run, built from ansible-runner's events in the order they come."""
 
-    phases: list[Phase] = field(default_factory=list)
-    messages: dict[str, list[str]] = field(default_factory=dict)  # host -> what the last debug task said
+    run: Run = field(default_factory=Run)
     failures: dict[str, str] = field(default_factory=dict)  # host -> why it failed last
-    _play: str = ""
-    _part: int = 0
-    _started: float = 0.0
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:
         """Take one event; ``now`` is a clock in seconds."""
         data = event.get("event_data", {})
         kind = event["event"]
         if kind in ("playbook_on_play_start", "playbook_on_task_start", "playbook_on_stats"):
-            self._end_task(now)
+            self.run.end_task(now)
         if kind == "playbook_on_play_start":
-            self._play, self._part = data.get("name") or data.get("play", ""), 0
+            self.run.begin_play(data.get("name") or data.get("play", ""))
         elif kind == "playbook_on_task_start":
-            self._start_task(data.get("name") or data.get("task", ""), data.get("role"), now)
-        elif kind in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
-            self._result(kind, data)
-
-    def _start_task(self, name: str, role: str | None, now: float) -> None:
-        title = self._title(role)
-        if not self.phases or self.phases[-1].title != title:
-            self.phases.append(Phase(title))
-        self.phases[-1].tasks.append(Task(name.removeprefix(f"{role} : ")))
-        self._started = now
-
-    def _title(self, role: str | None) -> str:
-        """The phase that a task belongs to. Parts come in order: a role that a later one asks adds to that one."""
-        if self._play != NODE_BY_NODE:
-            return self._play
-        self._part = max(self._part, list(PARTS).index(role) if role in PARTS else 0)
-        return list(PARTS.values())[self._part]
-
-    def _end_task(self, now: float) -> None:
-        if self.phases and self._started:
-            self.phases[-1].tasks[-1].seconds = now - self._started
-        self._started = 0.0
-
-    def _result(self, kind: str, data: Mapping[str, Any]) -> None:
-        result = data.get("res") or {}
-        host = data.get("host", "")
-        if kind == "runner_on_ok":
-            if self.phases:
-                task = self.phases[-1].tasks[-1]
-                task.changed = task.changed or bool(result.get("changed"))
-            if data.get("task_action", "").endswith("debug") and "msg" in result:
-                message = result["msg"]
-                self.messages[host] = [str(line) for line in message] if isinstance(message, list) else [str(message)]
-        elif not data.get("ignore_errors"):
-            self.failures[host] = sentence(result)
-
-
-def sentence(result: Mapping[str, Any]) -> str:
-    """Give a failed task's own words; of a loop, those of the items that failed."""
-    items = [item for item in result.get("results") or [] if item.get("failed")]
-    if items:
-        return "\n".join(sentence(item) for item in items)
-    text = str(result.get("msg") or "The task failed without a message.")
-    said = str(result.get("stderr") or result.get("module_stderr") or "").strip()
-    return f"{text}\n{said}" if said and said not in text else text
+            role = data.get("role") or ""
+            name = data.get("name") or data.get("task", "")
+            self.run.begin_task(name.removeprefix(f"{role} : "), role, now)
+        elif kind == "runner_on_ok" and self.run.phases and (data.get("res") or {}).get("changed"):
+            self.run.task.hosts.append(data.get("host", ""))
+        elif kind in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
+            self.failures[data.get("host", "")] = sentence(data.get("res") or {})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-_TITLE_COLUMNS = 58
+from plugin_utils.phases import TITLE_COLUMNS, duration
 
 
 class Report:
@@ -33,11 +33,11 @@ class Report:
 
     def done(self, title: str, seconds: float, note: str = "", mark: str = "✓") -> None:
         """Print a finished phase with its time."""
-        self.line(f"  {mark} {title:<{_TITLE_COLUMNS}} {duration(seconds):>9}  {note}".rstrip())
+        self.line(f"  {mark} {title:<{TITLE_COLUMNS}} {duration(seconds):>9}  {note}".rstrip())
 
     def total(self, seconds: float) -> None:
         """Print the time of everything, below the times of the phases."""
-        self.line(f"    {'in all':<{_TITLE_COLUMNS}} {duration(seconds):>9}")
+        self.line(f"    {'in all':<{TITLE_COLUMNS}} {duration(seconds):>9}")
 
     def passing(self, text: str) -> None:
         """Show what is going on in a line that the next one replaces; on terminals only."""
@@ -70,11 +70,3 @@ class Report:
         yield say
         finish()
         self.done(title, self._clock() - started)
-
-
-def duration(seconds: float) -> str:
-    """Write a duration the way people say it: 0.4 s, 12 s, 2 min 05 s."""
-    if seconds < 9.95:  # from ten seconds on, tenths tell nothing
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 UNIT = ROOT / "tests" / "unit"
-PLUGINS = ("library", "action_plugins", "filter_plugins")
+PLUGINS = ("library", "action_plugins", "callback_plugins", "filter_plugins")
 # Contracts over all modules, and over all places that give a refusal.
 CONTRACTS = {
     "library": ("tests/unit/test_module_pages.py", "tests/unit/base/test_refusals.py", "tests/unit/base/test_paths.py"),

@@ -81,6 +81,19 @@ def test_a_failure_names_its_log(capsys: pytest.CaptureFixture[str], monkeypatch
     Path(ROOT, ".cache/test/broken.log").unlink()
 
 
+def test_what_failed_is_said_again_at_the_end_of_a_long_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["parts", "broken"])
+    long = "printf 'fatal: [n]: \\033[31mno card\\033[0m\\n'; seq 300; exit 3"
+    monkeypatch.setattr(parts, "MORE", (Part("broken", ("sh", "-c", long)),))
+    monkeypatch.delenv("V", raising=False)
+    assert parts.main() == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[-14:-1] == ["fatal: [n]: no card", *map(str, range(1, 13))]
+    Path(ROOT, ".cache/test/broken.log").unlink()
+
+
 def test_every_scenario_is_a_part() -> None:
     assert sorted(SCENARIOS) == sorted(path.parent.name for path in ROOT.glob("molecule/*/molecule.yml"))
 

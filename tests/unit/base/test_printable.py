@@ -97,7 +97,7 @@ def test_what_the_controller_shows_of_work_is_printable(monkeypatch: pytest.Monk
     shown: list[str] = []
     monkeypatch.setattr(work.Display, "display", lambda _self, text: shown.append(text))
     job = {"key": "a", "status": "failed", "text": HOSTILE, "state": {"message": HOSTILE}, "progress": {}}
-    work.Voice("h", "a", 0, alone=False).show(job)
+    work.Voice("h", "a", 0).show(job)
     assert [line for line in [*shown, work.failure("h", job)] if not line.isprintable()] == []
     assert shown
 
@@ -178,6 +178,7 @@ EXITS = {
     "action_plugins/node_job.py": "Voice, failure",
     "action_plugins/vllm_service_log.py": "printable",
     "action_plugins/vllm_service_wait.py": "line, failure",
+    "callback_plugins/phases.py": "_lines",
     "roles/node_job/files/gaudi_job.py": "Log.add; its own sentences",
     "roles/vllm_service/files/gaudi_supervisor/command_line.py": "Failure; its own sentences",
     "roles/vllm_service/files/gaudi_supervisor/run.py": "take",
@@ -190,7 +191,7 @@ CALLED_BY_HAND = ("roles/host_tuning/files/host_tuning.py",)
 
 def test_the_exits_are_listed() -> None:
     writing = set()
-    for folder in ("action_plugins", "filter_plugins", "plugin_utils", "roles"):
+    for folder in ("action_plugins", "callback_plugins", "filter_plugins", "plugin_utils", "roles"):
         for path in (ROOT / folder).rglob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]

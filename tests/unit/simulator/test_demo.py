@@ -1,37 +1,38 @@
-"""What the demo says where Ansible ends before it comes to a host."""
+"""What the demo runs, and what it says where that fails."""
 
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
 
-from simulator import demo, playbook
+from simulator import demo
 from simulator.report import Report
 from simulator.settings import Scope, SimulatorError
 
-REASON = "ERROR: Ansible requires the locale encoding to be UTF-8; Detected None."
 
-
-def test_a_run_that_came_to_no_host_is_shown_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    output = tmp_path / "stdout"
-    output.write_text(f"\x1b[0;31m{REASON}\x1b[0m\n\n")
+def test_a_run_that_ended_early_names_the_file_with_all_that_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(demo, "_prepare", lambda *_: None)
-    monkeypatch.setattr(playbook, "run", lambda *_, **__: playbook.Outcome(1, False, playbook.Progress(), output))
-    shown, log = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(demo, "_site", lambda _scope, said: said.write_text("It failed.") and 2)
     monkeypatch.setattr(Scope, "directory", tmp_path)
-    with pytest.raises(SimulatorError, match="ended with status 1"):
-        demo._show(Scope("x"), "1.22", "gaudi2-oam8", Report(shown, log), 0.0)
-    assert REASON in shown.getvalue().splitlines()
+    with pytest.raises(SimulatorError, match=r"ended with status 2. All it said: .*site\.log"):
+        demo._show(Scope("x"), "1.22", "gaudi2-oam8", Report(io.StringIO(), io.StringIO()), 0.0)
+    assert (tmp_path / "site.log").read_text() == "It failed."
 
 
-def test_only_the_last_lines_of_a_long_output_are_shown(tmp_path: Path) -> None:
-    output = tmp_path / "stdout"
-    output.write_text("".join(f"line {number}\n" for number in range(100)))
-    lines = demo._last_words(output).splitlines()
-    assert (lines[-1], len(lines)) == ("line 99", demo.LAST_WORDS)
-    assert demo._last_words(tmp_path / "nothing") == "ansible-playbook said nothing."
+def test_site_yml_runs_in_the_scope_and_says_what_it_says_into_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = tmp_path / "ansible-playbook"
+    play.write_text('#!/bin/sh\necho "$GAUDI_SIMULATOR_SCOPE $*" > "$ANSIBLE_LOG_PATH"\nexit 4\n')
+    play.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert demo._site(Scope("x"), tmp_path / "log") == 4
+    assert (tmp_path / "log").read_text() == "x -i inventories/simulated site.yml\n"
 
 
 def test_a_release_that_has_no_image_made_from_the_built_one_is_refused() -> None:

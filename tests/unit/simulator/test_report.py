@@ -2,22 +2,12 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
-from simulator.report import Report, duration
+from simulator.report import Report
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")],
-)
-def test_durations_read_as_people_say_them(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
 
 
 def test_a_pipe_and_the_log_get_plain_lines_only() -> None:

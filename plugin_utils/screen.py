@@ -1,0 +1,54 @@
+"""One line on a terminal that the next one replaces, whoever prints it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any, TextIO
+
+# A line that begins so tells what goes on. On a terminal the next line takes its place.
+WAITING = "  … "
+_CLEAR = "\r\033[K"
+
+
+class Screen:
+    """Stands before the streams of a terminal, and takes a passing line away before anybody writes another one."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._shown = False
+
+    def before(self, stream: TextIO) -> Any:
+        """Give a stream that writes through this screen."""
+        return _Stream(self, stream)
+
+    def passing(self, text: str) -> None:
+        """Show a line until the next one comes; as much of it as the terminal is wide."""
+        shown = f"{WAITING}{text}"[: shutil.get_terminal_size().columns - 1]
+        self._terminal.write(f"{_CLEAR}\033[2m{shown}\033[0m")
+        self._terminal.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        """Take the passing line away."""
+        if self._shown:
+            self._terminal.write(_CLEAR)
+            self._terminal.flush()
+            self._shown = False
+
+
+class _Stream:
+    """A stream whose whole lines that tell what goes on are passing ones."""
+
+    def __init__(self, screen: Screen, stream: TextIO) -> None:
+        self._screen = screen
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if text.startswith(WAITING) and text.count("\n") == 1 and text.endswith("\n"):
+            self._screen.passing(text[len(WAITING) :].rstrip("\n"))
+            return len(text)
+        self._screen.clear()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,222 @@
+"""What a run prints: pure sentences, and whole runs of ansible-playbook on this machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from plugin_utils.phases import (
+    NODE_BY_NODE,
+    PARTS,
+    Phase,
+    Run,
+    Task,
+    changed_line,
+    duration,
+    ended_line,
+    names,
+    sentence,
+)
+from plugin_utils.screen import WAITING, Screen
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+INCLUDES = ("ansible.builtin.include_role", "ansible.builtin.import_role")
+
+
+def follow(*steps: tuple[str, ...]) -> Run:
+    """Plays are ("name",), tasks ("name", "role")."""
+    run = Run()
+    for second, step in enumerate(steps):
+        run.end_task(100.0 + second)
+        if len(step) == 1:
+            run.begin_play(step[0])
+        else:
+            run.begin_task(step[0], step[1], 100.0 + second)
+    run.end_task(100.0 + len(steps))
+    return run
+
+
+def test_a_phase_is_a_play_whatever_roles_it_goes_through() -> None:
+    run = follow(("Prepare",), ("facts", ""), ("install", "docker"), ("pull", "image"), ("Serve",), ("check", ""))
+    assert [(phase.title, [task.name for task in phase.tasks]) for phase in run.phases] == [
+        ("Prepare", ["facts", "install", "pull"]),
+        ("Serve", ["check"]),
+    ]
+
+
+def test_the_play_that_goes_node_by_node_is_followed_by_its_parts() -> None:
+    run = follow(
+        ("Fetch and convert missing weights",),
+        ("fetch", ""),
+        (NODE_BY_NODE,),
+        ("include the driver's tasks", ""),
+        ("install", "gaudi_driver"),
+        ("look", "preflight"),
+        ("set", "host_tuning"),
+        ("write", "node_library"),
+        ("look", "vllm_service"),
+        ("allowed", "host_tuning"),
+        ("start", "vllm_service"),
+        ("prune", "serving_image"),
+        (NODE_BY_NODE,),
+        ("set", "host_tuning"),
+    )
+    assert [(phase.title, len(phase.tasks)) for phase in run.phases] == [
+        ("Fetch and convert missing weights", 1),
+        ("Install the driver", 2),
+        ("Look again, with the real cards", 1),
+        ("Tune the host", 2),
+        ("Serve", 4),
+        ("Tune the host", 1),
+    ]
+
+
+def test_the_parts_are_those_of_the_site() -> None:
+    plays = yaml.safe_load((ROOT / "site.yml").read_text(encoding="utf-8"))
+    (play,) = [play for play in plays if play["name"] == NODE_BY_NODE]
+    roles = {task[key]["name"] for task in play["tasks"] for key in INCLUDES if key in task}
+    assert roles - set(PARTS) == {"serving_image"}
+
+
+def test_times_are_from_a_tasks_start_to_whatever_comes_next() -> None:
+    run = follow(("A",), ("x", "r"), ("y", "r"), ("B",), ("z", "r"))
+    assert [task.seconds for phase in run.phases for task in phase.tasks] == [1.0, 1.0, 1.0]
+    assert run.phases[0].seconds == 2.0
+
+
+def test_of_a_loop_the_items_that_failed_speak() -> None:
+    items = [{"msg": "fine"}, {"failed": True, "msg": "bad one"}, {"failed": True, "msg": "worse"}]
+    assert sentence({"msg": "One or more items failed", "results": items}) == "bad one\nworse"
+
+
+def test_a_command_speaks_through_its_errors_and_a_secret_task_not_at_all() -> None:
+    assert sentence({"msg": "non-zero return code", "stderr": "no space"}) == "non-zero return code\nno space"
+    assert sentence({"msg": ["two", "lines"]}) == "two\nlines"
+    assert sentence({"censored": "hidden"}) == "hidden"
+    assert sentence({}) == "The task failed without a message."
+
+
+def test_a_change_names_its_hosts_in_the_order_of_the_play_where_there_are_several() -> None:
+    task = Task("Write", hosts=["b", "a"])
+    assert changed_line(task, ["a", "b", "c"]) == "    · Write: a, b"
+    assert changed_line(task, ["b"]) == "    · Write"
+    assert names([f"n{number}" for number in range(8)]) == "n0, n1, n2, n3, n4 and 3 more"
+
+
+def test_a_phase_ends_with_its_time_and_what_it_changed() -> None:
+    phase = Phase("Serve", [Task("x", 55.0, ["a", "b"]), Task("y", 1.0)])
+    assert ended_line(phase).split() == ["✓", "Serve", "56", "s", "1", "changed"]
+    assert ended_line(phase, foreseen=True).split()[-3:] == ["1", "to", "change"]
+    assert ended_line(Phase("Serve", failed=True)).split()[:2] == ["✗", "Serve"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")],
+)
+def test_durations_read_as_people_say_them(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_a_passing_line_goes_before_anything_else_is_written() -> None:
+    terminal = io.StringIO()
+    screen = Screen(terminal)
+    stream = screen.before(terminal)
+    stream.write(f"{WAITING}one\n")
+    stream.write("whole\n")
+    stream.write("another\n")
+    assert terminal.getvalue() == "\r\033[K\033[2m  … one\033[0m\r\033[Kwhole\nanother\n"
+
+
+TASKS: list[dict[str, Any]] = [
+    {"name": "main | Change a thing", "ansible.builtin.command": {"argv": ["true"]}},
+    {"name": "Say lines", "ansible.builtin.debug": {"msg": ["first \x1b[2J", "second"]}},
+    {"name": "Say items", "ansible.builtin.debug": {"msg": "item {{ item }}"}, "loop": ["x", "y"]},
+    {"name": "Hold", "ansible.builtin.assert": {"that": "true", "success_msg": "It holds."}},
+    {"name": "Hold too", "ansible.builtin.assert": {"that": "true"}},
+    {"name": "Keep a secret", "ansible.builtin.debug": {"msg": "secret"}, "no_log": True},
+    {
+        "name": "Go on",
+        "block": [{"name": "Try", "ansible.builtin.fail": {"msg": "not this one"}}],
+        "rescue": [{"name": "Mend", "ansible.builtin.command": {"argv": ["true"]}, "changed_when": False}],
+    },
+    {
+        "name": "Refuse",
+        "ansible.builtin.fail": {"msg": "No card is free.\nFree one."},
+        "when": "inventory_hostname == 'b'",
+    },
+]
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    """A run of TASKS on two hosts that are this machine."""
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"a": here, "b": here}}}))
+    (folder / "play.yml").write_text(
+        json.dumps([{"name": "The play", "hosts": "all", "gather_facts": False, "tasks": TASKS}])
+    )
+    play = Path(sys.executable).with_name("ansible-playbook")
+    return [str(play), "-i", str(folder / "hosts.json"), *options, str(folder / "play.yml")]
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, *options), cwd=ROOT, check=False, capture_output=True, text=True, env=environment()
+    )
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "120"}
+
+
+def test_a_run_prints_changes_words_reasons_and_an_end(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert (done.returncode, done.stderr) == (2, "")
+    said = done.stdout
+    assert "    · Change a thing: a, b\n" in said
+    assert "\n  a:\n  first\n  second\n" in said
+    assert said.count("  item x\n") == said.count("  item y\n") == 2
+    assert said.count("  It holds.\n") == 2
+    assert "  ✗ b: Refuse\n      No card is free.\n      Free one.\n" in said
+    assert "\n  a : ok=" in said
+    assert [line for line in said.splitlines() if not line.isprintable()] == []
+    for hidden in ("not this one", "secret\n", "TASK [", "Origin:", "All assertions passed"):
+        assert hidden not in said
+
+
+def test_with_v_ansibles_own_callback_prints_everything(tmp_path: Path) -> None:
+    said = run(tmp_path, "-v").stdout
+    assert "TASK [main | Change a thing]" in said
+    assert "PLAY RECAP" in said
+
+
+def test_a_check_says_that_nothing_was_changed(tmp_path: Path) -> None:
+    assert "A check (--check): nothing was changed." in run(tmp_path, "--check").stdout
+
+
+def test_a_terminal_sees_what_goes_on_in_a_line_that_does_not_stay(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command(tmp_path), cwd=ROOT, env=environment(), stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL
+    ) as running:
+        os.close(theirs)
+        seen = b""
+        try:
+            while part := os.read(ours, 65536):
+                seen += part
+        except OSError:
+            pass  # Linux says EIO when nobody has the other end open any more
+        os.close(ours)
+        running.wait()
+    said = seen.decode()
+    assert "  … The play: Change a thing" in said
+    assert "\r\033[K  ✗ b: Refuse\r\n" in said
