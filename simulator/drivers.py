@@ -25,6 +25,8 @@ HOST = "simulated-driver-packages"
 PORT = 8095
 # The kernel of descriptions that name one: Ubuntu 24.04's, of which the nodes have no package either.
 KERNEL, KERNEL_PACKAGE = "6.8.0-45-generic", "6.8.0-45.45"
+# What an update of that kernel brings. The package of its image is there as well, so that it boots next.
+NEXT, NEXT_PACKAGE = "6.8.0-60-generic", "6.8.0-60.63"
 # A release of the vendor's that the catalogue has not: what apt would take if nothing kept it at another version.
 NEWER = "1.23.0-695"
 ABOUT = "Simulated: not an Intel Gaudi product"
@@ -40,9 +42,15 @@ def offered() -> list[Package]:
     names = [entry["deb"] for entry in yaml.safe_load((ROOT / "catalog/driver.yml").read_text())["packages"]]
     versions = sorted({NEWER, *(str(releases.read(release)["software"]["driver"]) for release in releases.names())})
     vendors = [_vendors(name, version) for version in versions for name in names]
+    image = {f"boot/vmlinuz-{NEXT}": context.text(f"{ABOUT}: there is no such kernel\n")}
     return [
         *vendors,
-        *(Package(f"linux-{kind}-{KERNEL}", KERNEL_PACKAGE, ABOUT) for kind in ("headers", "modules-extra")),
+        *(
+            Package(f"linux-{kind}-{kernel}", version, ABOUT)
+            for kernel, version in ((KERNEL, KERNEL_PACKAGE), (NEXT, NEXT_PACKAGE))
+            for kind in ("headers", "modules-extra")
+        ),
+        Package(f"linux-image-{NEXT}", NEXT_PACKAGE, ABOUT, files=image),
     ]
 
 

@@ -365,6 +365,18 @@ def _firmware(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
             yield Row(f"SPI {seen} on {where}", f"SPI {wanted}", _FLASH)
 
 
+def firmware(cards: Iterable[Card], release: Release) -> list[str]:
+    """The SPI firmware of cards beside the release's, where both are known; what differs is a mismatch of its own."""
+    wanted = release.software.get("spi", {})
+    known = {card: _firmware_version(card.spi) for card in cards if card.generation in wanted}
+    right = {
+        card: f"{_shown(card.spi)} (release {release.name}: {wanted[card.generation]})"
+        for card, spi in known.items()
+        if spi is not None and not _behind(spi, wanted[card.generation])
+    }
+    return [f"SPI firmware on {where}: {seen}." for seen, where in _by_modules(right)]
+
+
 def _behind(spi: Version, wanted: str) -> bool:
     """Whether SPI firmware is older than the release's, or of another minor number."""
     other = versions.read(wanted)

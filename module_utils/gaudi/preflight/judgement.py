@@ -162,11 +162,19 @@ def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Level
         kernel_lacks=tuple(state.lacking(needed, seen.kernel, cmdline.split(seen.cmdline))),
         driver=seen.topology.get("driver_version"),
         nic_drivers=frozenset(card["nic_driver_version"] for card in cards if card.get("nic_driver_version")),
-        cards=compatibility.cards(cards, CardType.table(asked["card_types"])),
+        cards=_cards(asked, seen),
         packages=seen.packages,
         images={plan["image"]: compatibility.image(seen.engine.recorded.get(plan["image"], {})) for plan in plans},
     )
     return compatibility.judge(found, _release(asked), levels, asked["allow_mismatch"])
+
+
+def _cards(asked: Mapping[str, Any], seen: Seen) -> tuple[compatibility.Card, ...]:
+    """The cards of the node, as their checks know them."""
+    cards: tuple[compatibility.Card, ...] = compatibility.cards(
+        seen.topology.get("cards", []), CardType.table(asked["card_types"])
+    )
+    return cards
 
 
 def _release(asked: Mapping[str, Any]) -> compatibility.Release:
@@ -210,6 +218,7 @@ def judge(
         *asked["found"].get("findings", []),
         *driver.findings,
         *compatibility.findings(differing, asked["release"]),
+        *compatibility.firmware(_cards(asked, seen), _release(asked)),
         *compatibility.other_warnings(seen.topology.get("findings", [])),
         *checks.silent_engine(seen.engine.silent),
         *(_coming_finding(asked, coming) for coming in seen.coming),

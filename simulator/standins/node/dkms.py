@@ -2,7 +2,8 @@
 """Stand in for dkms: it registers modules and compiles nothing.
 
 Known: ``status``, ``add MODULE/VERSION``, ``install MODULE/VERSION -k KERNEL`` and ``remove MODULE/VERSION --all``,
-with the words of dkms 3. A module "builds" where a package with the kernel's headers is installed, and not on 6.17.
+with the words of dkms 3. A module "builds" where a package with the kernel's headers is installed, not on 6.17, and not
+where ``/etc/gaudi-simulator/does-not-build`` names it, a MODULE/VERSION a line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 STATE = Path("/var/lib/gaudi-simulator/dkms.json")
 PACKAGES = Path("/var/lib/dpkg/info")
+BROKEN = Path("/etc/gaudi-simulator/does-not-build")
 # As release 1.24.0 was seen to fail.
 DOES_NOT_BUILD_ON = "6.17."
 
@@ -56,7 +58,7 @@ def install(registered: dict[str, list[str]], module: str, kernel: str) -> None:
             f"/lib/modules/{kernel}/source.",
             1,
         )
-    if kernel.startswith(DOES_NOT_BUILD_ON):
+    if kernel.startswith(DOES_NOT_BUILD_ON) or (BROKEN.exists() and module in BROKEN.read_text().split()):
         log = f"/var/lib/dkms/{module}/build/make.log"
         raise Refused(
             f"Error! Bad return status for module build on kernel: {kernel} (x86_64)\nConsult {log} for more "

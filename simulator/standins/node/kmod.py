@@ -2,7 +2,8 @@
 """Stand in for lsmod, modinfo and modprobe: the real tool's answer, and the described driver's modules.
 
 A container cannot load modules, and /proc/modules is the kernel's. Which tool it is, is its name. Modules of the driver
-are loaded and unloaded in the node's document; the cards come and go with the module habanalabs.
+are loaded and unloaded in the node's document; the cards come and go with the module habanalabs. Where
+``/etc/gaudi-simulator/secure-boot`` lies, the kernel refuses them as it does modules whose key nobody enrolled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 NODE_DOCUMENT = Path("/etc/gaudi-simulator/node.json")
 MODULES_FILE = Path("/proc/modules")
+SECURE_BOOT = Path("/etc/gaudi-simulator/secure-boot")
 DKMS = Path("/var/lib/gaudi-simulator/dkms.json")
 KERNEL = Path("/proc/sys/kernel/osrelease")
 # Name, size in bytes, users: as lsmod showed them with 1.23.0. habanalabs_compat came with 1.21.
@@ -57,6 +59,8 @@ def load(node: dict[str, Any], name: str) -> str:
     if version is None or name not in of_release(version):
         kernel = KERNEL.read_text(encoding="ascii").strip()
         return f"modprobe: FATAL: Module {name} not found in directory /lib/modules/{kernel}"
+    if SECURE_BOOT.exists():
+        return f"modprobe: ERROR: could not insert '{name}': Key was rejected by service"
     below = of_release(version)[of_release(version).index(name) + 1 :]
     if not set(below) <= set(there):
         return f"modprobe: ERROR: could not insert '{name}': Unknown symbol in module, or unknown parameter (see dmesg)"

@@ -257,6 +257,16 @@ def test_the_rule_about_firmware_holds_for_its_pair_and_release_alone(
     assert judge(Found(cards=cards("HL-225", **{**PAIR, **changes})), against) == []
 
 
+def test_firmware_is_shown_beside_the_releases_where_both_are_known() -> None:
+    said = "SPI firmware on modules 0, 1, 2, 3, 4, 5, 6, 7: 1.22.0-fw-61.3.2 (release 1.22: 1.22.0-fw-61.3.2)."
+    assert compatibility.firmware(RIGHT.cards, release()) == [said]
+    # What differs is a mismatch, which shows both; of the others nothing is known.
+    assert compatibility.firmware(cards(spi=spi("1.18.0-fw-53.1.1")), release()) == []
+    assert compatibility.firmware(cards("HL-225", generation="gaudi2"), release()) == []
+    assert compatibility.firmware(cards(spi=None), release()) == []
+    assert compatibility.firmware(RIGHT.cards, Release("none", {})) == []
+
+
 def test_the_rule_about_firmware_holds_for_all_of_1_24() -> None:
     found = Found(cards=cards("HL-225", **PAIR))
     (mismatch,) = judge(found, Release("1.24.1", {"release": "1.24.1"}))

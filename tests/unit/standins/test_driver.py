@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from ansible.module_utils.gaudi.driver.troubles import recognised
 
 from simulator.standins import description
 from simulator.standins.node import devices, dkms, kmod
@@ -23,6 +24,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node with nothing of the vendor's, and the headers of its kernel."""
     for module, name, path in (
         *((dkms, "STATE", "dkms.json"), (dkms, "PACKAGES", "info"), (devices, "PACKAGES", "info")),
+        *((dkms, "BROKEN", "does-not-build"), (kmod, "SECURE_BOOT", "secure-boot")),
         *((kmod, "DKMS", "dkms.json"), (kmod, "KERNEL", "osrelease"), (kmod, "NODE_DOCUMENT", "node.json")),
     ):
         monkeypatch.setattr(module, name, tmp_path / path)
@@ -70,6 +72,30 @@ def test_a_kernel_that_nothing_is_built_for(
     run_dkms(monkeypatch, "add", "habanalabs/1.22.2-32")
     assert run_dkms(monkeypatch, "install", "habanalabs/1.22.2-32", "-k", kernel) != 0
     assert words in capsys.readouterr().err
+
+
+def test_what_a_file_names_does_not_build(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bare / "does-not-build").write_text("habanalabs/1.21.3-57\n")
+    for version, status in (("1.21.3-57", 10), ("1.22.2-32", 0)):
+        run_dkms(monkeypatch, "add", f"habanalabs/{version}")
+        assert run_dkms(monkeypatch, "install", f"habanalabs/{version}", "-k", KERNEL) == status
+    assert "Bad return status for module build on kernel" in capsys.readouterr().err
+
+
+def test_secure_boot_refuses_what_nobody_signed(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dkms(monkeypatch, "add", "habanalabs/1.22.2-32")
+    run_dkms(monkeypatch, "install", "habanalabs/1.22.2-32", "-k", KERNEL)
+    (bare / "secure-boot").touch()
+    assert modprobe("habanalabs_compat") == 1
+    said = recognised(capsys.readouterr().err)
+    assert said is not None
+    assert said.id == "module_not_signed"
+    (bare / "secure-boot").unlink()
+    assert modprobe("habanalabs_compat") == 0
 
 
 @pytest.mark.parametrize("version", ["1.18.0-524", "1.22.2-32"])
