@@ -435,10 +435,11 @@ def measure(
 
 def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
     """What is known of libfabric in the image, and of what it needs of the kernel."""
+    told = ("version_text", "info_text", "info_status", "loader_text", "loader_status")
+    dmabuf: bool | None = None
     with contextlib.suppress(OSError), KALLSYMS.open(encoding="utf-8", errors="replace") as symbols:
         dmabuf = any(" ib_umem_dmabuf_get" in line for line in symbols)
-        return nics.Seen(image["version_text"], image["info_text"], image["info_status"], dmabuf, image["loader_text"])
-    return nics.Seen(image["version_text"], image["info_text"], image["info_status"], None, image["loader_text"])
+    return nics.Seen(**{key: image[key] for key in told}, dmabuf=dmabuf)
 
 
 @contextlib.contextmanager

@@ -109,7 +109,7 @@ def vendor(client: DockerClient, tag: str, say: Say) -> str:
 def measuring(client: DockerClient, say: Say) -> str:
     """Give a small image that the bandwidth between cards is measured in: hccl_demo and libfabric, and no vLLM."""
     files = context.tree(_SOURCES / "measuring")
-    for name in ("hccl_demo", "libfabric", "hccl_ofi_wrapper"):
+    for name in ("hccl_demo", "libfabric"):
         files |= context.tree(SIMULATOR / "repositories" / name, prefix=f"{name}/")
     files["libfabric/fi_info"] = File(files["libfabric/fi_info"].content, 0o755)
     return build(client, "measuring", files, {"BASE": base(client, say)}, say)

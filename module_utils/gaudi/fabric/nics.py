@@ -35,7 +35,8 @@ class Seen:
     """What was read. None: it could not be run or read.
 
     version_text is of ``fi_info --version``; info_text of ``fi_info -p PROVIDER`` (both streams), info_status its
-    status; loader_text of ``ldconfig -p``, all three in the image. dmabuf: ib_umem_dmabuf_get is in /proc/kallsyms.
+    status; loader_text is where the loader found the wrapper, or why it did not, loader_status its status; all in the
+    image, with the variables of a run. dmabuf: ib_umem_dmabuf_get is in /proc/kallsyms.
     """
 
     version_text: str | None
@@ -43,6 +44,7 @@ class Seen:
     info_status: int | None
     dmabuf: bool | None
     loader_text: str | None
+    loader_status: int | None
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,19 @@ def judge_nics(seen: Seen, provider: str, direct: Output | None) -> HostNics:
                 "provider_missing", f"{said}{others}. Look at the NICs (ibv_devinfo) and at the libfabric in the image."
             )
         )
-    wrapper = _wrapper(seen.loader_text or "")
+    loaded = (seen.loader_text or "").strip().rpartition("\n")[2]
+    wrapper = loaded if seen.loader_status == 0 and loaded else None
     if wrapper is None:
+        why = f" ({shown(loaded)})" if loaded else ""
         faults.append(
             Fault(
                 "wrapper_missing",
-                f"The loader of the image does not find {WRAPPER}: HCL would go on without host NICs and not say so. "
+                f"The image's loader does not load {WRAPPER}{why}: HCL would go on without host NICs and not say so. "
                 "Build the image with the part host_nics.",
             )
         )
-    holds, why = _direct(seen, direct)
-    return HostNics(version, offered, wrapper, holds, (*faults, *why))
+    holds, slower = _direct(seen, direct)
+    return HostNics(version, offered, wrapper, holds, (*faults, *slower))
 
 
 def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
@@ -113,11 +117,6 @@ def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
             f"The image has libfabric {version}, HCL wants {least} or later. Pin a newer one and build.",
         )
     ]
-
-
-def _wrapper(loader: str) -> str | None:
-    found = re.search(rf"^[ \t]*{re.escape(WRAPPER)} .*=> (\S+)$", loader, re.MULTILINE)
-    return found[1] if found else None
 
 
 def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault, ...]]:

@@ -24,7 +24,7 @@ from ..base.documents import Damaged, parse
 from ..base.printable import printable, printable_lines
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
-from ..catalogue.fabric import HOST_NICS_CAPABILITY, Fabric
+from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES, Fabric
 from ..engine.image_record import digest_of
 from ..fabric import asked, burn_in, measuring, runs, static
 from ..fabric.gaudinet import check_gaudinet
@@ -72,6 +72,10 @@ def digest(path):
     except OSError:
         return None
 
+# HCL asks the loader for this name alone, and goes on without it where it does not get it.
+loads = '''import ctypes, sys
+ctypes.CDLL(sys.argv[1])
+print(next((line.split()[-1] for line in open("/proc/self/maps") if sys.argv[1] in line), sys.argv[1]))'''
 root = os.environ.get("LIBFABRIC_ROOT", "/opt/libfabric")
 places = os.pathsep.join([os.environ.get("PATH", ""), root + "/bin", "/opt/amazon/efa/bin"])
 fi_info = shutil.which("fi_info", path=places)
@@ -79,14 +83,15 @@ found = {"hccl_demo": digest(sys.argv[1] + "/run_hccl_demo.py")}
 found["wrapper"] = digest("/usr/lib/habanalabs/libhccl_ofi_wrapper.so")
 found["version_text"] = text(fi_info, "--version")[0] if fi_info else None
 found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if fi_info and sys.argv[2] else (None, None)
-found["loader_text"] = text("ldconfig", "-p")[0]
+wrapper = (sys.executable, "-c", loads, "libhccl_ofi_wrapper.so")
+found["loader_text"], found["loader_status"] = text(*wrapper) if sys.argv[2] else (None, None)
 print(json.dumps(found))
 """
 _TEXT = (str, type(None))
 # What it prints.
 LOOKED = {
     **dict.fromkeys(("hccl_demo", "wrapper", "version_text", "info_text", "loader_text"), _TEXT),
-    "info_status": (int, type(None)),
+    **dict.fromkeys(("info_status", "loader_status"), (int, type(None))),
 }
 
 
@@ -155,8 +160,10 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
         return {}
     inspected = json.loads(out)[0]
     labels = (inspected.get("Config") or {}).get("Labels") or {}
-    # Of a network only fi_info has something to say.
+    # Of a network only fi_info has something to say. What a run over host NICs finds, it finds with a run's variables.
     walls = [*LOOKS, "--network", "host" if provider else "none"]
+    variables = HOST_NICS_VARIABLES if provider else {}
+    walls += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     program = [*WALLS, *walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
     # It has no card, so that it may run beside whatever uses them.
     looked = containers.run_once(module, LOOKING, program, LOOK_SECONDS)

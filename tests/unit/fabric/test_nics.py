@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.fabric.output import Output, parse_output
 
 from tests.unit.fabric.made import USUAL, failed, printed
 
-# The forms that fi_info of libfabric 1.17 and ldconfig of Debian 12 print.
+# The form that fi_info of libfabric 1.17 prints.
 INFO = """provider: verbs
     fabric: IB-0xfe80000000000000
     domain: mlx5_0
@@ -24,8 +24,9 @@ INFO = """provider: verbs
 provider: verbs;ofi_rxm
     fabric: IB-0xfe80000000000000
 """
-LOADER = "\tlibhccl_ofi_wrapper.so (libc6,x86-64) => /usr/lib/habanalabs/libhccl_ofi_wrapper.so\n"
-WHOLE = Seen("fi_info: 1.22.0\nlibfabric: 1.22.0\nlibfabric api: 1.22\n", INFO, 0, True, LOADER)
+LOADED = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so\n"
+NOT_LOADED = "Traceback:\nOSError: libfabric.so.1: cannot open shared object file: No such file or directory\n"
+WHOLE = Seen("fi_info: 1.22.0\nlibfabric: 1.22.0\nlibfabric api: 1.22\n", INFO, 0, True, LOADED, 0)
 WELL = printed(USUAL, 50.0)
 
 
@@ -48,7 +49,13 @@ def test_everything_there_and_gaudi_direct_proved() -> None:
         (replace(WHOLE, info_text="fi_getinfo: -61", info_status=61), "provider_missing", "no provider 'verbs'"),
         (replace(WHOLE, info_status=1), "provider_missing", "finds no provider"),
         (replace(WHOLE, info_text="provider: tcp\nprovider: tcp;ofi_rxm"), "provider_missing", "only tcp, tcp;ofi_rxm"),
-        (replace(WHOLE, loader_text="\tlibc.so.6 (libc6) => /lib/libc.so.6\n"), "wrapper_missing", "not say so"),
+        (
+            replace(WHOLE, loader_text=NOT_LOADED, loader_status=1),
+            "wrapper_missing",
+            "OSError: libfabric.so.1: cannot open",
+        ),
+        (replace(WHOLE, loader_text="", loader_status=0), "wrapper_missing", "not say so"),
+        (replace(WHOLE, loader_text=None, loader_status=None), "wrapper_missing", "not say so"),
     ],
 )
 def test_what_is_missing_ends_acceptance(seen: Seen, id_: str, words: str) -> None:

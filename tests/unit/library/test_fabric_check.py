@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 CARD_TYPES = yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8"))
 IMAGE = "gaudi-serving/vllm:1.22"
 LOOKED = {"hccl_demo": "abc", "wrapper": None, "version_text": None, "info_text": None, "info_status": None}
+LOOKED |= {"loader_text": None, "loader_status": None}
 PRINTED = (
     "[BENCHMARK] hcclAllReduce(dataSize=33554432, count=8388608, dtype=float, iterations=10000)\n"
     "[BENCHMARK]     NW Bandwidth   : {:f} GB/s\n[BENCHMARK]     Algo Bandwidth : {:f} GB/s\n"
@@ -125,7 +128,7 @@ class Node:
             return self.status, PRINTED.format(network, network / (2 * (ranks - 1) / ranks)), ""
         if "run" in command:
             demo = LOOKED["hccl_demo"] if self.has_demo else None
-            return 0, json.dumps({**LOOKED, "hccl_demo": demo, "loader_text": ""}), ""
+            return 0, json.dumps({**LOOKED, "hccl_demo": demo}), ""
         return 0, "", ""
 
     def measured(self) -> list[list[str]]:
@@ -206,12 +209,39 @@ def test_a_container_that_looks_into_an_image_has_no_card_and_no_network(node: N
     (looked,) = [command for command in node.commands if links.LOOK in command]
     before = " ".join(looked[: looked.index(IMAGE)])
     assert "--env HABANA_VISIBLE_DEVICES=none" in before
-    # fi_info looks at the node's NICs.
+    # fi_info looks at the node's NICs, with what a run is given.
     assert f"--network {'host' if over_nics else 'none'}" in before
+    assert (
+        "--env LD_LIBRARY_PATH=/opt/libfabric/lib:/opt/amazon/openmpi/lib:/usr/lib/habanalabs" in before
+    ) is over_nics
     for wall in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit 256"):
         assert wall in before
     assert "--cap-add" not in before
     assert "memlock" not in before
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "words"),
+    [("library", 0, "/libhccl_ofi_wrapper.so\n"), ("text", 1, "OSError"), ("", 1, "cannot open shared object file")],
+)
+def test_the_wrapper_is_what_the_loader_loads(made: str, status: int, words: str, tmp_path: Path) -> None:
+    """As HCL asks for it: by its name, along the path of the loader, and not where somebody has put it."""
+    wrapper = tmp_path / "libhccl_ofi_wrapper.so"
+    if made == "library":
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+        wrapper.write_bytes(Path(re.findall(r" (/\S+/libm[.-]\S+)$", maps, re.MULTILINE)[0]).read_bytes())
+    elif made:
+        wrapper.write_text("simulated\n", encoding="utf-8")
+    looked = subprocess.run(
+        [sys.executable, "-c", links.LOOK, "/nowhere", "verbs"],
+        env={"PATH": "/usr/bin", "LD_LIBRARY_PATH": str(tmp_path)},
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    found = json.loads(looked.stdout)
+    assert found["loader_status"] == status
+    assert words in found["loader_text"]
+    assert set(found) == set(links.LOOKED)
 
 
 def test_the_vendors_runtime_gives_all_cards_to_whom_nobody_names_any() -> None:
@@ -220,9 +250,7 @@ def test_the_vendors_runtime_gives_all_cards_to_whom_nobody_names_any() -> None:
     assert choose("none", [0, 1])[0] == []
 
 
-@pytest.mark.parametrize(
-    "printed", ["", "[]", "7", "{}", "no JSON", json.dumps({**LOOKED, "loader_text": "", "hccl_demo": {"a": 1}})]
-)
+@pytest.mark.parametrize("printed", ["", "[]", "7", "{}", "no JSON", json.dumps({**LOOKED, "hccl_demo": {"a": 1}})])
 def test_an_image_that_prints_something_else_is_refused(
     printed: str, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
