@@ -28,8 +28,12 @@ options:
   demo:
     description: >-
       Where hccl_demo comes from for an image that has none, a mapping with C(repository), C(commit) and, by wish,
-      C(mirrors) from beginnings of addresses to others. An image with it is built on top, and measures. Empty builds
-      none.
+      C(mirrors) from beginnings of addresses to others and the C(network) of the build, V(default) or V(host). An
+      image with it is built on top, and measures. Empty builds none.
+    type: dict
+    default: {}
+  proxies:
+    description: Proxies of such a build, by the variables that they are in, such as C(https_proxy).
     type: dict
     default: {}
   card_types:
@@ -230,6 +234,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "node": {"type": "str", "required": True},
     "image": {"type": "str", "default": ""},
     "demo": {"type": "dict", "default": {}},
+    "proxies": {"type": "dict", "default": {}, "no_log": True},
     "card_types": {"type": "dict", "required": True},
     "expected_cards": {"type": "int"},
     "external": {"type": "bool", "default": False},
@@ -309,7 +314,9 @@ def look_into(module: AnsibleModule) -> dict[str, Any]:
     build = wanted and not module.check_mode
     try:
         provider = given["provider"] if given["host_nics"] else ""
-        return links.read_measured(module, given["image"], provider, demo if wanted else None, build=build)
+        return links.read_measured(
+            module, given["image"], provider, demo if wanted else None, given["proxies"], build=build
+        )
     except Refusal as refusal:
         if given["required"] and not given["override"]:
             raise

@@ -21,6 +21,10 @@ options:
       Where hccl_demo comes from for an image that has none, as M(fabric_check) takes it. Empty builds none.
     type: dict
     default: {}
+  proxies:
+    description: Proxies of such a build, by the variables that they are in, such as C(https_proxy).
+    type: dict
+    default: {}
   card_types:
     description: What C(catalog/cards.yml) holds.
     type: dict
@@ -163,6 +167,7 @@ from ansible.module_utils.gaudi.planning.network import outside, read_addresses
 ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "default": ""},
     "demo": {"type": "dict", "default": {}},
+    "proxies": {"type": "dict", "default": {}, "no_log": True},
     "card_types": {"type": "dict", "required": True},
     "expected_cards": {"type": "int"},
     "tests": {"type": "list", "elements": "raw", "default": []},
@@ -223,7 +228,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     wanted = static.Wanted(cards=given["expected_cards"], external=not given["host_nics"])
     cards = links.read_cards(module, given["card_types"], wanted)
     demo = measuring.Demo.from_mapping(given["demo"])
-    image = links.read_measured(module, given["image"], "", demo, build=not module.check_mode)
+    image = links.read_measured(module, given["image"], "", demo, given["proxies"], build=not module.check_mode)
     modules = cards.modules if cards.fabric else ()
     address, interface, port = reached_at(cards.topology, given["address"])
     found = {

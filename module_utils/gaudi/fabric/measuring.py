@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..base.checks import Reader, mapping, matching
@@ -17,6 +17,9 @@ from ..base.refusal import Refusal
 
 NAME = "gaudi-serving/measuring"
 """The repository of these images."""
+
+NETWORKS = ("default", "host")
+"""What serving_image_build_network may be."""
 
 BUILD_SECONDS = 900
 """A checkout of a few megabytes and a make of one file: a minute. What takes so long hangs."""
@@ -41,20 +44,25 @@ RUN git init --quiet DIRECTORY \\
 
 @dataclass(frozen=True)
 class Demo:
-    """Where hccl_demo comes from: the address that this site reaches it at, and its commit."""
+    """Where hccl_demo comes from: the address that this site reaches it at, and its commit.
+
+    network: of the build, default for the engine's own, host for the node's.
+    """
 
     repository: str
     commit: str
+    network: str = "default"
 
     @classmethod
     def from_mapping(cls, value: object) -> Demo | None:
-        """Read fabric_check_demo: a pin of a release file, and ``mirrors`` from beginnings of addresses to others.
+        """Read fabric_check_demo: a pin of a release file, and what a site says of its builds: mirrors and network.
 
-        None where nothing is said. Raises Refusal for what is no address or no commit.
+        mirrors: from beginnings of addresses to others. None where no pin is there. Raises Refusal for what is no
+        address, no commit or no network.
         """
-        if not set(mapping(value or {}, "fabric_check_demo")) - {"mirrors"}:
+        if not set(mapping(value or {}, "fabric_check_demo")) - {"mirrors", "network"}:
             return None
-        reader = Reader(value, "fabric_check_demo", ("repository", "commit", "reference", "mirrors"))
+        reader = Reader(value, "fabric_check_demo", ("repository", "commit", "reference", "mirrors", "network"))
         mirrors = mapping(reader.raw("mirrors"), "fabric_check_demo: mirrors") if reader.has("mirrors") else {}
         address = mirrored(reader.text("repository", longest=256), mirrors)
         if _ACCOUNT.search(address):
@@ -68,6 +76,7 @@ class Demo:
         return cls(
             matching(address, "The repository of fabric_check_demo", _ADDRESS, form, longest=600),
             matching(commit, "The commit of fabric_check_demo", _COMMIT, "40 hexadecimal digits"),
+            reader.choice("network", NETWORKS, "default"),
         )
 
 
@@ -87,11 +96,26 @@ def dockerfile(directory: str) -> str:
     return _LINES.replace("DIRECTORY", directory)
 
 
+def arguments(base: str, demo: Demo, hosts: Mapping[str, str], proxies: Collection[str]) -> tuple[str, ...]:
+    """Return the arguments of a build, whose Dockerfile comes from standard input.
+
+    hosts: addresses of hosts that a build would not know. proxies: the variables they are in, whose values the build
+    takes from its environment, where no other user of the node reads them.
+    """
+    given = [f"BASE={base}", f"REPOSITORY={demo.repository}", f"COMMIT={demo.commit}", *proxies]
+    return (
+        f"--network={demo.network}",
+        *(f"--add-host={name}:{address}" for name, address in hosts.items()),
+        *(word for each in given for word in ("--build-arg", each)),
+        "-",
+    )
+
+
 def not_built(image: str, said: str) -> str:
     """Say why there is no such image; said is what the build printed."""
     last = [line for line in said.splitlines() if line.strip()][-1:] or ["it said nothing"]
     return (
         f"The image {image} has no hccl_demo, and none could be built on top: {printable(last[0].strip()[:300])}. "
-        "Have the serving image built (serving_image_build), name another image to measure with, or see that the node "
-        "reaches the repository (serving_image_git_mirrors)."
+        "Have the serving image built (serving_image_build), name another image to measure with, or see that a "
+        "build reaches the repository (serving_image_git_mirrors, _https_proxy, _build_network)."
     )

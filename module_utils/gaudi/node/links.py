@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.parameters import remove_values
 
 from ..base import paths
 from ..base.documents import Damaged, parse
@@ -29,6 +30,8 @@ from ..engine.image_record import digest_of
 from ..fabric import asked, burn_in, measuring, runs, static
 from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import Output, parse_output
+from ..image.addresses import asked as asked_hosts
+from ..image.addresses import check_reached, hosts, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
 from . import containers
 from .reader import read_interfaces, read_ports, read_topology
@@ -188,12 +191,18 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
 
 
 def read_measured(
-    module: AnsibleModule, reference: str, provider: str, demo: measuring.Demo | None, *, build: bool
+    module: AnsibleModule,
+    reference: str,
+    provider: str,
+    demo: measuring.Demo | None,
+    proxies: Mapping[str, str],
+    *,
+    build: bool,
 ) -> dict[str, Any]:
     """Read an image as read_image does; of one without hccl_demo, the one that measures for it, built where it is not.
 
     measures is the image to measure with; unread says why there is none. Without build, one that is not there yet
-    counts as if it were. Raises Refusal where no container can be looked into.
+    counts as if it were. proxies: of a build, by variable. Raises Refusal where no container can be looked into.
     """
     found = {"measures": reference, **read_image(module, reference, provider)}
     if "base" not in found:
@@ -207,18 +216,47 @@ def read_measured(
         return {**found, "measures": name, "hccl_demo": demo.commit}
     if not build:
         return {**found, "measures": name, "hccl_demo": demo.commit}
-    arguments = {"BASE": reference, "REPOSITORY": demo.repository, "COMMIT": demo.commit}
-    given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+    why = _build(module, docker, name, reference, demo, proxies)
+    if why:
+        # A verdict of an earlier measurement is about the same hccl_demo, and holds.
+        return {**found, "hccl_demo": demo.commit, "unread": why}
+    _remove_others(module, docker, name)
+    return {**found, "measures": name, "hccl_demo": demo.commit}
+
+
+def _build(
+    module: AnsibleModule, docker: str, name: str, base: str, demo: measuring.Demo, proxies: Mapping[str, str]
+) -> str:
+    """Build an image that measures, and return why that failed, as a sentence; empty where it is there."""
+    proxies = {variable: str(value) for variable, value in proxies.items() if value}
+    asked_for = [*hosts(demo.repository), *asked_hosts([], proxies.values())]
+    try:
+        named = known_hosts(asked_for)
+        check_reached(demo.network, [(host, named.get(host, host)) for host in asked_for])
+    except Refusal as refusal:
+        return str(refusal)
+    arguments = measuring.arguments(base, demo, named, sorted(proxies))
     limit = [module.get_bin_path("timeout", required=True), str(measuring.BUILD_SECONDS)]
     # No directory is sent: the file comes from standard input.
     status, out, err = module.run_command(
-        [*limit, docker, "build", "--tag", name, *given, "-"], data=measuring.dockerfile(DEMO)
+        [*limit, docker, "build", "--tag", name, *arguments],
+        data=measuring.dockerfile(DEMO),
+        environ_update={"DOCKER_BUILDKIT": "1", **proxies},
     )
-    if status != 0:
-        # A verdict of an earlier measurement is about the same hccl_demo, and holds.
-        return {**found, "hccl_demo": demo.commit, "unread": measuring.not_built(reference, f"{out}\n{err}")}
-    _remove_others(module, docker, name)
-    return {**found, "measures": name, "hccl_demo": demo.commit}
+    # What a tool says of a proxy may have its password, and a verdict is for everybody to read.
+    return measuring.not_built(base, str(remove_values(f"{out}\n{err}", module.no_log_values))) if status else ""
+
+
+def known_hosts(names: Sequence[str]) -> dict[str, str]:
+    """Addresses of the hosts that this node knows and a build would not. One that nobody knows is left to the build."""
+    own, stub = (Path(path) for path in ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"))
+    text = (stub if stub.exists() else own).read_text(encoding="utf-8", errors="replace")
+    unknown = unknown_to_builds(names, Path("/etc/hosts").read_text(encoding="utf-8", errors="replace"), text)
+    found = {}
+    for name in unknown:
+        with contextlib.suppress(OSError):
+            found[name] = socket.gethostbyname(name)
+    return found
 
 
 def _remove_others(module: AnsibleModule, docker: str, name: str) -> None:

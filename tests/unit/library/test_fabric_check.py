@@ -154,6 +154,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(links, "read_topology", made.topology)
     monkeypatch.setattr(links, "read_ports", made.ports)
     monkeypatch.setattr(links, "read_interfaces", made.interfaces)
+    monkeypatch.setattr(links, "known_hosts", lambda _names: {})
     monkeypatch.setattr(links, "GAUDINET", (tmp_path / "gaudinet.json", tmp_path / "older.json"))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
     answer_all(monkeypatch, made.answer)
@@ -660,6 +661,7 @@ def test_a_ready_image_without_hccl_demo_is_measured_in_one_that_is_built_on_top
     assert name.startswith("gaudi-serving/measuring:")
     assert f"BASE={IMAGE}" in built
     assert "REPOSITORY=https://git.example.com/github/HabanaAI/hccl_demo" in built
+    assert "--network=default" in built
     assert built[-1] == "-", "nothing of the node is sent"
     (measured,) = node.measured()
     assert name in measured
@@ -668,6 +670,45 @@ def test_a_ready_image_without_hccl_demo_is_measured_in_one_that_is_built_on_top
     assert ["/usr/bin/docker", "image", "rm", "gaudi-serving/measuring:0ld"] in node.commands
     assert not check(demo=DEMO, plans=[plan(0, 1)])["measured"], "the verdict holds"
     assert len(builds(node)) == 1
+
+
+PROXY = "http://me:p4ss@proxy.example:3128"
+
+
+def test_a_build_goes_the_way_that_the_site_says(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through its proxy, whose password nobody reads, in its network, with hosts that the node alone knows."""
+    node.has_demo, environments = False, []
+
+    def heard(_self: Any, command: list[str], **given: Any) -> tuple[int, str, str]:
+        environments.extend([given["environ_update"]] if "build" in command else [])
+        return node.answer(command)
+
+    monkeypatch.setattr(AnsibleModule, "run_command", heard)
+    monkeypatch.setattr(links, "known_hosts", lambda names: dict.fromkeys(names, "10.0.0.7"))
+    proxies = {"https_proxy": PROXY, "http_proxy": ""}
+    check(demo={**DEMO, "network": "host"}, proxies=proxies, plans=[plan(0, 1)])
+    (built,) = builds(node)
+    assert {"--network=host", "--add-host=git.example.com:10.0.0.7", "--add-host=proxy.example:10.0.0.7"} <= set(built)
+    assert built[built.index("https_proxy") - 1] == "--build-arg"
+    assert "p4ss" not in " ".join(built)
+    assert environments == [{"DOCKER_BUILDKIT": "1", "https_proxy": PROXY}]
+
+
+def test_a_verdict_has_no_password_of_a_proxy(node: Node) -> None:
+    node.has_demo, node.build_fails = False, f"fatal: unable to access: Could not resolve proxy: {PROXY}"
+    check(demo=DEMO, proxies={"https_proxy": PROXY}, plans=[plan(0, 1)])
+    assert "Could not resolve proxy" in node.verdict()["not_measured"]
+    assert "p4ss" not in json.dumps(node.verdict())
+
+
+@pytest.mark.parametrize(("network", "starts"), [("default", False), ("host", True)])
+def test_a_mirror_on_the_nodes_loopback_is_reached_in_the_nodes_network_alone(
+    node: Node, network: str, starts: bool
+) -> None:
+    node.has_demo = False
+    demo = {**DEMO, "mirrors": {"https://github.com/": "http://127.0.0.1:8092/"}, "network": network}
+    assert (check(demo=demo, plans=[plan(0, 1)])["held_back"] == []) is starts
+    assert starts or "serving_image_build_network: host" in node.verdict()["not_measured"]
 
 
 def test_what_cannot_be_built_is_not_measured_and_says_why(node: Node) -> None:
@@ -697,6 +738,7 @@ def test_nothing_is_built_for_one_card_in_check_mode_or_without_a_wish(node: Nod
         {"repository": "https://me:secret@git.example.com/hccl_demo"},
         {"repository": "ssh://me:secret@git.example.com/hccl_demo"},
         {"commit": "main"},
+        {"network": "--privileged"},
     ],
 )
 def test_where_hccl_demo_comes_from_is_an_address_and_a_commit(node: Node, wrong: dict[str, str]) -> None:

@@ -105,7 +105,13 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     handed_on |= {"preflight_host_tuning", "serving_image_plans", "serving_image_release", "vllm_service_given_up_by"}
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
     handed_on |= {"summary_let_through", "vllm_service_let_through"}
-    handed_on |= {"summary_fabric", "fabric_check_image", "fabric_check_demo", "fabric_check_plans"}
+    handed_on |= {
+        "summary_fabric",
+        "fabric_check_image",
+        "fabric_check_demo",
+        "fabric_check_proxies",
+        "fabric_check_plans",
+    }
     handed_on |= {"container_runtime_builds", "container_runtime_habana_follows"}
     handed_on |= {"preflight_driver", "preflight_driver_repository", "gaudi_driver_drain"}
     # The wish of one run of playbooks/uninstall.yml.
