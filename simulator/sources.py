@@ -92,11 +92,21 @@ def commits() -> dict[str, str]:
 
 def start(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -> None:
     """Start the scope's git host and index, and have its vault hold the base image."""
+    start_git(client, scope, registry, say)
+    with host.lock("images"):
+        base = images.base(client, say)
+        index = _index(say)
+    with host.lock(f"scope-{scope.name}"):
+        serve = supply.static("/srv/index", INDEX_PORT)
+        supply.wait(supply.container(client, scope, base, INDEX, {}, serve, {index: "/srv/index"}), INDEX_PORT)
+
+
+def start_git(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -> None:
+    """Start the scope's git host, and have its vault hold the base image."""
     with host.lock("images"):
         base = images.base(client, say)
         server = images.build(client, "git", context.tree(SIMULATOR / "images" / "git"), {"BASE": base}, say)
         vendor = images.vendor(client, BASE_TAG, say)
-        index = _index(say)
     vault.hold(client, registry, vendor, BASE_PATH, BASE_TAG, say)
     hub = {
         **context.tree(SIMULATOR / "hub", prefix="srv/hub/simulator/hub/"),
@@ -110,13 +120,7 @@ def start(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -
         *(f"{name}=/srv/repositories/{name}" for name in REPOSITORIES),
     ]
     with host.lock(f"scope-{scope.name}"):
-        serve = supply.static("/srv/index", INDEX_PORT)
-        started = [
-            (supply.container(client, scope, server, GIT, hub, command), GIT_PORT),
-            (supply.container(client, scope, base, INDEX, {}, serve, {index: "/srv/index"}), INDEX_PORT),
-        ]
-        for container, port in started:
-            supply.wait(container, port)
+        supply.wait(supply.container(client, scope, server, GIT, hub, command), GIT_PORT)
 
 
 def _index(say: Say) -> Path:

@@ -90,7 +90,7 @@ def up(
 def _measuring(
     client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say, *, own_settings: bool
 ) -> list[Node]:
-    """Start nodes beside a vault that holds what they measure with."""
+    """Start nodes beside a vault that holds what they measure with, and what that is built from."""
     kernel.record()
     with host.lock("images"):
         image = images.measuring(client, say)
@@ -99,7 +99,10 @@ def _measuring(
         "serving_image_ref": f"{vault.NAME}/{MEASURING}:simulated",
     }
     started = _up(client, scope, names, describe, say, site, own_settings=own_settings)
-    vault.hold(client, vault.start(client, scope, say), image, MEASURING, "simulated", say)
+    registry = vault.start(client, scope, say)
+    vault.hold(client, registry, image, MEASURING, "simulated", say)
+    # For an image without hccl_demo, which is measured in one that is built on top of it.
+    sources.start_git(client, scope, registry, say)
     return started
 
 
