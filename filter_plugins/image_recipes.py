@@ -42,6 +42,7 @@ def image_recipes(
             "base": made.base_reference,
             "base_name": made.base,
             "base_digest": entry.image["digest"],
+            "versions": dict(expected(entry.image["tag"], made.build.quantization)),
             "dockerfile": dockerfile(made),
             "constraints": constraints(made),
             "lock": lock(made),

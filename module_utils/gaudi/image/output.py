@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
@@ -15,6 +15,13 @@ _SAID = re.compile(r"#\d+ (?:\d+\.\d+ )?(.*)")
 _PRINTED = re.compile(r"#\d+ \d+\.\d+ (.*)")
 # What steps.sh and gaudi_build.py print.
 _REFUSED = re.compile(r"gaudi-image refused (?P<refused_id>[a-z_]+): (?P<refused>.*)")
+# Of a failure pip does not always say which index it asked (that depends on its urllib3), or for which package; it says
+# so before. Of an index that is the default nothing is said.
+_ASKED = re.compile(r"Looking in indexes: (\S.*)")
+_ABOUT = re.compile(r"(?:Obtaining|Processing|Collecting) (\S+)")
+_CONNECTION = re.compile(r"after connection broken by (?!.*\(host=')")
+_RAN = re.compile(r"\S+ .* did not run successfully")
+_PYPI = "https://pypi.org/simple"
 _KEPT = 200  # lines: what pip prints after the line that counts
 _LONGEST = 4000  # characters of a line that are looked at: patterns search again at each of their beginnings
 
@@ -59,6 +66,15 @@ _AGAIN = "What is done is kept: the next run goes on from there."
 
 Say = Callable[[str, str], Refusal]
 
+
+def _of_proxy(at: str, it: str) -> Refusal:
+    return Refusal(
+        "proxy_refuses",
+        f"{at}: the proxy does not let it through ({it}). Correct serving_image_http_proxy and "
+        f"serving_image_https_proxy. {_AGAIN}",
+    )
+
+
 # What a failure is recognised by, and what to say of it: `at` names the step, `it` is what the groups of the pattern
 # found. In the order of what explains most: a full disk also looks like a package that cannot be built.
 _FAULTS: tuple[tuple[str, Say], ...] = (
@@ -71,13 +87,9 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"407 Proxy Auth|Tunnel connection failed: ([^'\")]+)|CONNECT tunnel failed, (response \d+)|"
-        r"Could not resolve proxy: (\S+)|Cannot connect to proxy",
-        lambda at, it: Refusal(
-            "proxy_refuses",
-            f"{at}: the proxy does not let it through{f' ({it})' if it else ''}. Correct serving_image_http_proxy and "
-            f"serving_image_https_proxy. {_AGAIN}",
-        ),
+        r"Tunnel connection failed: ([^'\")]+)|CONNECT tunnel failed, (response \d+)|Could not resolve proxy: (\S+)|"
+        r"(407 Proxy Auth[^'\")]*)|(Cannot connect to proxy)",
+        _of_proxy,
     ),
     (
         r"THESE PACKAGES DO NOT MATCH THE HASHES",
@@ -89,7 +101,8 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"HTTPS?ConnectionPool\(host='([^']+)'|HTTPS?Connection\(host='([^']+)'|Could not fetch URL (\S+?):? ",
+        r"HTTPS?ConnectionPool\(host='([^']+)'|HTTPS?Connection\(host='([^']+)'|Could not fetch URL (\S+?):? |"
+        r"after connection broken by .* asked of (\S.*)",
         lambda at, it: Refusal(
             "index_unreachable", f"{at}: the Python index {it} does not answer. Check {_INDEXES}. {_AGAIN}"
         ),
@@ -136,7 +149,8 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"Failed building (?:wheel|editable) for (\S+)|Failed to build '?([^'\s]+)'?",
+        r"Failed building (?:wheel|editable) for (\S+)|Failed to build '?([^'\s]+)'?|"
+        r"did not run successfully for (\S+)",
         lambda at, it: Refusal(
             "package_not_built",
             f"{at}: {it} could not be built; its compiler says why in the journal. Name a version that comes as a "
@@ -156,21 +170,37 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
 FAULTS = tuple((re.compile(pattern), say) for pattern, say in _FAULTS)
 
 
-def failure(title: str, lines: Sequence[str]) -> Refusal:
+def _with_subjects(lines: Sequence[str]) -> Iterator[str]:
+    """Lines of pip that do not name the index or the package that they are about, with what earlier lines name."""
+    asked, about = _PYPI, ""
+    for line in lines:
+        index, package = _ASKED.match(line), _ABOUT.match(line)
+        asked, about = index[1] if index else asked, package[1] if package else about
+        if _CONNECTION.search(line):
+            yield f"{line} asked of {asked}"
+        elif about and _RAN.match(line):
+            yield f"{line.rstrip('.')} for {about}"
+        else:
+            yield line
+
+
+def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = ()) -> Refusal:
     """Why a build failed, from what it printed: what a step of ours says, else what is known, else its last words.
 
-    title: the step that failed.
+    title: the step that failed. proxies: those of the build, without passwords.
     """
     at = f"The image could not be built, at {title}"
     lines = [line[:_LONGEST] for line in lines]
     said = [found[1] if found else line for line, found in ((line, _SAID.match(line)) for line in lines)]
+    said = list(_with_subjects([line.strip() for line in said]))
     own = next((found for line in said for found in [_REFUSED.search(line)] if found), None)
     if own:
         return Refusal.from_keys(own.groupdict()).about(at)
     for pattern, say in FAULTS:
         found = next((found for found in map(pattern.search, said) if found), None)
         if found:
-            return say(at, ": ".join(group.strip().rstrip(".") for group in found.groups() if group))
+            words = [group.strip().rstrip(".") for group in found.groups() if group]
+            return say(at, ": ".join([*(proxies if say is _of_proxy else ()), *words]))
     printed = [found[1] for found in map(_PRINTED.match, lines) if found and found[1].strip()]
     last = (printed or [line for line in said if line.strip()] or ["nothing"])[-1]
     return Refusal("build_failed", f"{at}. Its last words: {last.strip()[:300]} {_AGAIN}")

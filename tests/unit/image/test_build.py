@@ -58,6 +58,11 @@ sys.exit(9)
 """
 
 
+def listed(version: str) -> str:
+    """What pip lists in a base image, with the vendor's software of a version."""
+    return json.dumps([{"name": "habana_torch_plugin", "version": version}, {"name": "torch", "version": "2.7.1"}])
+
+
 class Node:
     """A folder that stands for a node."""
 
@@ -78,6 +83,7 @@ class Node:
             f"pull {self.reference}": (1, "manifest unknown: manifest unknown", {}),
             "build": (0, "#5 [1/3] FROM x\n#5 CACHED\n#6 [2/3] RUN y\n#6 DONE 1s", {self.reference: self.image(None)}),
             "push": (0, "pushed", {}),
+            "run": (0, listed("1.22.2.32"), {}),
         }
 
     @staticmethod
@@ -271,6 +277,12 @@ def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
             "Make room",
         ),
         (lambda node: node.answers.update(info=(1, "", {})), "engine_silent", "systemctl status docker"),
+        (
+            lambda node: node.answers.update(run=(0, listed("1.21.3.57"), {})),
+            "base_of_other_release",
+            "holds habana-torch-plugin 1.21.3.57, where it is 1.22.2.32 in release 1.22",
+        ),
+        (lambda node: node.answers.update(run=(127, "python3: not found", {})), "base_silent", "python3: not found"),
     ],
 )
 def test_what_goes_wrong_is_a_refusal(node: Node, change: Callable[[Node], None], id_: str, words: str) -> None:
@@ -280,6 +292,15 @@ def test_what_goes_wrong_is_a_refusal(node: Node, change: Callable[[Node], None]
     assert node.result["refused_id"] == id_, printed
     assert words in node.result["refused"]
     assert printed.strip().endswith(node.result["refused"])
+
+
+def test_nothing_is_built_on_a_base_of_another_release(node: Node) -> None:
+    node.answers["run"] = (0, listed("1.21.3.57"), {})
+    assert node.build()[0] == 1
+    assert node.words == ["pull"]
+    command = next(words for words in node.asked if words[0] == "run")
+    assert {"--network=none", "--runtime=runc", "--read-only", "--cap-drop=ALL"} <= set(command)
+    assert f"{BASE}@{NEW}" in command
 
 
 def test_a_client_with_the_plugin_builds(node: Node) -> None:

@@ -69,6 +69,35 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "index_unreachable",
             "the Python index index does not answer",
         ),
+        # pip 22 and 23, whose urllib3 names no host.
+        (
+            [
+                "#9 0.9 Looking in indexes: http://***@index:8094/simple",
+                "#9 1.0 WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after "
+                "connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection.HTTPConnection object at "
+                "0x7f32>: Failed to establish a new connection: [Errno 111] Connection refused')': /simple/ray/",
+                "#9 9.0 ERROR: Could not find a version that satisfies the requirement ray (from versions: none)",
+                "#9 9.0 ERROR: No matching distribution found for ray",
+            ],
+            "index_unreachable",
+            "the Python index http://***@index:8094/simple does not answer",
+        ),
+        (
+            ["#9 1.0 WARNING: Retrying (...) after connection broken by 'ReadTimeoutError()': /simple/ray/"],
+            "index_unreachable",
+            "the Python index https://pypi.org/simple does not answer",
+        ),
+        (
+            [
+                "#9 1.0 Collecting other",
+                "#9 1.0 Obtaining file:///opt/vllm-fork",
+                "#9 1.9   \u00d7 Preparing editable metadata (pyproject.toml) did not run successfully.",
+                "#9 2.0       RuntimeError: Unknown runtime environment",
+                "#9 2.0 hint: See above for details.",
+            ],
+            "package_not_built",
+            "file:///opt/vllm-fork could not be built",
+        ),
         (
             ["#9 1.0 ERROR: Cannot install a==1 and b because these package versions have conflicting dependencies."],
             "requirements_conflict",
@@ -87,7 +116,16 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
         (
             ["#9 1.0 fatal: unable to access 'https://github.com/x/': CONNECT tunnel failed, response 403"],
             "proxy_refuses",
-            "(response 403)",
+            "(http://***@proxy:3128: response 403)",
+        ),
+        (
+            [
+                "#9 1.0 WARNING: Retrying (Retry(total=0)) after connection broken by 'ProxyError('Cannot connect to "
+                "proxy.', NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>'))': /x/",
+                "#9 9.0 ERROR: No matching distribution found for ray",
+            ],
+            "proxy_refuses",
+            "(http://***@proxy:3128: Cannot connect to proxy)",
         ),
         (["#9 1.0 E: Unable to locate package numactl"], "no_system_package", "have no numactl"),
         (
@@ -104,7 +142,7 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
     ],
 )
 def test_each_fault_is_a_sentence_with_what_to_try(lines: list[str], id_: str, words: str) -> None:
-    refusal = failure("the fork's requirements", ["#1 DONE 0.0s", *lines])
+    refusal = failure("the fork's requirements", ["#1 DONE 0.0s", *lines], ["http://***@proxy:3128"])
     assert refusal.id == id_
     assert words in str(refusal)
     assert str(refusal).startswith("The image could not be built, at the fork's requirements")

@@ -16,14 +16,14 @@ from gaudi.base.documents import Damaged
 from gaudi.base.paths import STATE
 from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
-from gaudi.engine.image_record import digest_of, repository_of
+from gaudi.engine.image_record import digest_of, parse_packages, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
 from gaudi.image.dockerfile import PACKAGES_FOLDER, PROGRAMS_FOLDER
 from gaudi.image.output import Follower, failure
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.node.documents import read_json
 
-from .engine import Engine
+from .engine import Engine, without_secrets
 from .request import Request
 
 Tell = Callable[[dict[str, Any]], None]
@@ -41,6 +41,9 @@ _OF_LIBRARY = (
 )
 _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
+# What the Python of a base image is asked, which nobody has looked at yet: no card, no network, no right for it.
+_WALLS = ("--runtime=runc", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
+_LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 
 
 def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
@@ -54,6 +57,7 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
         check_reached(request.network, [(host, named.get(host, host)) for host in request.hosts])
         check_room(request, engine.directory())
         base, digest = base_image(request, engine, tell)
+        check_release(request, engine, base, tell)
         run(request, engine, tell, base, digest, named)
         found = engine.inspect(request.reference)
     if request.push:
@@ -144,6 +148,34 @@ def check_base(request: Request, digest: str) -> None:
         )
 
 
+def check_release(request: Request, engine: Engine, base: str, tell: Tell) -> None:
+    """Refuse a base image with the vendor's software of another release, which would be found out after the build.
+
+    What it has not is left to the look into the finished image: a step may bring it.
+    """
+    tell({"phase": "look into the base image"})
+    code, out, err = engine.ask("run", "--rm", *_WALLS, "--entrypoint=python3", base, *_LISTING)
+    if code:
+        raise Refusal(
+            "base_silent",
+            f"{request.base} could not be looked into: {last((out + err).splitlines())} A base image has Python 3 with "
+            "pip: check serving_image_base.",
+        )
+    seen = parse_packages(out)
+    differing = ((name, version, seen.get(name)) for name, version in request.versions.items())
+    wrong = [
+        f"{name} {found}, where it is {version}"
+        for name, version, found in differing
+        if version and found and found != version
+    ]
+    if wrong:
+        raise Refusal(
+            "base_of_other_release",
+            f"The base image {request.base} holds {' and '.join(wrong)} in release {request.release}. Correct "
+            "serving_image_base, or gaudi_release.",
+        )
+
+
 def built_on(base: str) -> set[str]:
     """The digests of a base image that images of this node were built on, whatever registry it came from."""
     try:
@@ -182,7 +214,8 @@ def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, na
             *(*names, *secrets, *proxies, f"--file={Path(scratch, DOCKERFILE)}", str(context)),
         )
     if status:
-        raise failure(follower.title, follower.lines)
+        shown = {without_secrets(address) for name, address in request.proxies.items() if name.lower() != "no_proxy"}
+        raise failure(follower.title, follower.lines, sorted(shown - {""}))
 
 
 def known_hosts(names: Sequence[str]) -> dict[str, str]:

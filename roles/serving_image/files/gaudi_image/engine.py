@@ -19,6 +19,11 @@ _BLOCK = 1 << 20
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Authorization: )\S+ \S+")
 
 
+def without_secrets(text: str) -> str:
+    """A text without the passwords in its addresses."""
+    return _SECRET.sub("***", text)
+
+
 class Stopped(Exception):
     """Somebody asked this program to end."""
 
@@ -93,7 +98,7 @@ class Engine:
         )
         self._began(work)
         for line in work.stdout or ():
-            hear(_SECRET.sub("***", line.rstrip("\n")))
+            hear(without_secrets(line.rstrip("\n")))
         status = work.wait()
         if self.stopped:
             raise Stopped
@@ -126,4 +131,4 @@ class Engine:
             said = words.read().decode("utf-8", "replace").strip()
         if self.stopped:
             raise Stopped
-        return status, _SECRET.sub("***", said)
+        return status, without_secrets(said)

@@ -12,10 +12,12 @@ from gaudi.node.documents import read_json
 
 _FORM = {
     "reference": str,
+    "release": str,
     "base": str,
     "base_name": str,
     "base_digest": str,
     "accept_moved_base": bool,
+    "versions": {str: str},
     "dockerfile": str,
     "constraints": str,
     "lock": str,
@@ -35,15 +37,18 @@ class Request:
     """One image to build. ``room_bytes`` must be free below Docker's directory before anything begins.
 
     ``base_name`` is the base image without a registry; ``base_digest`` is the one that is pinned, empty for any;
-    ``secrets`` are files by id, ``hosts`` those in them and in ``proxies``, which are variables; ``network`` is the
-    engine's ("default") or the node's ("host").
+    ``versions`` are those of the vendor's distributions in a base of the ``release``, empty for any; ``secrets`` are
+    files by id, ``hosts`` those in them and in ``proxies``, which are variables; ``network`` is the engine's
+    ("default") or the node's ("host").
     """
 
     reference: str
+    release: str
     base: str
     base_name: str
     base_digest: str
     accept_moved_base: bool
+    versions: dict[str, str]
     dockerfile: str
     constraints: str
     lock: str
