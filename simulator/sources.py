@@ -128,10 +128,9 @@ def _index(say: Say) -> Path:
     if not wheelhouse.held(VLLM_REQUIREMENTS):
         say("Download vLLM for CPUs")
     wheelhouses = [wheelhouse.directory(requirements) for requirements in (_REQUIREMENTS, VLLM_REQUIREMENTS)]
-    stand_ins = [
-        wheels.wheel("simulated-common", "1.0", {"simulated_common.py": ""}),
-        wheels.wheel("simulated-sound", "1.0", {"simulated_sound.py": ""}),
-    ]
+    # Those of a fork, of its extra [audio] and of its benchmark.
+    names = ("simulated-common", "librosa", "soundfile", "datasets", "pandas")
+    stand_ins = [wheels.wheel(name, "1.0", {f"{name.replace('-', '_')}.py": ""}) for name in names]
     return wheelhouse.index(wheelhouses, dict(stand_ins))
 
 

@@ -31,7 +31,10 @@ def platforms() -> list[str]:
 
 
 def directory(requirements: Path) -> Path:
-    """Give the directory with every wheel of a requirements file, after downloading what is missing."""
+    """Give the directory with all that a requirements file names, after downloading what is missing: wheels.
+
+    What the file has below --no-binary is there as its source distribution.
+    """
     wheels = _named(requirements)
     if not wheels.exists():
         wheels.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +53,11 @@ def held(requirements: Path) -> bool:
 
 
 def index(directories: Sequence[Path], more: Mapping[str, bytes]) -> Path:
-    """Give the directory that a Python index serves: the wheels of directories, as links, and more of them by name.
+    """Give the directory that a Python index serves: what directories hold, as links, and more wheels by name.
 
     A directory listing is what the simple interface asks for (PEP 503).
     """
-    names = {wheel.name: wheel for directory in directories for wheel in sorted(directory.glob("*.whl"))}
+    names = {file.name: file for directory in directories for file in sorted(directory.glob("*.*")) if is_package(file)}
     made = {name: context.File(content) for name, content in more.items()}
     place = CACHE / "wheelhouse" / f"index-{context.digest(made, *sorted(names))}"
     if not place.exists():
@@ -73,9 +76,14 @@ def index(directories: Sequence[Path], more: Mapping[str, bytes]) -> Path:
     return place
 
 
-def project(wheel: str) -> str:
-    """Give the name an index knows a wheel's project by."""
-    return re.sub(r"[-_.]+", "-", wheel.split("-")[0]).lower()
+def is_package(file: Path) -> bool:
+    """Tell whether a file is a wheel or a source distribution."""
+    return file.name.endswith((".whl", ".tar.gz"))
+
+
+def project(file: str) -> str:
+    """Give the name an index knows the project of a wheel or a source distribution by."""
+    return re.sub(r"[-_.]+", "-", file.split("-")[0]).lower()
 
 
 def _named(requirements: Path) -> Path:

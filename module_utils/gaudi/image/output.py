@@ -87,6 +87,13 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
+        r"failed to receive status: rpc error|code = Unavailable|Cannot connect to the Docker daemon",
+        lambda at, it: Refusal(
+            "engine_ended",
+            f"{at}: the Docker engine ended while it built. Look why: journalctl -u docker. {_AGAIN}",
+        ),
+    ),
+    (
         r"Tunnel connection failed: ([^'\")]+)|CONNECT tunnel failed, (response \d+)|Could not resolve proxy: (\S+)|"
         r"(407 Proxy Auth[^'\")]*)|(Cannot connect to proxy)",
         _of_proxy,

@@ -25,5 +25,5 @@ setup(
     description="Simulated: a stand-in for the vLLM fork, without an engine",
     packages=find_packages(),
     install_requires=list(requirements("hpu.txt")),
-    extras_require={"audio": ["simulated-sound"]},
+    extras_require={"audio": ["librosa", "soundfile"]},
 )

@@ -133,6 +133,15 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "package_source_unreachable",
             "http://archive.ubuntu.com/x.deb could not be fetched",
         ),
+        # The client of Docker 20.10, when dockerd was killed.
+        (
+            [
+                "#9 1.0 Collecting ray",
+                "error: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF",
+            ],
+            "engine_ended",
+            "the Docker engine ended while it built",
+        ),
         (["#9 1.0 make: *** [Makefile:12: all] Error 1"], "not_compiled", "[Makefile:12: all] Error 1"),
         (
             ["#9 1.0 something nobody knows", "#9 ERROR: exit code: 3", "------"],

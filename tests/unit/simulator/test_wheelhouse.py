@@ -15,9 +15,11 @@ def test_an_index_has_every_wheel_below_its_project(tmp_path: Path, monkeypatch:
     held.mkdir(parents=True)
     wheel = held / "Some_thing.else-1.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
+    (held / "some_source-1.0.tar.gz").write_bytes(b"source")
     index = wheelhouse.index([held], {"simulated_common-1.0-py3-none-any.whl": b"stand-in"})
     assert (index / "simple" / "some-thing-else" / wheel.name).samefile(wheel)
     assert (index / "simple" / "simulated-common" / "simulated_common-1.0-py3-none-any.whl").read_bytes() == b"stand-in"
     assert wheelhouse.index([held], {"simulated_common-1.0-py3-none-any.whl": b"stand-in"}) == index
+    assert (index / "simple" / "some-source" / "some_source-1.0.tar.gz").read_bytes() == b"source"
     assert wheelhouse.index([held], {}) != index
     assert not list(index.parent.glob("incomplete-*"))
