@@ -118,6 +118,8 @@ class ModelFacts:
     quant_method: str | None
     alibi: bool
     gaps: tuple[str, ...] = ()
+    # The format within the method, in small letters: quant_algo of modelopt, format of compressed-tensors.
+    quant_format: str | None = None
 
     @property
     def stored_fp8(self) -> bool:
@@ -146,7 +148,8 @@ def facts(
             for key, follows in GAPS.items()
             if (positions.longest if key == "max_position_embeddings" else getattr(shape, key)) is None
         )
-        return ModelFacts(name, "model_config", shape, positions, kind, method_of(config), alibi, gaps)
+        method = method_of(config)
+        return ModelFacts(name, "model_config", shape, positions, kind, method, alibi, gaps, format_of(config, method))
     if entry is not None and entry.architecture is not None:
         architecture = entry.architecture
         shape = Shape.of(architecture)
@@ -181,6 +184,14 @@ def method_of(config: Mapping[str, object]) -> str | None:
             f"model_config: quantization_config needs a quant_method such as fp8, not {shown(found)}.",
         )
     return method.lower().replace("_", "-") if method.lower() == "compressed_tensors" else method.lower()
+
+
+def format_of(config: Mapping[str, object], method: str | None) -> str | None:
+    """The format of quantised weights where one method has several; None for all others, and where none is said."""
+    found = config.get("quantization_config") or config.get("compression_config")
+    key = {"modelopt": "quant_algo", "compressed-tensors": "format"}.get(method or "")
+    said = found.get(key) if key and isinstance(found, Mapping) else None
+    return said.lower() if isinstance(said, str) else None
 
 
 def kind_by_name(name: str) -> str | None:

@@ -179,6 +179,13 @@ def check_quantization(resolved: ResolvedRequest) -> None:
                 f"{seen}, but release {resolved.release.name} serves {', '.join(served) or 'no quantised weights'}. "
                 f"Serve other weights, or use another release.",
             )
+    formats = resolved.release.constants.get("quantization_formats", {}).get(method, ())
+    if formats and model.quant_format is not None and model.quant_format not in formats:
+        raise Refusal(
+            "unsupported_quantization",
+            f"{model.name} is stored in {method} as {shown(model.quant_format)}, but release {resolved.release.name} "
+            f"serves {_or(formats)} of it. Serve other weights, or use another release.",
+        )
     if model.known_from == "name":
         return
     if resolved.dtype in DTYPE_METHODS and resolved.dtype != method:
@@ -283,8 +290,8 @@ def check_heads(model: ModelFacts, count: int, cards: int, label: str, *, copied
         )
 
 
-def _or(numbers: Sequence[int]) -> str:
-    words = [str(number) for number in numbers]
+def _or(these: Sequence[object]) -> str:
+    words = [str(this) for this in these]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 

@@ -202,6 +202,30 @@ def test_bad_input_is_refused(release: str, options: dict[str, Any], words: str)
     assert words in refused(release, **options)
 
 
+@pytest.mark.parametrize(
+    ("quantised", "served"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, RELEASES),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, ()),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized"}, RELEASES),
+        ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, ()),
+        ({"quant_method": "compressed-tensors", "format": "int-quantized"}, ("1.24", "1.24.1")),
+        ({"quant_method": "compressed-tensors"}, RELEASES),
+    ],
+)
+@pytest.mark.parametrize("release", RELEASES)
+def test_weights_in_a_format_without_code_are_refused(
+    release: str, quantised: dict[str, str], served: tuple[str, ...]
+) -> None:
+    config = {"model_type": "llama", "max_position_embeddings": 8192, "quantization_config": quantised}
+    request = {"weights": "/data/models/H", "model_config": config, "instance": "x"}
+    made = vendor.plan_request(release, request)
+    assert ("refused" not in made) == (release in served), made.get("refused")
+    if release not in served:
+        assert made["refused_id"] == "unsupported_quantization"
+        assert f"is stored in {quantised['quant_method']} as " in made["refused"]
+
+
 def test_a_name_like_no_other_is_left_out_with_a_warning() -> None:
     made = plan("1.24", extra_environment={"VLLM_NOBODY_HAS_THIS": "1"})
     assert "VLLM_NOBODY_HAS_THIS" not in made["environment"]
