@@ -27,7 +27,7 @@ CONTRACTS = {
     "module_utils": ("tests/unit/base/test_refusals.py", "tests/unit/test_rooms.py"),
     "roles": ("tests/unit/base/test_paths.py",),
 }
-# Folders whose tests do not carry their name.
+# Where else a folder is tested than in the folder of tests that carries its name.
 TESTED_BY = {
     "catalog": ("catalogue", "planning"),
     "playbooks": ("catalogue",),
@@ -45,7 +45,7 @@ TESTED_BY = {
     "module_utils/gaudi/fanout": ("weights", "calibration"),
     "module_utils/gaudi/engine": ("preflight",),
     "module_utils/gaudi/node": ("calibration", "cards", "fp8", "host", "jobs", "preflight", "vllm_service", "weights"),
-    "module_utils/gaudi/base": ("base", "cards", "planning"),
+    "module_utils/gaudi/base": ("cards", "planning"),
     "module_utils/gaudi/pages": ("planning", "vllm_service"),
     "module_utils/gaudi/serving": ("calibration", "vllm_service"),
 }
@@ -84,8 +84,8 @@ def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[s
             found |= {str(test) for test in tests if word.search((ROOT / test).read_text(encoding="utf-8"))}
             continue
         own = path.parts[1:3] if top in ("module_utils", "roles") else ()
-        subjects = next((said for place, said in TESTED_BY.items() if name.startswith(f"{place}/")), own)
-        found |= {f"tests/unit/{subject}" for subject in subjects if subject in folders}
+        others = next((said for place, said in TESTED_BY.items() if name.startswith(f"{place}/")), ())
+        found |= {f"tests/unit/{subject}" for subject in (*own, *others) if subject in folders}
     return sorted(name for name in found if not any(name.startswith(f"{other}/") for other in found))
 
 

@@ -15,7 +15,7 @@ TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("te
     ("touched", "found"),
     [
         (["module_utils/gaudi/cards/hl_smi.py"], ["tests/unit/cards"]),
-        (["module_utils/gaudi/families/r121.py"], ["tests/unit/planning"]),
+        (["module_utils/gaudi/families/r121.py"], ["tests/unit/families", "tests/unit/planning"]),
         (["roles/vllm_service/files/vllm_supervisor.py"], ["tests/unit/vllm_service"]),
         (["roles/fp8_weights/README.md"], ["tests/unit/fp8", "tests/unit/fp8_dynamic"]),
         (["catalog/cards.yml"], ["tests/unit/catalogue", "tests/unit/planning"]),

@@ -133,6 +133,11 @@ def test_a_room_is_small_and_has_an_empty_door(folder: Path) -> None:
     assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_MODULES
 
 
+@pytest.mark.parametrize("folder", PACKAGES, ids=title)
+def test_a_room_has_its_own_tests(folder: Path) -> None:
+    assert sorted((ROOT / "tests" / "unit" / folder.name).glob("test_*.py")), "tests mirror the rooms"
+
+
 def test_every_module_is_in_a_room() -> None:
     assert [path.name for path in BRAIN.glob("*.py")] == ["__init__.py"]
     assert [path.name for path in BRAIN.parent.glob("*.py")] == []

@@ -96,7 +96,7 @@ def test_a_family_is_a_file_an_import_and_an_entry(checkout: Path) -> None:
     shown = run(checkout, COMMANDS[1])
     assert shown.returncode == 0, shown.stdout + shown.stderr
     assert "refused" not in shown.stdout
-    checked = run(checkout, "python -m pytest -q tests/unit/planning/test_families.py")
+    checked = run(checkout, "python -m pytest -q tests/unit/families/test_families.py")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from library import serving_plan
-
-from . import vendor
-from .test_hostile import check
-from .test_limits import plan, sentence, warned
-from .test_releases import RELEASES, entry
+from tests.unit.planning import vendor
+from tests.unit.planning.test_limits import plan, sentence, warned
+from tests.unit.planning.test_releases import RELEASES, entry
+from tests.unit.request.test_hostile import check
 
 DEEPSEEK = {
     "model_type": "deepseek_v3",

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.pages.page import page
 
-from . import vendor
-from .test_releases import RELEASES
+from tests.unit.planning import vendor
+from tests.unit.planning.test_releases import RELEASES
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in vendor.CASES["cases"]])

@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.families.base import Family
 from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.planning.many import Catalogue
 
-from . import vendor
+from tests.unit.planning import vendor
 
 BRAIN = vendor.ROOT / "module_utils" / "gaudi"
 # The key of a release file is read here, and looked up in the package.
