@@ -130,7 +130,7 @@ installed:
 settled:
   description: >-
     Whether unit and target are active, start at boot, and are known to systemd as they lie on the disk, and nobody has
-    started the container anew, whose warm-up is followed as any other.
+    started the container anew, whose warm-up is followed as any other; and no keys lie there as release 0.1 kept them.
   type: bool
   returned: always
   sample: true
@@ -168,6 +168,8 @@ UNITS = Path("/etc/systemd/system")
 TARGET = "gaudi-serving.target"
 STOPPED = ("inactive", "failed", "unknown")
 PROPERTIES = ("ActiveState", "UnitFileState", "NeedDaemonReload")
+# Where release 0.1 kept the keys themselves.
+FORMER_KEYS = "keys"
 SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"}
 
 
@@ -241,6 +243,12 @@ def compared(module: AnsibleModule, wanted: MadeOf, state: Mapping[str, Any]) ->
     return container.plan, True, containers.outlived(module, container, module.params["plan"])
 
 
+def is_settled(units: list[dict[str, str]], state: Mapping[str, Any], folder: Path) -> bool:
+    """Whether systemd has the units as they are to be, nobody started it anew, and nothing of release 0.1 is left."""
+    starts = state.get("phase") in STARTING
+    return all(unit == SETTLED for unit in units) and not starts and not (folder / FORMER_KEYS).exists()
+
+
 def main() -> None:
     """Read, compare, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -262,7 +270,7 @@ def main() -> None:
         left_over=not running and bool(outlived),
         label=label if running and not outdated else wanted.digest,
         current=not running or bool(here["current"]),
-        settled=all(unit == SETTLED for unit in units) and here["state"].get("phase") not in STARTING,
+        settled=is_settled(units, here["state"], PLANS / instance),
         installed=(UNITS / name).exists(),
         reasons=[*(reasons(PLANS / instance, UNITS / name, module.params) if running else []), *outlived],
     )

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.unit.preflight.test_templates import evaluate
+
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.parent.parent for path in ROOT.glob("roles/*/tasks/main.yml"))
 TASK_FILES = sorted([*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/handlers/*.yml")])
@@ -102,6 +104,7 @@ def test_a_role_reads_as_a_table_of_contents(role: Path) -> None:
 def test_the_example_shows_every_variable_a_site_may_set() -> None:
     """What site.yml hands from one role to the next is no variable of a site."""
     handed_on = {"serving_image_references", "vllm_service_plan", "vllm_service_weights_coming", "weights_supply_bring"}
+    handed_on |= {"weights_supply_wanted"}
     handed_on |= {"preflight_host_tuning", "serving_image_plans", "serving_image_release", "vllm_service_given_up_by"}
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
     handed_on |= {"summary_let_through", "vllm_service_let_through"}
@@ -233,12 +236,17 @@ def test_weights_are_brought_as_the_option_says_and_as_no_other_role_found() -> 
     assert [path.name for path in files if "preflight_node" in path.read_text(encoding="utf-8")] == []
 
 
-def test_what_is_missing_here_is_the_option_and_elsewhere_the_published_name() -> None:
-    """A role that reads its own result cannot be understood by its options."""
-    files = [*(ROOT / "roles/weights_supply/tasks").glob("*.yml"), ROOT / "roles/weights_supply/vars/main.yml"]
-    lines = [line.strip() for path in files for line in path.read_text(encoding="utf-8").splitlines()]
-    published = [line for line in lines if "weights_supply_missing" in line and "hostvars" not in line]
-    assert published == ['weights_supply_missing: "{{ weights_supply_bring }}"']
+@pytest.mark.parametrize("playbook", ["site.yml", "playbooks/serve.yml"])
+def test_a_node_is_told_what_it_lacks_and_what_any_node_lacks(playbook: str) -> None:
+    """Of another node's options nothing can be read; so the playbook collects what was found on all."""
+    text = (ROOT / playbook).read_text(encoding="utf-8")
+    options = dict(re.findall(r"^ +(weights_supply_\w+): \"{{ (.*) }}\"$", text, re.MULTILINE))
+    nodes = {"a": {"missing_weights": [1]}, "b": {"missing_weights": []}, "c": {"missing_weights": [2, 3]}}
+    hosts = {name: {"preflight_node": node} for name, node in nodes.items()}
+    for name, lacks in (("a", [1]), ("b", [])):
+        given = {"hostvars": hosts, "ansible_play_hosts": list(nodes), **hosts[name]}
+        found = {option: evaluate("weights_supply", f"{{{{ {said} }}}}", **given) for option, said in options.items()}
+        assert found == {"weights_supply_bring": lacks, "weights_supply_wanted": [1, 2, 3]}
 
 
 def test_package_indexes_are_in_no_difference() -> None:

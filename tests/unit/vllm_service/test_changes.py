@@ -398,6 +398,12 @@ def test_a_supervisor_counts_as_current_where_none_runs(
     assert (answer["current"], answer["running"]) == (active == "failed", active != "failed")
 
 
+def test_keys_as_an_earlier_release_kept_them_are_still_to_be_removed(instance: Path) -> None:
+    assert ask(DOCUMENT)["settled"] is True
+    (instance / "keys").mkdir()
+    assert ask(DOCUMENT)["settled"] is False
+
+
 def test_a_target_that_does_not_start_at_boot_is_not_settled(instance: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n\n".join([shown().partition("\n\n")[0], shown(UnitFileState="disabled").partition("\n\n")[0]])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: text)

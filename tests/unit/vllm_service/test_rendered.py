@@ -220,15 +220,14 @@ def test_a_node_is_told_digests_and_no_keys() -> None:
     assert told == {"name": "inventory-1", "digest": digest_of("a-key-of-sixteen"), "ends": None}
 
 
-def test_keys_come_before_the_plan_and_old_ones_go_after_the_look_at_what_runs() -> None:
-    main = [task.get("ansible.builtin.import_tasks") for task in yaml.safe_load((ROLE / "tasks/main.yml").read_text())]
-    assert main.index("install.yml") < main.index("verify.yml")
-    install, verify = (yaml.safe_load((ROLE / f"tasks/{name}.yml").read_text()) for name in ("install", "verify"))
+def test_keys_come_before_the_plan_and_old_ones_go_after_the_start() -> None:
+    install, run = (yaml.safe_load((ROLE / f"tasks/{name}.yml").read_text()) for name in ("install", "run"))
     keys = next(place for place, task in enumerate(install) if "instance_keys" in task)
     assert keys < next(place for place, task in enumerate(install) if "node_files" in task)
     assert install[keys]["no_log"] is True
-    assert "vllm_service_verify" in verify[0]
-    assert verify[-1]["ansible.builtin.file"] == {"path": "{{ __vllm_service_etc }}/keys", "state": "absent"}
+    started = run[-1]["block"]
+    assert started[-1]["ansible.builtin.file"] == {"path": "{{ __vllm_service_etc }}/keys", "state": "absent"}
+    assert any("vllm_service_wait" in task for task in started[:-1])
 
 
 @pytest.mark.parametrize(
