@@ -224,7 +224,7 @@ from ansible.module_utils.gaudi.fabric import (
     static,
     verdict,
 )
-from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Output
+from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, Output
 from ansible.module_utils.gaudi.node import instances, links
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
@@ -421,7 +421,7 @@ def measure(
         results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
         for result in results:
             # Over several groups it is the host NICs, which are no card's.
-            if result.word in (classes.SLOW, classes.BROKEN) and not result.run.over_host_nics:
+            if not result.passed and not result.run.over_host_nics and result.failure not in OF_ALL_CARDS:
                 located += locate(module, node, fabric, result)
         if given["host_nics"]:
             host_nics = nics.judge_nics(seen_nics(node.image), given["provider"], direct)

@@ -304,6 +304,8 @@ def _hangs(text: str, limit: int | None) -> Failure:
 _KILLED = 137
 # Ids of failures that say nothing of cards and links.
 NOT_OF_CARDS = frozenset(("killed", "no_memory"))
+# Ids of failures that any set of cards has, so that none is looked for.
+OF_ALL_CARDS = frozenset(("affinity", "refused_arguments", "not_built"))
 
 
 def _ended(text: str, status: int, *, no_memory: bool) -> Failure | None:

@@ -75,6 +75,8 @@ class Node:
     takes: float = 1e6
     # What a run over host NICs that asks for Gaudi Direct prints; empty where it has it.
     without_direct: str = ""
+    # What every run ends with; empty where it ends well.
+    fails: str = ""
     commands: list[list[str]] = field(default_factory=list)
 
     def topology(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -120,6 +122,8 @@ class Node:
             return 3, "", ""
         if "HCCL_GAUDI_DIRECT=1" in command and self.without_direct:
             return 1, self.without_direct, ""
+        if "HCCL_COMM_ID" in " ".join(command) and self.fails:
+            return 1, self.fails, ""
         if "HCCL_COMM_ID" in " ".join(command):
             listed = next(word for word in command if word.startswith("HABANA_VISIBLE_MODULES="))
             modules = [int(part) for part in listed.partition("=")[2].split(",")]
@@ -444,6 +448,22 @@ def test_one_that_is_ended_at_the_limit_hung(node: Node, status: int) -> None:
     node.status, node.takes = status, 20
     check(limit=10)
     assert node.verdict()["measurements"][0]["failure"] == "hangs"
+
+
+@pytest.mark.parametrize(
+    ("said", "id_"),
+    [
+        ("Affinity: Issue while trying to run hl-smi, aborting...", "affinity"),
+        ("HCCL demo error: [validate_arguments] Argument loop was set to: 0", "refused_arguments"),
+        ("HCCL demo error: [make_demo] The following make command has failed: make", "not_built"),
+    ],
+)
+def test_what_fails_with_any_cards_has_nobody_looked_for(node: Node, said: str, id_: str) -> None:
+    node.fails = said
+    check()
+    (measured,) = node.verdict()["measurements"]
+    assert (measured["failure"], node.verdict()["located"]) == (id_, [])
+    assert len(node.measured()) == 1
 
 
 def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
