@@ -509,9 +509,8 @@ def main() -> None:
         node = look(module)
         planned = asked.planned(node.cards.fabric, node.cards.modules, given)
         why_not = asked.not_measured(node.cards.faults, node.image, given["image"], planned, node.busy)
-        due = asked.due(
-            node.before, node.made_of, node.cards.faults, node.busy, why_not, again=given["again"] or bool(tests)
-        )
+        wishes = {"again": given["again"] or bool(tests), "host_nics": given["host_nics"]}
+        due = asked.due(node.before, node.made_of, node.cards.faults, node.busy, why_not, **wishes)
         document, changed = settled(module, node, planned, due, why_not)
         # In check mode a measurement is work to come: what it will let start is not known.
         plans = [] if due.allowed and module.check_mode else given["plans"]

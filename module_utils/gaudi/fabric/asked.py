@@ -72,8 +72,9 @@ def due(
     why_not: str,
     *,
     again: bool,
+    host_nics: bool = False,
 ) -> Answer:
-    """Return whether a new verdict is made now.
+    """Return whether a new verdict is made now; host_nics: they are configured.
 
     What the static checks find is news wherever the last verdict says something else, and a node's first verdict is
     made even where nothing can be measured: an instance on one card asks for no more. why_not: what not_measured says.
@@ -104,6 +105,9 @@ def due(
         return Answer(True, "first_verdict", answer.sentence)
     if before["state"] == NOT_MEASURED and not answer.allowed and not why_not:
         return Answer(True, "measurable_now", f"Nothing was measured: {before['not_measured']} Now it can be.")
+    if host_nics and before["host_nics"] is None and not answer.allowed:
+        new = "Host NICs are configured, and this node's were not looked at yet."
+        return Answer(not why_not, "host_nics_new", f"{new} {why_not}".rstrip())
     return answer
 
 

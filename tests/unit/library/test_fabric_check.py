@@ -503,6 +503,21 @@ def test_over_host_nics_gaudi_direct_is_asked_for_first(node: Node, said: str, r
     assert [each["modules"] for each in node.verdict()["measurements"]][-1] == list(range(8))
 
 
+def test_host_nics_that_are_configured_later_are_measured(node: Node) -> None:
+    """A verdict without them holds, and says nothing of them."""
+    node.name, node.tells_ports = "HL-288E", False
+    needs = {**plan(*range(8)), "requires": {"host_nics": True}}
+    (refused,) = check(plans=[needs])["held_back"]
+    assert "fabric_check_host_nics: true" in refused
+    node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
+    waits = check(plans=[needs], host_nics=True)
+    assert (waits["measured"], "Modules 5 were in use" in waits["why"]) == (False, True)
+    node.users = {}
+    said = check(plans=[needs], host_nics=True)
+    assert (said["measured"], len(node.verdict()["measurements"])) == (True, 3)
+    assert not check(plans=[needs], host_nics=True)["measured"]
+
+
 def test_a_bandwidth_that_went_another_way_than_the_host_nics_does_not_count(node: Node) -> None:
     node.name, node.tells_ports = "HL-288E", False
     node.without_direct = "Error loading OFI wrapper\n" + PRINTED.format(100, 57)
