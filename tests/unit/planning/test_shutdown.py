@@ -1,4 +1,4 @@
-"""A release whose server finishes requests when it is told to stop; none of the catalogue's does."""
+"""A release whose server finishes requests when it is told to stop."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ STAND_IN = {
     ("release", "extra", "seconds"),
     [
         (RELEASE, [], 0),
+        (vendor.content("releases", "1.24.1"), [], 30),
         (STAND_IN, [], 40),
         # What somebody asks for counts.
         (STAND_IN, [OPTION, "5"], 5),
