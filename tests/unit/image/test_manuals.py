@@ -1,0 +1,150 @@
+"""What the manuals install by hand, each with the steps that do it here.
+
+000 and 001 are the two manuals for Gaudi2 (of vLLM 1.21 and 1.22), 002 is vLLM's page on installing, 004 the README of
+release 1.16. The scenario `images` runs the same steps on a node.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.gaudi.image.dockerfile import dockerfile, steps
+from ansible.module_utils.gaudi.image.recipe import Recipe
+
+from tests.unit.image.made import entry, made
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "images.md"
+FORK = "https://github.com/HabanaAI/vllm-fork"
+EXTENSION = "https://github.com/HabanaAI/vllm-hpu-extension"
+
+
+def done(recipe: Recipe) -> list[tuple[str, ...]]:
+    """The steps, each as one tuple of words."""
+    return [(*step.environment, *step.arguments) for step in steps(recipe)]
+
+
+def at(recipe: Recipe, words: tuple[str, ...]) -> int:
+    """Where a step has these words, one after the other."""
+    for number, said in enumerate(done(recipe)):
+        if any(said[start : start + len(words)] == words for start in range(len(said))):
+            return number
+    raise AssertionError(f"no step has {words}")
+
+
+@pytest.mark.parametrize(
+    ("release", "way", "wanted"),
+    [
+        # 000, 1.4: git clone -b aice/v1.21.0; pip install -r; VLLM_TARGET_DEVICE=hpu pip install -e
+        (
+            "1.21",
+            "",
+            [
+                ("checkout", FORK, "277a33cd907e3e475a408a7330698d55a9365fc7"),
+                ("requirements", "/opt/vllm-fork", "requirements/hpu.txt"),
+                ("VLLM_TARGET_DEVICE=hpu",),
+                ("--editable", "/opt/vllm-fork"),
+            ],
+        ),
+        # 001, 1.4: the same of aice/v1.22.0, with --no-build-isolation
+        (
+            "1.22",
+            "",
+            [
+                ("checkout", FORK, "4cd8c06139077824b7bd175cef0cde7c4cd86ab8"),
+                ("requirements", "/opt/vllm-fork", "requirements/hpu.txt"),
+                ("install", "--no-build-isolation"),
+                ("--editable", "/opt/vllm-fork"),
+            ],
+        ),
+        # 000 and 001, 3.1.2: clone -b deepseek_r1, both; pip install -e of both
+        (
+            "deepseek-r1",
+            "",
+            [
+                ("checkout", FORK, "687dd5bbd9eb13ce4a3859b1ad4b4c6d1121dd31"),
+                ("checkout", EXTENSION),
+                ("--editable", "/opt/vllm-hpu-extension"),
+                ("--editable", "/opt/vllm-fork"),
+            ],
+        ),
+        # 002, upstream: git clone vllm-project/vllm; pip install -r requirements/hpu.txt; setup.py develop
+        (
+            "1.18",
+            "upstream",
+            [
+                ("checkout", "https://github.com/vllm-project/vllm", "25f560a62c4f955672e2c6080b17ab3a48f96201"),
+                ("requirements", "/opt/vllm-fork", "requirements/hpu.txt"),
+                ("VLLM_TARGET_DEVICE=hpu",),
+                ("--editable", "/opt/vllm-fork"),
+            ],
+        ),
+        # 002, habana_main: git checkout habana_main; the same
+        (
+            "1.22",
+            "habana_main",
+            [
+                ("checkout", FORK, "0366662c12e2d26584dd2616d82bfd1b58247489"),
+                ("requirements", "/opt/vllm-fork", "requirements/hpu.txt"),
+                ("--editable", "/opt/vllm-fork"),
+            ],
+        ),
+        # 002, docker build -f Dockerfile.hpu: what the file does
+        (
+            "1.18",
+            "dockerfile_hpu",
+            [
+                ("checkout", FORK, "84922944da5b65fa43bbdc465650911cbef9de72"),
+                ("requirements", "/opt/vllm-fork", "requirements-hpu.txt"),
+                ("--editable", "/opt/vllm-fork"),
+            ],
+        ),
+        # 004: git checkout v0.4.2-Gaudi-1.16.0; pip install -e .
+        (
+            "1.16",
+            "",
+            [
+                ("checkout", FORK, "14f489ea63a3b8f9601db8a089b1fa6fe75ac2d2"),
+                ("--editable", "/opt/vllm-fork"),
+            ],
+        ),
+    ],
+)
+def test_what_a_manual_installs_vllm_with(release: str, way: str, wanted: list[tuple[str, ...]]) -> None:
+    recipe = made(release, way=way)
+    found = [at(recipe, words) for words in wanted]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(("release", "base"), [("1.16", "1.16.0"), ("1.18", "1.18.0"), ("1.21", "1.21.3")])
+def test_the_base_is_the_image_that_the_manual_pulls(release: str, base: str) -> None:
+    assert entry(release).image["path"].startswith(f"gaudi-docker/{base}/ubuntu22.04/habanalabs/pytorch-installer-")
+
+
+def test_what_the_manuals_install_for_links_and_for_a_measurement() -> None:
+    """000 and 001, 1.2.1: libfabric and hccl_ofi_wrapper with two variables; hccl_demo and make."""
+    recipe = made("1.21", ("host_nics",))
+    order = [
+        at(recipe, ("checkout", "https://github.com/HabanaAI/hccl_demo")),
+        at(recipe, ("make", "/opt/hccl_demo")),
+        at(recipe, ("libfabric", "https://github.com/ofiwg/libfabric")),
+        at(recipe, ("hccl_ofi_wrapper", "https://github.com/HabanaAI/hccl_ofi_wrapper")),
+    ]
+    assert order == sorted(order)
+    assert "ENV LIBFABRIC_ROOT=/opt/libfabric\n" in dockerfile(recipe)
+    assert "ENV LD_LIBRARY_PATH=/opt/libfabric/lib" in dockerfile(recipe)
+    # libfabric is of 1.20 or later.
+    assert str(entry("1.21").pins["libfabric"].reference) == "v1.22.0"
+
+
+def test_what_the_manuals_install_for_pictures_and_for_sound() -> None:
+    """000 and 001, 1.4: pillow gone, Pillow-SIMD compiled for AVX2. 001, 3.4: vllm[audio], here never upgraded."""
+    recipe = made("1.22", ("audio", "pillow_simd"))
+    assert at(recipe, ("--editable", "/opt/vllm-fork[audio]")) < at(recipe, ("pillow_simd", "11.3.0.post0"))
+    assert not [said for said in done(recipe) if {"-U", "--upgrade"} & set(said)]
+
+
+def test_the_page_has_a_line_for_each_of_them() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for place in ("000 and 001, §1.2.1", "000, §1.4", "001, §1.4", "000 and 001, §3.1.2", "001, §3.4", "002", "004"):
+        assert f"\n| {place} |" in text, place
