@@ -292,8 +292,10 @@ def looked_at(
         # The bill alone is no reason for check mode to start a container.
         return kept, None if billed else ""
     found = look_inside(module, docker, image)
-    if params["instances"]:
+    # A build host plans no instance, and others take what it built.
+    if params["instances"] or now.get("built"):
         hold_against(image, found, params)
+    if params["instances"]:
         kept = {"checked": asked, "parts": list(found.parts), "python": found.python}
     bill = None if billed else sbom.rendered(sbom.bill(image, now["id"], found, now.get("built", {})))
     return kept, bill

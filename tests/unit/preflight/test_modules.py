@@ -325,6 +325,17 @@ def test_what_is_in_an_image_is_written_beside_the_record(run: Run, record: Path
     assert not run(serving_image, arguments, engine(present=True))["changed"]
 
 
+def test_what_a_build_host_built_is_held_to_the_release(run: Run, record: Path) -> None:
+    """No plan names it there; an image of others is judged where an instance is to run in it."""
+    labels = {"gaudi-serving.image.release": "1.22"}
+    built = json.dumps([{**json.loads(INSPECTED)[0], "Config": {"Labels": labels}}])
+    arguments = {"image": IMAGE, "record": str(record), "versions": {"habana-pyhlml": "1.21.3.57"}}
+    ran = run(serving_image, arguments, {**engine(present=True), "docker image inspect": (0, built, "")})
+    assert ran["refused_id"] == "image_of_other_release"
+    assert not record.exists()
+    assert run(serving_image, arguments, engine(present=True))["changed"]
+
+
 def test_a_history_on_record_stays(run: Run, record: Path) -> None:
     record.parent.mkdir()
     record.write_text(json.dumps({"schema": 1, "images": {}, "history": {"chat": [IMAGE, "other:1"]}}))
