@@ -54,7 +54,7 @@ driver:
   description: The driver from before, as O(present) was.
   returned: always
   type: dict
-  sample: {version: 1.21.3-57, packages: {habanalabs-dkms: 1.21.3-57}, modules: [habanalabs], preferences: ""}
+  sample: {version: 1.21.3-57, says: 1.21.3-bfcec49, packages: {}, modules: [habanalabs], preferences: ""}
 plans:
   description: The plans of the instances that ran, by name, as M(serving_plan) returns them.
   returned: always

@@ -161,11 +161,11 @@ replaces:
   sample: false
 present:
   description:
-    - The driver that is there, as the module M(driver_before) writes it down - C(version) and C(packages), C(modules)
-      in the order in which they are loaded, C(preferences) for apt.
+    - The driver that is there, as the module M(driver_before) writes it down - C(version) and C(packages), what the
+      loaded one C(says) of itself, C(modules) in the order in which they are loaded, C(preferences) for apt.
   type: dict
   returned: always
-  sample: {version: 1.22.2-32, packages: {habanalabs-dkms: 1.22.2-32}, modules: [habanalabs], preferences: ""}
+  sample: {version: 1.22.2-32, says: 1.22.2-97ec1a4, packages: {}, modules: [habanalabs], preferences: ""}
 keep:
   description: Packages that are about to be replaced and that a repository still has, as apt-get download takes them.
   type: list

@@ -202,6 +202,7 @@ class Look:
         there = dataclasses.replace(self.wanted, version=own)
         return {
             "version": own,
+            "says": self.found.version,
             "packages": self.installed,
             "modules": list(self.facts.order(own).load),
             "preferences": apt_files.preferences(there, {}, replace=True) if own and there.format == DEB else "",

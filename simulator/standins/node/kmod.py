@@ -3,7 +3,8 @@
 
 A container cannot load modules, and /proc/modules is the kernel's. Which tool it is, is its name. Modules of the driver
 are loaded and unloaded in the node's document; the cards come and go with the module habanalabs. Where
-``/etc/gaudi-simulator/secure-boot`` lies, the kernel refuses them as it does modules whose key nobody enrolled.
+``/etc/gaudi-simulator/secure-boot`` lies, the kernel refuses them as it does modules whose key nobody enrolled; where
+``/etc/gaudi-simulator/in-use`` lies, none goes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 NODE_DOCUMENT = Path("/etc/gaudi-simulator/node.json")
 MODULES_FILE = Path("/proc/modules")
 SECURE_BOOT = Path("/etc/gaudi-simulator/secure-boot")
+IN_USE = Path("/etc/gaudi-simulator/in-use")
 DKMS = Path("/var/lib/gaudi-simulator/dkms.json")
 KERNEL = Path("/proc/sys/kernel/osrelease")
 # Name, size in bytes, users: as lsmod showed them with 1.23.0. habanalabs_compat came with 1.21.
@@ -77,7 +79,7 @@ def unload(node: dict[str, Any], name: str) -> str:
     there = [entry[0] for entry in modules(node)]
     if name not in there:
         return f"modprobe: FATAL: Module {name} is not currently loaded."
-    if name != next(each for each in of_release(node["driver"]["version"]) if each in there):
+    if IN_USE.exists() or name != next(each for each in of_release(node["driver"]["version"]) if each in there):
         return f"modprobe: FATAL: Module {name} is in use."
     there.remove(name)
     node["driver"].update(modules=there, loaded="habanalabs" in there)

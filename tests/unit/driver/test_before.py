@@ -124,3 +124,26 @@ def test_what_goes_back_is_what_differs() -> None:
         if "that came with the change" in task["name"]
     ]
     assert evaluate("gaudi_driver", purge["ansible.builtin.apt"]["name"], **given) == ["more"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "waits", "fails"),
+    [
+        ("never", ["1.22.2-32 is installed, 1.21.3-57 is loaded"], True),
+        ("if_needed", ["1.22.2-32 is installed, 1.21.3-57 is loaded"], False),
+        # A module that nobody signed is none after a reboot.
+        ("if_needed", [], True),
+    ],
+)
+def test_modules_that_do_not_go_need_a_reboot_and_a_wish(wish: str, waits: list[str], fails: bool) -> None:
+    (block,) = load(ROOT / "roles/gaudi_driver/tasks/modules.yml")
+    _, said, reboot = block["rescue"]
+    given = {"gaudi_driver_reboot": wish, "gaudi_driver_found": {"reboot": waits}}
+    assert evaluate("gaudi_driver", f"{{{{ {said['when']} }}}}", **given) is fails
+    assert reboot["ansible.builtin.include_tasks"]["file"] == "reboot.yml"
+    failed = {"ansible_failed_result": {"msg": "modprobe: FATAL: Module habanalabs is in use."}}
+    words = evaluate("gaudi_driver", said["ansible.builtin.fail"]["msg"], **given, **failed)
+    assert ("A reboot brings it (1.22.2-32 is installed, 1.21.3-57 is loaded)" in words) is bool(waits)
+    stop, boot, *_ = load(ROOT / "roles/gaudi_driver/tasks/reboot.yml")
+    assert stop["loop"] == "{{ gaudi_driver_found.instances }}"
+    assert "ansible.builtin.reboot" in boot

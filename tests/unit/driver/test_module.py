@@ -240,6 +240,7 @@ def test_what_is_about_to_be_replaced_can_be_brought_back(run: Run, system: Syst
     assert (ran["refusals"], ran["replaces"]) == ([], True)
     assert ran["keep"] == [f"{name}=1.18.0-524" for name in DEBS]
     assert ran["present"]["packages"] == dict.fromkeys(DEBS, "1.18.0-524")
+    assert ran["present"]["says"] == "1.22.2-97ec1a4"
     assert ran["present"]["modules"] == ["habanalabs_en", "habanalabs_ib", "habanalabs_cn", "habanalabs"]
     # Above 1000: the newer packages make way for it.
     assert "Pin: version 1.18.0-524\nPin-Priority: 1001\n" in ran["present"]["preferences"]

@@ -25,6 +25,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module, name, path in (
         *((dkms, "STATE", "dkms.json"), (dkms, "PACKAGES", "info"), (devices, "PACKAGES", "info")),
         *((dkms, "BROKEN", "does-not-build"), (kmod, "SECURE_BOOT", "secure-boot")),
+        *((kmod, "IN_USE", "in-use"),),
         *((kmod, "DKMS", "dkms.json"), (kmod, "KERNEL", "osrelease"), (kmod, "NODE_DOCUMENT", "node.json")),
     ):
         monkeypatch.setattr(module, name, tmp_path / path)
@@ -96,6 +97,16 @@ def test_secure_boot_refuses_what_nobody_signed(
     assert said.id == "module_not_signed"
     (bare / "secure-boot").unlink()
     assert modprobe("habanalabs_compat") == 0
+
+
+def test_a_module_in_use_stays(bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dkms(monkeypatch, "add", "habanalabs/1.22.2-32")
+    run_dkms(monkeypatch, "install", "habanalabs/1.22.2-32", "-k", KERNEL)
+    assert modprobe("habanalabs_compat") == 0
+    (bare / "in-use").touch()
+    assert modprobe("--remove", "habanalabs_compat") == 1
+    assert "Module habanalabs_compat is in use." in capsys.readouterr().err
+    assert document()["driver"]["modules"] == ["habanalabs_compat"]
 
 
 @pytest.mark.parametrize("version", ["1.18.0-524", "1.22.2-32"])
