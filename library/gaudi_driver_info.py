@@ -172,6 +172,12 @@ keep:
   elements: str
   returned: always
   sample: []
+interfaces_down:
+  description: Network interfaces of the cards' external ports that nobody has brought up.
+  type: list
+  elements: str
+  returned: always
+  sample: []
 instances:
   description: Instances of ours that use a card.
   type: list
@@ -256,7 +262,7 @@ def main() -> None:
         **{"family": node.family, "version": node.wanted.version, "installed": node.installed},
         **{"kernel": node.found.kernel, "next_kernel": node.found.next_kernel, "cards": len(node.sources.pci)},
         **{"users": list(node.found.users), "instances": list(node.found.instances), "loaded": node.loaded},
-        **{"present": node.present, "keep": node.keep},
+        **{"present": node.present, "keep": node.keep, "interfaces_down": node.interfaces_down},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
         **{"preferences": preferences, "unattended": unattended},
     }

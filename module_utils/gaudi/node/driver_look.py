@@ -32,6 +32,9 @@ RUNNING = Path("/proc/sys/kernel/osrelease")
 BOOT = Path("/boot")
 DEVICES = Path("/dev/accel")
 MODULES = Path("/lib/modules")
+PCI = Path("/sys/bus/pci/devices")
+# IFF_UP of <linux/if.h>: somebody has brought the interface up, whether or not a cable is in it.
+UP = 0x1
 APT_LISTS = Path("/var/lib/apt/lists")
 # An index of packages has some megabytes; a mirror that says nothing for so long is down. Seconds, bytes.
 INDEX_SECONDS = 20
@@ -188,6 +191,12 @@ class Look:
     def installed(self) -> dict[str, str]:
         """Versions by name."""
         return {name: package.version for name, package in self.found.packages.items()}
+
+    @property
+    def interfaces_down(self) -> list[str]:
+        """The interfaces of the cards' external ports that nobody has brought up; there may be none."""
+        places = [place for card in self.sources.pci for place in sorted((PCI / card.bus_id / "net").glob("*/flags"))]
+        return [place.parent.name for place in places if not int(place.read_text(encoding="ascii"), 16) & UP]
 
     @property
     def loaded(self) -> list[str]:

@@ -136,7 +136,10 @@ def test_what_goes_back_is_what_differs() -> None:
     ],
 )
 def test_modules_that_do_not_go_need_a_reboot_and_a_wish(wish: str, waits: list[str], fails: bool) -> None:
-    (block,) = load(ROOT / "roles/gaudi_driver/tasks/modules.yml")
+    block, look, bring_up = load(ROOT / "roles/gaudi_driver/tasks/modules.yml")
+    # Last, whichever way the modules came: they bring the ports, and none up.
+    assert look["register"] == "gaudi_driver_found"
+    assert bring_up["loop"] == "{{ gaudi_driver_found.interfaces_down }}"
     _, said, reboot = block["rescue"]
     given = {"gaudi_driver_reboot": wish, "gaudi_driver_found": {"reboot": waits}}
     assert evaluate("gaudi_driver", f"{{{{ {said['when']} }}}}", **given) is fails

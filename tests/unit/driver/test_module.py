@@ -251,6 +251,20 @@ def test_what_is_about_to_be_replaced_can_be_brought_back(run: Run, system: Syst
     assert (ran["refusals"], ran["keep"]) == ([], [])
 
 
+def test_external_ports_that_nobody_brought_up_are_named(run: Run, system: System) -> None:
+    system.installed()
+    system.patch.setattr(driver_look, "PCI", system.root / "pci")
+    # Up with a cable, up without one, and down; the last as it is when its module has just been loaded.
+    for bus, name, flags in ((0, "ens1", "0x1043"), (1, "ens2", "0x1003"), (2, "ens3", "0x1002")):
+        folder = system.root / "pci" / f"0000:{bus:02x}:00.0" / "net" / name
+        folder.mkdir(parents=True)
+        (folder / "flags").write_text(f"{flags}\n")
+    assert run(gaudi_driver_info, GIVEN, system.answers)["interfaces_down"] == ["ens3"]
+    # Cards without external ports, such as HL-288E.
+    system.patch.setattr(driver_look, "PCI", system.root / "nowhere")
+    assert run(gaudi_driver_info, GIVEN, system.answers)["interfaces_down"] == []
+
+
 def test_the_kernel_is_kept_by_wish(run: Run, system: System) -> None:
     system.installed()
     kernels = listed("6.8.0-45.45", "linux-image-generic", "linux-libc-dev")
