@@ -28,6 +28,9 @@ BUILD_SECONDS = 900
 _ADDRESS = re.compile(r"((https?|git)://|/)[^\s'\"\\$`@]{1,500}|ssh://([a-z_][a-z0-9_-]{0,31}@)?[^\s'\"\\$`@]{1,500}")
 _ACCOUNT = re.compile(r"://[^/@]*:[^/]*@")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+# What git, make, a shell and a compiler begin a reason with.
+_REASON = re.compile(r"(fatal: |error: |make: |sh: ).+")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LINES = """\
 ARG BASE
 FROM ${BASE}
@@ -113,9 +116,12 @@ def arguments(base: str, demo: Demo, hosts: Mapping[str, str], proxies: Collecti
 
 def not_built(image: str, said: str) -> str:
     """Say why there is no such image; said is what the build printed."""
-    last = [line for line in said.splitlines() if line.strip()][-1:] or ["it said nothing"]
+    lines = [line for line in _COLOUR.sub("", said).splitlines() if line.strip()]
+    # The last line is the builder's own, which says that some command failed.
+    why = next((found[0] for found in map(_REASON.search, lines) if found), (lines or ["it said nothing"])[-1])
+    reason = printable(why.strip()[:300].rstrip("."))
     return (
-        f"The image {image} has no hccl_demo, and none could be built on top: {printable(last[0].strip()[:300])}. "
+        f"The image {image} has no hccl_demo, and none could be built on top: {reason}. "
         "Have the serving image built (serving_image_build), name another image to measure with, or see that a "
         "build reaches the repository (serving_image_git_mirrors, _https_proxy, _build_network)."
     )

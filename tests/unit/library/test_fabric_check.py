@@ -18,7 +18,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
-from ansible.module_utils.gaudi.fabric import burn_in
+from ansible.module_utils.gaudi.fabric import burn_in, measuring
 from ansible.module_utils.gaudi.node import containers, links
 from ansible.module_utils.gaudi.node import instances as units
 
@@ -744,6 +744,27 @@ def test_a_mirror_on_the_nodes_loopback_is_reached_in_the_nodes_network_alone(
     demo = {**DEMO, "mirrors": {"https://github.com/": "http://127.0.0.1:8092/"}, "network": network}
     assert (check(demo=demo, plans=[plan(0, 1)])["held_back"] == []) is starts
     assert starts or "serving_image_build_network: host" in node.verdict()["not_measured"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "Step 6/6 : RUN git\n\x1b[91mfatal: unable to access 'https://git/': Could not resolve host: git\n\x1b[0m\n"
+            "The command '/bin/sh -c git init' returned a non-zero code: 128\n",
+            "on top: fatal: unable to access 'https://git/': Could not resolve host: git. Have",
+        ),
+        (
+            "#7 0.3 /bin/sh: 1: git: not found\n#7 ERROR: process did not complete successfully: exit code: 127\n"
+            "ERROR: failed to solve\n",
+            "on top: sh: 1: git: not found. Have",
+        ),
+        ("ERROR: no space left\n", "on top: ERROR: no space left. Have"),
+        ("", "on top: it said nothing. Have"),
+    ],
+)
+def test_the_reason_of_a_build_is_not_the_builders_last_word(said: str, why: str) -> None:
+    assert why in measuring.not_built(IMAGE, said)
 
 
 def test_what_cannot_be_built_is_not_measured_and_says_why(node: Node) -> None:
