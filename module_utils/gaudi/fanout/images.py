@@ -18,10 +18,10 @@ def image_shares(said: Mapping[str, Mapping[str, Any]], build_host: str = "") ->
             wanting = [name for name, words in said.items() if words["site"] == site and reference in words["wants"]]
             lacking = [name for name in wanting if reference in said[name]["lacks"]]
             having = [name for name in wanting if name not in lacking]
-            giver = ([*having, *(name for name in wanting if name == build_host), *wanting] or [""])[0]
-            taking = [name for name in lacking if name != giver]
+            seed = ([*having, *(name for name in wanting if name == build_host), *wanting] or [""])[0]
+            taking = [name for name in lacking if name != seed]
             if taking:
                 share = shares.setdefault(str(reference), {"give": [], "take": []})
-                share["give"].append(giver)
+                share["give"].append(seed)
                 share["take"] += taking
     return shares

@@ -20,8 +20,8 @@ class Handover:
     """One card or port: what it is called, the instance that has it, and the one that is to have it."""
 
     what: str
-    giver: str
-    taker: str
+    holder: str
+    successor: str
 
 
 def rivals(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -57,9 +57,9 @@ def cards(
             having = {reserved.get(str(module)), *(instance_of(user) for user in users.get(module, []))}
             having |= {name for name, old in own.items() if module in _modules_of(old)}
             found += [
-                Handover(f"module {module}", giver, plan["instance"])
-                for giver in sorted(name for name in having if name)
-                if giver != plan["instance"]
+                Handover(f"module {module}", holder, plan["instance"])
+                for holder in sorted(name for name in having if name)
+                if holder != plan["instance"]
             ]
     return found
 
@@ -68,10 +68,10 @@ def port(
     plan: Mapping[str, Any], user: Mapping[str, Any] | None, plans: Sequence[Mapping[str, Any]]
 ) -> Handover | None:
     """The port of a plan, where the one who listens there is an instance that is to have another port."""
-    giver = None if user is None else instance_of(user)
+    holder = None if user is None else instance_of(user)
     wanted = plan["listen"]["port"]
-    if giver and any(other["instance"] == giver and other["listen"]["port"] != wanted for other in plans):
-        return Handover(f"port {wanted}", giver, plan["instance"])
+    if holder and any(other["instance"] == holder and other["listen"]["port"] != wanted for other in plans):
+        return Handover(f"port {wanted}", holder, plan["instance"])
     return None
 
 
@@ -96,17 +96,17 @@ def _modules_of(plan: Mapping[str, Any]) -> set[int]:
 
 def stopped_first(handovers: Iterable[Handover]) -> list[str]:
     """The instances that give something up, sorted."""
-    return sorted({handover.giver for handover in handovers})
+    return sorted({handover.holder for handover in handovers})
 
 
 def sentences(handovers: Iterable[Handover]) -> list[str]:
     """One for each pair of instances."""
     given: dict[tuple[str, str], list[str]] = {}
     for handover in handovers:
-        given.setdefault((handover.giver, handover.taker), []).append(handover.what)
+        given.setdefault((handover.holder, handover.successor), []).append(handover.what)
     return [
-        f"{giver} gives {' and '.join(what)} up to {taker}, so it is stopped before {taker} starts."
-        for (giver, taker), what in given.items()
+        f"{holder} gives {' and '.join(what)} up to {successor}, so it is stopped before {successor} starts."
+        for (holder, successor), what in given.items()
     ]
 
 

@@ -181,7 +181,14 @@ def test_status_names_it_whatever_else_the_inventory_says(wished: Any, said: boo
     show = next(task for task in play["tasks"] if "others" in task.get("vars", {}))
     site = {} if wished is None else {"gaudi_serving_instances": trusted(wished)}
     let_through = "old runs although driver: found 1.21, wanted 1.22 (preflight_allow_mismatch)"
-    cards = {"picture": "8 x HL-225", "waits": "", "acceptance": [], "let_through": [let_through], "strangers": ""}
+    cards = {
+        "picture": "8 x HL-225",
+        "waits": "",
+        "acceptance": [],
+        "let_through": [let_through],
+        "drop_ins": [],
+        "strangers": "",
+    }
     node = {"instances": [{"instance": "old"}], **cards}
     values = {"inventory_hostname": "n1", "node": node, **site, **trusted(show["vars"])}
     text = Templar(loader=DataLoader(), variables=values).template(trusted(show["ansible.builtin.debug"]["msg"]))
