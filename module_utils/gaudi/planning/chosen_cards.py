@@ -77,42 +77,54 @@ def place(
     # num_kv_heads of vLLM's attention layers: max(1, total // size), and the size a multiple of the heads.
     check_heads(model, size, len(cards), label, copied="vllm_gaudi" in release.pins)
     own = node.reservations.modules.get(request.instance or "", ())
-    for card in cards:
-        held = node.reservations.serials.get(card.module_id)
-        if card.module_id in own and held and card.serial and held != card.serial:
-            raise Refusal(
-                "serial_changed",
-                f"{label}: module {card.module_id} had the serial {held} when it was reserved, now it has "
-                f"{card.serial}: the card was exchanged. Release the instance's reservation and plan again.",
-            )
+    _check_serials(cards, own, node.reservations.serials, label)
     within = _within(request, label, draft, count, fixed=fixed is not None)
     joined = Joined(card_type.groups if card_type else (), node.host_nics)
     chosen = choose(
         cards, count, what=label, wanted=request.modules, within=within, own=own, joined=joined, copies=copies
     )
     check_card_names(chosen, label)
-    moved = sorted(own) != sorted(card.module_id for card in chosen)
-    if request.modules is None and len(own) == count and moved:
+    _say_choice(draft, request, cards, chosen, own, label)
+    if count > MOST_TRIED:
+        draft.warn(f"{count} cards on one node are more than any manual serves with: nobody is known to have tried.")
+    return chosen, cards
+
+
+def _check_serials(cards: Sequence[Card], own: Sequence[int], serials: Mapping[int, str], label: str) -> None:
+    """Refuse a card that was exchanged since the instance reserved it; ``serials`` are those of the reservations."""
+    for card in cards:
+        held = serials.get(card.module_id)
+        if card.module_id in own and held and card.serial and held != card.serial:
+            raise Refusal(
+                "serial_changed",
+                f"{label}: module {card.module_id} had the serial {held} when it was reserved, now it has "
+                f"{card.serial}: the card was exchanged. Release the instance's reservation and plan again.",
+            )
+
+
+def _say_choice(
+    draft: Draft, request: Request, cards: Sequence[Card], chosen: Sequence[Card], own: Sequence[int], label: str
+) -> None:
+    """Write down which cards were chosen and why; warn where an instance cannot have its own back."""
+    modules = [card.module_id for card in chosen]
+    if request.modules is None and len(own) == len(chosen) and sorted(own) != sorted(modules):
         lost = "; ".join(f"{card.module_id}: {card.taken}" for card in cards if card.module_id in own and card.taken)
         draft.warn(
             f"{label} holds modules {_list(own)}, which it cannot have back ({lost or 'not there'}): it moves to "
-            f"{_list([card.module_id for card in chosen])}."
+            f"{_list(modules)}."
         )
     draft.note(
         "modules",
-        [card.module_id for card in chosen],
+        modules,
         "modules-given" if request.modules else "emptiest-node-first",
         "the request" if request.modules else "gaudi-serving: one NUMA node, the emptiest that fits",
         {
-            "count": count,
+            "count": len(chosen),
             "free": [card.module_id for card in cards if card.taken is None],
             "numa_nodes": {str(card.module_id): card.node for card in chosen},
             "own": list(own),
         },
     )
-    if count > MOST_TRIED:
-        draft.warn(f"{count} cards on one node are more than any manual serves with: nobody is known to have tried.")
-    return chosen, cards
 
 
 def _wanted(size: int, copies: int) -> str:

@@ -71,16 +71,11 @@ def memory_part(
         unknown = [what for what, amount in (("the weights", size), ("the cards", total)) if amount is None]
         draft.warn(f"The size of {' and of '.join(unknown)} is not known: whether the weights fit is not checked.")
         return None
-    idle = chosen[0].memory_used_mib
-    if idle is None or idle > IDLE_AT_MOST_MIB:
-        idle = (card_type.idle_memory_mib if card_type else None) or 0
+    idle = _idle(chosen[0], card_type)
     # Each copy of the model has as many cards as the others.
     count = resolved.cards
     reserve = memory.BRIDGE_MIB + memory.PROFILE_RUN_MIB
-    grown = growth(_width(resolved, weights), stored_as(entry, weights))
-    if entry is not None and entry.dtype == "mxfp4" and resolved.model.shape.parameters:
-        # The plugin makes bfloat16 of it (gptoss_mxfp4.py, HPU_MXFP4_NATIVE=0, its default).
-        grown = resolved.model.shape.parameters * WIDTHS_ASKED["bfloat16"] / size
+    grown = _grown(resolved, entry, weights, size)
     per_card = size * grown / count / memory.GIB
     have = (total - idle - reserve) / 1024
     utilization = float(draft.argument("--gpu-memory-utilization") or GPU_MEMORY_UTILIZATION)
@@ -125,31 +120,57 @@ def memory_part(
     }
     per_token = _kv_bytes_per_token(draft, resolved, count)
     pooling = entry is not None and entry.task in POOLING_TASKS
-    length = lengths.max_model_len
-    if per_token is not None and length is not None and not pooling:
+    if per_token is not None and lengths.max_model_len is not None and not pooling:
         inputs["kv_bytes_per_token"] = per_token
-        kept = _kept(draft, resolved, split, per_token, count)
-        result.update(kept)
-        blocks = memory.blocks(kept.get("kv_cache_gib", split.kv_cache), per_token, resolved.block_size)
-        blocks = _asked_blocks(draft, resolved, blocks)
-        tokens = blocks * resolved.block_size
-        result.update({"kv_cache_blocks": blocks, "kv_cache_tokens": tokens})
-        if tokens < length:
-            raise Refusal(
-                "kv_cache_too_small",
-                f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
-                f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
-                f"gpu_memory_utilization, or use more cards.",
-            )
-        if family_of(resolved.release).plugin_engine:
-            result["longest_requests_at_once"] = round(tokens / length, 2)
+        result.update(_kv_cache(draft, resolved, split, per_token, lengths, label))
     result.update({name: round(value, 2) for name, value in result.items() if isinstance(value, float)})
-    family = family_of(resolved.release)
-    source = f"{draft.origin.fork} vllm/worker/{family.worker}.py determine_num_available_blocks"
-    if family.plugin_engine:
-        source = f"{draft.origin.fork} vllm_gaudi/{family.worker}.py determine_available_memory"
-    draft.note("memory", result, "memory-split", source, inputs)
+    draft.note("memory", result, "memory-split", _source(draft, resolved), inputs)
     return result
+
+
+def _idle(card: Card, card_type: CardType | None) -> int:
+    """MiB that a card takes with nothing on it: as it says now, unless something runs there."""
+    idle = card.memory_used_mib
+    if idle is None or idle > IDLE_AT_MOST_MIB:
+        return (card_type.idle_memory_mib if card_type else None) or 0
+    return idle
+
+
+def _grown(resolved: ResolvedRequest, entry: ModelEntry | None, weights: Weights | None, size: int) -> float:
+    """Bytes on the cards for each of the ``size`` bytes of the files."""
+    if entry is not None and entry.dtype == "mxfp4" and resolved.model.shape.parameters:
+        # The plugin makes bfloat16 of it (gptoss_mxfp4.py, HPU_MXFP4_NATIVE=0, its default).
+        return resolved.model.shape.parameters * WIDTHS_ASKED["bfloat16"] / size
+    return growth(_width(resolved, weights), stored_as(entry, weights))
+
+
+def _source(draft: Draft, resolved: ResolvedRequest) -> str:
+    """The code that divides a card's memory."""
+    family = family_of(resolved.release)
+    if family.plugin_engine:
+        return f"{draft.origin.fork} vllm_gaudi/{family.worker}.py determine_available_memory"
+    return f"{draft.origin.fork} vllm/worker/{family.worker}.py determine_num_available_blocks"
+
+
+def _kv_cache(
+    draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, lengths: Lengths, label: str
+) -> dict[str, object]:
+    """What the KV cache holds. Raises :class:`Refusal` where that is less than one longest request."""
+    kept = _kept(draft, resolved, split, per_token, resolved.cards)
+    blocks = memory.blocks(kept.get("kv_cache_gib", split.kv_cache), per_token, resolved.block_size)
+    blocks = _asked_blocks(draft, resolved, blocks)
+    tokens, length = blocks * resolved.block_size, lengths.max_model_len or 0
+    if tokens < length:
+        raise Refusal(
+            "kv_cache_too_small",
+            f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
+            f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
+            f"gpu_memory_utilization, or use more cards.",
+        )
+    found: dict[str, object] = {**kept, "kv_cache_blocks": blocks, "kv_cache_tokens": tokens}
+    if family_of(resolved.release).plugin_engine:
+        found["longest_requests_at_once"] = round(tokens / length, 2)
+    return found
 
 
 def _kept(draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, count: int) -> dict[str, float]:
