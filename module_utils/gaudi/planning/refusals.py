@@ -205,12 +205,18 @@ def check_quantization(resolved: ResolvedRequest) -> None:
 def check_block_size(resolved: ResolvedRequest, draft: Draft) -> None:
     """The release's parser takes a few sizes only; the others end the server before it loads anything."""
     size, allowed = resolved.block_size, resolved.constant("block_sizes")
+    parser = resolved.release.typed_arguments.get("--block-size")
     # What the server sets by itself goes by its parser.
     if size not in (*allowed, resolved.block_size_of_type):
-        raise Refusal(
-            "unsupported_block_size",
-            f"block_size is {size}, but release {resolved.release.name} takes {_or(allowed)}. "
-            f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends.",
+        if parser is None or parser.wrong(str(size)) is not None:
+            raise Refusal(
+                "unsupported_block_size",
+                f"block_size is {size}, but release {resolved.release.name} takes {_or(allowed)}. "
+                f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends.",
+            )
+        draft.warn(
+            f"block_size is {size}, which the server takes; nobody is known to have tried another than {_or(allowed)} "
+            f"on these cards. {RECOMMENDED_BLOCK_SIZE} is what the vendor recommends."
         )
     if size < RECOMMENDED_BLOCK_SIZE:
         draft.warn(

@@ -407,10 +407,17 @@ def test_a_size_of_blocks_that_the_parser_lacks_is_left_to_the_server() -> None:
     assert "--block-size" not in made["arguments"]
     explained = next(entry for entry in made["explain"] if entry["value"] == "buckets")
     assert explained["inputs"]["block_size"] == 528
-    for release, word in (("1.23", "takes 16, 32, 64, 128 or 256"), ("1.24", "528 or 768")):
-        assert word in refused(release, block_size=100)
-    assert "takes 16" in refused("1.23", block_size=512)
+    assert "takes 16, 32, 64, 128 or 256" in refused("1.23", block_size=512)
     assert said(plan("1.24", block_size=512), "--block-size") == "512"
+
+
+def test_a_size_of_blocks_that_nobody_tried_is_warned_of() -> None:
+    """Later parsers take any, and that the cards do not is proven by nobody."""
+    odd = plan("1.24.1", block_size=384)
+    assert said(odd, "--block-size") == "384"
+    assert any("block_size is 384, which the server takes; nobody" in line for line in odd["warnings"])
+    assert not any("nobody is known to have tried another" in line for line in plan("1.24.1")["warnings"])
+    assert any("block_size is 8, which" in line for line in plan("1.23", block_size=8)["warnings"])
 
 
 def test_blocks_of_gated_delta_nets_are_128_whatever_is_asked() -> None:
