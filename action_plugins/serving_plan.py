@@ -43,8 +43,7 @@ HANDED_ON = ("weights_root", "image_registry", "image", "host_nics", "foresee")
 def request_list(value: object) -> list[Any]:
     """The requests as a list; ``-e plan_requests=[...]`` arrives as text.
 
-    Raises:
-        Refusal: neither a list nor text that reads as one.
+    Raises Refusal: neither a list nor text that reads as one.
     """
     if isinstance(value, str):
         try:
@@ -67,8 +66,7 @@ def request_list(value: object) -> list[Any]:
 def read_topology(name: str) -> dict[str, Any]:
     """A topology from a file: the result of gaudi_topology_info, its topology alone, or what hl-smi printed.
 
-    Raises:
-        Refusal: no such file, or something else in it; with the file, the key and what would be right.
+    Raises Refusal: no such file, or something else in it; with the file, the key and what would be right.
     """
     shown = f"The topology file {cut(name, 200)[1:-1]}"
     if not name or "\0" in name:
@@ -84,8 +82,7 @@ def read_topology(name: str) -> dict[str, Any]:
 def given_topology(content: object, shown: str) -> dict[str, Any]:
     """The topology document of what was given; ``shown`` is what messages call it.
 
-    Raises:
-        Refusal: it is no topology; with the key and what would be right.
+    Raises Refusal: it is no topology; with the key and what would be right.
     """
     try:
         document: dict[str, Any] = given.given_topology(content)

@@ -48,8 +48,7 @@ BASELINE_PLAY = """\
 def run(play: str, inventory: Path, **environment: str) -> tuple[float, list[Task]]:
     """Seconds of one run, from the command to its end, and its tasks.
 
-    Raises:
-        RuntimeError: the playbook failed; with each host's own words.
+    Raises RuntimeError: the playbook failed; with each host's own words.
     """
     with tempfile.TemporaryDirectory() as directory:
         begun = time.monotonic()

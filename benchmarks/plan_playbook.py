@@ -38,8 +38,7 @@ def requests(count: int) -> list[dict[str, Any]]:
 def measure(count: int) -> tuple[float, float, int]:
     """Seconds by the clock and of processors of one run of the playbook, and how many requests it planned.
 
-    Raises:
-        RuntimeError: the playbook failed; with its output.
+    Raises RuntimeError: the playbook failed; with its output.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "plans.json"

@@ -73,8 +73,7 @@ def processor_seconds() -> float:
 def run(side: Side, playbook: str, inventory: Path, *, check: bool = False) -> Measured:
     """Run a playbook of a checkout.
 
-    Raises:
-        RuntimeError: the playbook failed; with what it printed.
+    Raises RuntimeError: the playbook failed; with what it printed.
     """
     slow: dict[str, float] = {}
     recap: dict[str, dict[str, int]] = {}

@@ -128,8 +128,7 @@ def _key(error: jsonschema.ValidationError) -> list[str | int]:
 def _refuse(found: Mapping[str, list[str]]) -> None:
     """Refuse a document with the findings of each file.
 
-    Raises:
-        Refusal: there are some.
+    Raises Refusal: there are some.
     """
     parts = []
     for file, sentences in found.items():
@@ -142,8 +141,7 @@ def _refuse(found: Mapping[str, list[str]]) -> None:
 def load_release(path: Path) -> dict[str, Any]:
     """A release with what it takes from those it extends, checked as a whole.
 
-    Raises:
-        Refusal: with the file a key stands in, the key and what would be right.
+    Raises Refusal: with the file a key stands in, the key and what would be right.
     """
 
     def read(name: str) -> Any:
@@ -168,8 +166,7 @@ def load_release(path: Path) -> dict[str, Any]:
 def load_checked(kind: str, path: Path) -> dict[str, Any]:
     """One catalogue file, checked.
 
-    Raises:
-        Refusal: with the file, and for each finding the key and what would be right.
+    Raises Refusal: with the file, and for each finding the key and what would be right.
     """
     if kind == "release":
         return load_release(path)
@@ -195,8 +192,7 @@ def names(folder: str) -> list[str]:
 def resolve(folder: str, word: str, name: object) -> Path:
     """The file for a name.
 
-    Raises:
-        Refusal: there is none; with the names that are near.
+    Raises Refusal: there is none; with the names that are near.
     """
     known = names(folder)
     text = str(name)

@@ -66,8 +66,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def parse(text: str, shown: str) -> Any:
     """Value of a text in YAML or JSON; ``shown`` is what messages call it.
 
-    Raises:
-        Refusal: it is neither; with the line where known.
+    Raises Refusal: it is neither; with the line where known.
     """
     try:
         # What looks like JSON is read as such first: YAML knows neither its tabs nor all of its escapes.
@@ -85,8 +84,7 @@ def parse(text: str, shown: str) -> Any:
 def load_yaml(path: Path, shown: str) -> Any:
     """Content of a YAML or JSON file; ``shown`` is what messages call it.
 
-    Raises:
-        Refusal: the file is missing, unreadable, too large, or not YAML; with the line where known.
+    Raises Refusal: the file is missing, unreadable, too large, or not YAML; with the line where known.
     """
     try:
         found = path.stat()

@@ -1,7 +1,7 @@
 """What simulated nodes build images from: a base image without vLLM, a git host, a Python index.
 
 The repositories are stand-ins (``simulator/repositories``) behind git's own server program. A commit id cannot be
-forged, so whoever builds from them names theirs (:func:`commits`). One of them, :data:`SERVING`, becomes an image that
+forged, so whoever builds from them names theirs (``commits``). One of them, ``SERVING``, becomes an image that
 serves; the fork beside it is small, for tests of the build itself.
 """
 

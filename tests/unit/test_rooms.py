@@ -37,6 +37,7 @@ ALLOWED["signal"] = ("Signals",)
 # Built in, and of no use to a pure module.
 FORBIDDEN_CALLS = ("__import__", "compile", "eval", "exec", "input", "open", "print")
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 MODULES = sorted(path for path in BRAIN.rglob("*.py") if path.name != "__init__.py")
 PURE = [path for path in MODULES if path.parent.name != WORLD]
 PACKAGES = sorted(path for path in BRAIN.rglob("*") if path.is_dir() and path.name != "__pycache__")
@@ -131,6 +132,18 @@ def test_no_module_imports_itself_through_others() -> None:
 def test_a_room_is_small_and_has_an_empty_door(folder: Path) -> None:
     assert (folder / "__init__.py").read_text(encoding="utf-8") == ""
     assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_MODULES
+
+
+def test_docstrings_speak_one_dialect() -> None:
+    """Sentences: "Raises Refusal where ...", ``names`` in code; no sections and no roles of Sphinx."""
+    other = re.compile(r"^ *(Args|Arguments|Attributes|Raises|Returns|Yields):$|:\w+:`", re.MULTILINE)
+    places = ("action_plugins", "filter_plugins", "library", "module_utils", "plugin_utils", "roles")
+    files = [path for place in places for path in (ROOT / place).rglob("*.py")]
+    found = []
+    for path in files:
+        nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, DOCUMENTED)]
+        found += [path.relative_to(ROOT) for node in nodes if other.search(ast.get_docstring(node) or "")]
+    assert found == []
 
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=title)

@@ -1,7 +1,7 @@
 """What the planner reads of a catalogue file: one dataclass for a model, one for a release, one for a card type.
 
 The YAML files under ``catalog/`` have exactly these keys. The JSON Schemas check them on the controller with the file's
-name; :meth:`from_mapping` checks them again where the plan is made, because a plan must never rest on a guess.
+name; ``from_mapping`` checks them again where the plan is made, because a plan must never rest on a guess.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class ModelEntry:
 
     @classmethod
     def from_mapping(cls, value: object) -> ModelEntry:
-        """Read a model file's content; raises :class:`Refusal` with file and key."""
+        """Read a model file's content; raises Refusal with file and key."""
         name = value.get("name") if isinstance(value, Mapping) else None
         where = f"catalog/models/{name}.yml" if isinstance(name, str) else "a model file"
         reader = Reader(value, where, cls.KEYS)
@@ -516,7 +516,7 @@ class ReleaseEntry:
 
     @classmethod
     def from_mapping(cls, value: object) -> ReleaseEntry:
-        """Read a release file's content; raises :class:`Refusal` with file and key."""
+        """Read a release file's content; raises Refusal with file and key."""
         name = value.get("name") if isinstance(value, Mapping) else None
         where = f"catalog/releases/{name}.yml" if isinstance(name, str) else "a release file"
         reader = Reader(value, where, cls.KEYS)

@@ -93,7 +93,7 @@ def _check_removals(file: str, below: Mapping[str, Any], above: Mapping[str, Any
 def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> Extended:
     """The whole content of a release.
 
-    ``known`` are the releases that have a file, ``read`` gives the content of one's own file. Raises :class:`Refusal`
+    ``known`` are the releases that have a file, ``read`` gives the content of one's own file. Raises Refusal
     with the file for a base that is not there, for files that extend each other in a circle, and for a null that
     removes nothing.
     """

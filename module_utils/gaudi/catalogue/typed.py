@@ -26,7 +26,7 @@ class Typed:
 
     @classmethod
     def table(cls, value: Mapping[str, object], where: str) -> dict[str, Typed]:
-        """Read a mapping of names to {type, default, choices}; raises :class:`Refusal` with file and key."""
+        """Read a mapping of names to {type, default, choices}; raises Refusal with file and key."""
         found = {}
         for name, entry in value.items():
             reader = Reader(entry, f"{where}.{name}", cls.KEYS)

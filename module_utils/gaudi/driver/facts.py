@@ -58,7 +58,7 @@ class Facts:
 
     @classmethod
     def from_document(cls, document: object) -> Facts:
-        """Read the file's content; raises :class:`Refusal` with file and key."""
+        """Read the file's content; raises Refusal with file and key."""
         top = Reader(document, WHERE, ("schema", "packages", "kernel_packages", "modules", "installer"))
         named = [
             Reader(entry, f"{WHERE}: packages[{place}]", (DEB, RPM, "about", "source"))

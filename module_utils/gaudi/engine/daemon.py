@@ -147,7 +147,7 @@ def stale_environment(unit: str, process: str, other_files: str, own_file: str =
 
     unit: what ``systemctl show --property=Environment --value`` prints. process: /proc/PID/environ of the engine.
     other_files: the text of the unit's environment files, which systemd does not print and which go before the unit's
-    own; what is named there is not judged. own_file: the text of ours among them (:data:`OWN_VARIABLES`), which is.
+    own; what is named there is not judged. own_file: the text of ours among them (``OWN_VARIABLES``), which is.
     Values may be secrets, so that only names are returned.
     """
     wanted = {**_pairs(_words(unit)), **_pairs(own_file.splitlines())}

@@ -180,7 +180,7 @@ def _strategy(draft: Draft, resolved: ResolvedRequest) -> str | None:
 
 
 def _bucketing(draft: Draft, resolved: ResolvedRequest) -> None:
-    """The variables of the strategy that was asked for. Raises :class:`Refusal` for one this release lacks."""
+    """The variables of the strategy that was asked for. Raises Refusal for one this release lacks."""
     strategy, has = _strategy(draft, resolved), resolved.constant("bucketing")
     if strategy is None:
         return

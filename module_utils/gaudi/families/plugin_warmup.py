@@ -32,7 +32,7 @@ def warmup(
 ) -> dict[str, object]:
     """The ``buckets`` part of a plan without its counts; the draft gets the variables of a strategy that is chosen.
 
-    Raises :class:`Refusal` for what the plugin stops at.
+    Raises Refusal for what the plugin stops at.
     """
     plugin, file = str(resolved.constant("bucket_rules")), resolved.bucket_file
     _warn_about_chunks(draft, resolved)

@@ -220,7 +220,7 @@ def _prefill(resolved: ResolvedRequest) -> Value:
 
 
 def _partial_warmup(draft: Draft, resolved: ResolvedRequest) -> None:
-    """The script's -r, applied last: it wins over the environment. Raises :class:`Refusal` beyond the service."""
+    """The script's -r, applied last: it wins over the environment. Raises Refusal beyond the service."""
     wanted = resolved.request.partial_warmup
     if wanted is None:
         return

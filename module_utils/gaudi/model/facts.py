@@ -172,7 +172,7 @@ def facts(
 def method_of(config: Mapping[str, object]) -> str | None:
     """How a config.json says the weights are quantised, as the server reads it; None where they are not.
 
-    Raises :class:`Refusal` for a quantization_config nobody can read.
+    Raises Refusal for a quantization_config nobody can read.
     """
     found = config.get("quantization_config") or config.get("compression_config")
     if not found:
@@ -224,7 +224,7 @@ def language_model(config: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape:
-    """Read a config.json as far as it goes. Raises :class:`Refusal` with the key whose value cannot be right."""
+    """Read a config.json as far as it goes. Raises Refusal with the key whose value cannot be right."""
 
     def find(*keys: str, lowest: int = 1) -> int | None:
         for source in (inner, config):

@@ -40,7 +40,7 @@ class Weights:
 
 
 def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
-    """The length of a header from the file's first eight bytes. Raises :class:`Refusal` with the file's name."""
+    """The length of a header from the file's first eight bytes. Raises Refusal with the file's name."""
     length = int.from_bytes(prefix, "little")
     if len(prefix) < PREFIX_BYTES or length > HEADER_LIMIT or length + PREFIX_BYTES > file_bytes:
         raise Refusal(
@@ -52,7 +52,7 @@ def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
 def fits_published(record: str, shards: Iterable[str]) -> bool:
     """Read the record of a conversion: whether its scales are those of published measurement files.
 
-    Raises :class:`Refusal` for a record that is not one, or is of other files.
+    Raises Refusal for a record that is not one, or is of other files.
     """
     again = "Remove the folder and convert the weights again (role fp8_weights)."
     try:
@@ -84,7 +84,7 @@ def weights_from(
 
     ``index`` is the text of the index file, ``record`` that of the conversion's record, ``config`` is config.json.
     ``wrong`` are files that are not as the record beside them says; to a plan they are missing.
-    Raises :class:`Refusal` with the file's name for one that cannot be read.
+    Raises Refusal with the file's name for one that cannot be read.
     """
     total = 0
     parameters: dict[str, int] = {}

@@ -46,7 +46,7 @@ class Positions:
 def positions_of(config: Mapping[str, object]) -> Positions:
     """The limit of a config.json, given the part of it that describes the language model.
 
-    Raises :class:`Refusal` for a length or a scaling that is none.
+    Raises Refusal for a length or a scaling that is none.
     """
     lengths = {key: _length(key, config[key]) for key in KEYS if config.get(key) is not None}
     key = min(lengths, key=lambda name: lengths[name]) if lengths else ""
@@ -99,7 +99,7 @@ def _length(key: str, value: object) -> int:
 def overrides_in(arguments: Sequence[str]) -> dict[str, object]:
     """The keys of config.json that arguments of the server replace.
 
-    Raises :class:`Refusal` for a value that is no JSON: the server would end with it.
+    Raises Refusal for a value that is no JSON: the server would end with it.
     """
     found: dict[str, object] = {}
     for place, word in enumerate(arguments):

@@ -47,7 +47,7 @@ def code_of(config: Mapping[str, object]) -> Code:
 
 
 def config_in(content: bytes) -> Mapping[str, object]:
-    """A config.json from the file's content. Raises :class:`Refusal` for one that is none."""
+    """A config.json from the file's content. Raises Refusal for one that is none."""
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -80,7 +80,7 @@ def check_code(
 ) -> None:
     """Weights whose code the server needs are served only when somebody said that it may run.
 
-    Raises :class:`Refusal` with the option's name where nobody did, or said that it may not. Weights of an unknown
+    Raises Refusal with the option's name where nobody did, or said that it may not. Weights of an unknown
     class without code are a warning.
     """
     if code is not None and not code.files:

@@ -120,7 +120,7 @@ def value_in(arguments: Sequence[str], option: str) -> str | None:
 def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
     """A request whose ``extra_args`` that are options in disguise became these options.
 
-    Raises :class:`Refusal` when the option is given as well, with another value.
+    Raises Refusal when the option is given as well, with another value.
     """
     result = dict(request)
     tokens = request.get("extra_args")

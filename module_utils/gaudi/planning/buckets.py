@@ -24,7 +24,7 @@ def buckets_part(
     """The ``buckets`` part of a plan; None, with a warning, where the longest request is not known.
 
     ``memory`` is the plan's part of that name: the exponential strategy of 1.22 goes up to the KV cache's blocks.
-    Raises :class:`Refusal` for a bucket variable that the server would stop at.
+    Raises Refusal for a bucket variable that the server would stop at.
     """
     release, family = resolved.release, family_of(resolved.release)
     if family.buckets is not None and lengths.max_model_len is not None:

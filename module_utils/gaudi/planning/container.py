@@ -128,7 +128,7 @@ def check_places(setting: Setting) -> None:
 def ipc_of(setting: Setting) -> str:
     """``private``, or ``host`` where it is wished or the cards talk over host NICs, which was never seen otherwise.
 
-    The release's manual is the upper bound. Raises :class:`Refusal` for a wish above it.
+    The release's manual is the upper bound. Raises Refusal for a wish above it.
     """
     most = setting.release.container.ipc
     wished = setting.request.ipc or ("host" if setting.host_nics and most == "host" else "private")
@@ -145,7 +145,7 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
     """The ``container`` part of a plan. No ``--privileged``, no ``/dev``, a read-only root.
 
     ``said`` is the server's environment: what it says wins over the container's own variables. Raises
-    :class:`Refusal` where it leads a library to a place that cannot be written to.
+    Refusal where it leads a library to a place that cannot be written to.
     """
     request, release = setting.request, setting.release
     environment = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", **VARIABLES}
@@ -229,7 +229,7 @@ def _read(setting: Setting) -> list[tuple[str, ...]]:
 
 
 def requires(setting: Setting) -> dict[str, Any]:
-    """The ``requires`` part of a plan. Raises :class:`Refusal` for measurements made for another number of cards."""
+    """The ``requires`` part of a plan. Raises Refusal for measurements made for another number of cards."""
     entry, weights, request = setting.entry, setting.weights, setting.request
     size = weights.bytes if weights is not None else None
     if size is None and entry is not None:

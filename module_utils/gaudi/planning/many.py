@@ -31,7 +31,7 @@ class Catalogue:
 
     @classmethod
     def from_mappings(cls, release: object, models: Mapping[str, object], cards: object) -> Catalogue:
-        """Read the contents of catalogue files; raises :class:`Refusal` with file and key."""
+        """Read the contents of catalogue files; raises Refusal with file and key."""
         read = ReleaseEntry.from_mapping(release)
         family_of(read)
         return cls(

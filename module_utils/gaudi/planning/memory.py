@@ -31,7 +31,7 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 def _graph_share(draft: Draft, resolved: ResolvedRequest) -> float:
-    """Share of the usable memory that graphs get; raises :class:`Refusal` for one that leaves nothing for the rest."""
+    """Share of the usable memory that graphs get; raises Refusal for one that leaves nothing for the rest."""
     text = draft.environment.get("VLLM_GRAPH_RESERVED_MEM")
     if text is None:
         text = str(resolved.constant("graph_reserved_mem"))
@@ -62,7 +62,7 @@ def memory_part(
 ) -> dict[str, object] | None:
     """What each card holds, and that it fits; None where the size of the weights or of the cards is not known.
 
-    Raises :class:`Refusal` when weights and reserve do not fit, or when the KV cache cannot hold one longest request.
+    Raises Refusal when weights and reserve do not fit, or when the KV cache cannot hold one longest request.
     """
     graph_share = _graph_share(draft, resolved)
     total = chosen[0].memory_total_mib or (card_type.memory_mib if card_type else None)
@@ -155,7 +155,7 @@ def _source(draft: Draft, resolved: ResolvedRequest) -> str:
 def _kv_cache(
     draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, lengths: Lengths, label: str
 ) -> dict[str, object]:
-    """What the KV cache holds. Raises :class:`Refusal` where that is less than one longest request."""
+    """What the KV cache holds. Raises Refusal where that is less than one longest request."""
     kept = _kept(draft, resolved, split, per_token, resolved.cards)
     blocks = memory.blocks(kept.get("kv_cache_gib", split.kv_cache), per_token, resolved.block_size)
     blocks = _asked_blocks(draft, resolved, blocks)

@@ -30,7 +30,7 @@ ALIKE = 0.9
 def moved(wanted: Request, said: Mapping[str, object], release: ReleaseEntry, draft: Draft) -> Request:
     """The request in the words of the release; ``said`` is the request itself, without its model's defaults.
 
-    Raises :class:`Refusal` for what has no successor and was asked for, a sentence for each.
+    Raises Refusal for what has no successor and was asked for, a sentence for each.
     """
     if not release.successors:
         return wanted

@@ -113,7 +113,7 @@ def plan(
     read_weights: Callable[[str], Weights | None] | None = None,
     read_file: Callable[[str], str | None] | None = None,
 ) -> dict[str, Any]:
-    """Plan one request: the plan document. Raises :class:`Refusal` with one sentence for a person.
+    """Plan one request: the plan document. Raises Refusal with one sentence for a person.
 
     ``read_weights`` tells what lies at a path of the node, ``read_file`` the text there; None where the node is not
     there to be asked.
@@ -140,7 +140,7 @@ def _on_fewest_cards(
 ) -> dict[str, Any]:
     """The plan on the fewest cards that hold the model and one longest request.
 
-    Raises the :class:`Refusal` of the largest number that was tried where none does, and where the memory is not known.
+    Raises the Refusal of the largest number that was tried where none does, and where the memory is not known.
     """
     tried: dict[str, str] = {}
     for count in SIZES:

@@ -26,7 +26,7 @@ MIB_PER_GIB = 1024
 def common(
     request: Mapping[str, object], entry: ModelEntry | None, others: Sequence[ModelEntry], release: ReleaseEntry
 ) -> dict[str, object]:
-    """The request with the one length all models take. Raises :class:`Refusal` for what cannot share a card."""
+    """The request with the one length all models take. Raises Refusal for what cannot share a card."""
     if "multi_model_server" not in release.constants:
         raise Refusal(
             "no_multi_model_server",
@@ -70,7 +70,7 @@ def common(
 
 
 def share(plan: Mapping[str, Any], others: Sequence[ModelEntry], release: ReleaseEntry) -> dict[str, Any]:
-    """The plan for all models, from the plan for the first. Raises :class:`Refusal` where they do not fit."""
+    """The plan for all models, from the plan for the first. Raises Refusal where they do not fit."""
     first = plan["requires"]["weights_path"]
     beside = [f"{first.rpartition('/')[0]}/{model.directory}" for model in others]
     paths = [first, *beside]

@@ -48,7 +48,7 @@ def weights_path(
     *,
     scaled_while_loading: bool = False,
 ) -> str:
-    """The directory (or hub id) that is served; a model's own is below ``root``. Raises :class:`Refusal` for none.
+    """The directory (or hub id) that is served; a model's own is below ``root``. Raises Refusal for none.
 
     ``scaled_while_loading``: the release scales published FP8 for the card itself, so that nothing is converted.
     """

@@ -30,7 +30,7 @@ Shape = tuple[int, int, int]
 def shapes(text: str) -> tuple[list[Shape], list[Shape]]:
     """The prompt and the decode shapes of a file, each sorted, none left out yet.
 
-    Raises :class:`Refusal` at the first line that the plugin would die at, with its number.
+    Raises Refusal at the first line that the plugin would die at, with its number.
     """
     found: list[Shape] = []
     for number, line in enumerate(StringIO(text, newline=None), 1):

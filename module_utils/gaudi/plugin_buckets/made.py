@@ -48,7 +48,7 @@ class Buckets:
 def buckets(plugin: str, server: Server, environment: Mapping[str, str], file: str = "") -> Buckets:
     """The buckets of vllm-gaudi ``plugin``; ``file`` is the text that VLLM_BUCKETING_FROM_FILE stands for.
 
-    Raises :class:`Refusal` where the plugin stops or dies.
+    Raises Refusal where the plugin stops or dies.
     """
     version = version_of(plugin)
     asked = wishes(version, environment, long=server.is_long)

@@ -66,7 +66,7 @@ def is_number(name: str) -> bool:
 def wishes(version: Version, environment: Mapping[str, str], *, long: bool) -> Wishes:
     """Read the variables as ``version`` does; ``long`` says that max_model_len is at least LONG_MODEL_LEN.
 
-    Raises :class:`Refusal` for what the server would stop at when it settles its configuration.
+    Raises Refusal for what the server would stop at when it settles its configuration.
     """
 
     def switch(name: str, otherwise: bool) -> bool:

@@ -67,7 +67,7 @@ VERSIONS = {
 def version_of(plugin: str) -> Version:
     """The rules of plugin ``plugin``, such as "0.21.0".
 
-    Raises :class:`Refusal` where nobody has read that version's bucketing.
+    Raises Refusal where nobody has read that version's bucketing.
     """
     if plugin not in VERSIONS:
         raise Refusal(

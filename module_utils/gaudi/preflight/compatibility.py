@@ -122,7 +122,7 @@ class Levels:
 
     @classmethod
     def from_document(cls, document: object) -> Levels:
-        """Read the file's content; raises :class:`Refusal` with file and key."""
+        """Read the file's content; raises Refusal with file and key."""
         top = Reader(document, WHERE, ("schema", "checks", "firmware_rules"))
         checks = []
         for place, entry in enumerate(sequence(top.raw("checks"), f"{WHERE}: checks")):
@@ -246,7 +246,7 @@ def _iommu(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
 
 
 def _order(seen: str, limit: str) -> int:
-    """-1, 0 or 1 as in :func:`versions.compare`; 0 where one of them is no version."""
+    """-1, 0 or 1 as in ``versions.compare``; 0 where one of them is no version."""
     one, other = versions.read(seen), versions.read(limit)
     return 0 if one is None or other is None else versions.compare(one, other)
 

@@ -77,7 +77,7 @@ class Coming:
     """A folder of weights that is missing: what is still to be done, and what lies there meanwhile."""
 
     source: Mapping[str, Any]
-    """As :func:`source_plan.missing` gives it, with ``instance``."""
+    """As ``source_plan.missing`` gives it, with ``instance``."""
     begun: int
     """Bytes of the unfinished download."""
     made: int
@@ -121,7 +121,7 @@ class Seen:
     python: str = ""
     """What the downloader's Python says of itself, such as 3.11, or why it cannot be asked."""
     space: Mapping[str, Space] = field(default_factory=dict)
-    """By path, for each of :func:`wishes` and :func:`recipe_wishes`."""
+    """By path, for each of ``wishes`` and ``recipe_wishes``."""
 
 
 def servable(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -401,7 +401,7 @@ def recipe_wishes(plan: Mapping[str, Any]) -> Iterator[Wish]:
 
 
 def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
-    """The paths whose space has to be read before :func:`judge`; of a damaged daemon.json nobody asks."""
+    """The paths whose space has to be read before ``judge``; of a damaged daemon.json nobody asks."""
     found = {wish.path for plan in servable(asked["plans"]) for wish in recipe_wishes(plan)}
     try:
         return found | {wish.path for wish in wishes(asked, seen)}

@@ -41,7 +41,7 @@ def read(text: str) -> Version | None:
 
 
 def vendors(text: str) -> Version | None:
-    """As :func:`read`, for a version of the vendor's software: a fourth number is its build."""
+    """As ``read``, for a version of the vendor's software: a fourth number is its build."""
     version = read(text)
     if version is None or len(version.numbers) <= _PARTS:
         return version

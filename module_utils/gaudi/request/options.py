@@ -147,7 +147,7 @@ class Request:
 
     @classmethod
     def from_mapping(cls, value: object) -> Request:
-        """Check a mapping of options; raises :class:`Refusal` that names the option, the value and the limit."""
+        """Check a mapping of options; raises Refusal that names the option, the value and the limit."""
         given = check_options(value)
         where = _where(given)
         options = {

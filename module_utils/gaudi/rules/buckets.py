@@ -48,7 +48,7 @@ class Range:
         """The buckets of this dimension, ascending.
 
         Without a limit: powers of two from the minimum while below the step, then every multiple of the step up to the
-        maximum (vllm-hpu-extension, ``warmup_range``). With one: see :func:`limited`.
+        maximum (vllm-hpu-extension, ``warmup_range``). With one: see ``limited``.
         """
         if self.limit is None or not honour_limit:
             return linear(self.minimum, self.step, self.maximum)
@@ -196,7 +196,7 @@ def shape_for(batch: int, length: int, sizes: Sequence[int], lengths: Sequence[i
 def from_environment(environment: Mapping[str, str], *, limits: bool) -> dict[str, Range]:
     """The four ranges out of the variables; ``limits`` says whether the release reads the LIMIT variables.
 
-    Raises :class:`Refusal` for a value the release's bucketing would stop at.
+    Raises Refusal for a value the release's bucketing would stop at.
     """
     ranges = {}
     for phase, dimension in DIMENSIONS:

@@ -1,7 +1,7 @@
 """A plan in the making: its values, each with the named rule that made it and where that rule is written down.
 
-A rule computes; :class:`Draft` records what it was asked, so that a plan's explanation can never tell another story
-than its values. A source that begins with ``script:`` is a function of the start script; :class:`Origin` makes it the
+A rule computes; ``Draft`` records what it was asked, so that a plan's explanation can never tell another story
+than its values. A source that begins with ``script:`` is a function of the start script; ``Origin`` makes it the
 script and commit (HabanaAI/vllm-fork) of the release that is planned for.
 """
 
@@ -45,7 +45,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Rule:
-    """A named computation. Called like the function it wraps, it gives a :class:`Value`."""
+    """A named computation. Called like the function it wraps, it gives a ``Value``."""
 
     id: str
     source: str

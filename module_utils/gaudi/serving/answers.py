@@ -32,8 +32,7 @@ def question_of(task: str, model: str, text: str, tokens: int) -> tuple[str, dic
 def answer_of(task: str, reply: Mapping[str, Any]) -> str:
     """The answer in a reply; empty where there is none, or where it was broken off.
 
-    Raises:
-        KeyError, IndexError, TypeError: the reply has another form.
+    Raises KeyError, IndexError, TypeError: the reply has another form.
     """
     if task == "embed":
         return f"an embedding of {len(reply['data'][0]['embedding'])} numbers"

@@ -50,7 +50,7 @@ def transient(kind: str, message: str) -> Failure:
 class Symptom:
     """What a line of the server (or of docker) means. ``advice`` follows the quoted line.
 
-    ``advice_while`` has another advice for what device memory was being filled with (:attr:`Progress.filling`).
+    ``advice_while`` has another advice for what device memory was being filled with (``Progress.filling``).
     """
 
     kind: str

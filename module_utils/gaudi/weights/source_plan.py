@@ -98,7 +98,7 @@ def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] |
 
 
 def room(plan: Mapping[str, Any], begun: int, made: int = 0) -> int:
-    """Bytes that what :func:`missing` gave takes.
+    """Bytes that what ``missing`` gave takes.
 
     On the node already are ``begun`` bytes of the download, and ``made`` bytes of converted weights that are mended.
     """
