@@ -89,6 +89,7 @@ def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | Non
         verdicts, key=lambda verdict: ((FAILED, NOT_MEASURED, ACCEPTED).index(verdict["state"]), verdict["node"])
     )
     title = "Cards and links" if len(ordered) != 1 else f"Cards and links of {ordered[0]['node']}"
+    counts = _counts(ordered) if ordered or not pairs else ""
     page = element(
         "html",
         {"lang": "en"},
@@ -106,7 +107,11 @@ def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | Non
             "body",
             None,
             element("h1", None, title),
-            element("p", {"class": "soft"}, f"Made {_time(made)}. {_counts(ordered)}"),
+            element(
+                "p",
+                {"class": "soft"},
+                f"Made {_time(made)}. {'' if pairs and not ordered else _counts(ordered)}".strip(),
+            ),
             _overview(ordered) if len(ordered) > 1 else "",
             _pairs(pairs) if pairs else "",
             *(_node(verdict, place) for place, verdict in enumerate(ordered)),

@@ -251,3 +251,4 @@ def test_a_last_figure_that_is_the_lowest_is_written_once_and_below_its_curve() 
 
 def test_a_page_of_nobody_says_so() -> None:
     assert "No node was looked at." in report([], None, MADE)
+    assert "No node was looked at." not in report([], pairs(), MADE), "nodes that met have no verdict of their own"
