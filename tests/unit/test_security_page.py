@@ -28,5 +28,5 @@ def test_every_promise_has_a_test() -> None:
 
 
 def test_what_it_names_is_there() -> None:
-    for name in re.findall(r"`((?:playbooks|tests|docs|catalog)/[^`*{ ]+\.(?:py|yml|md))`", TEXT):
+    for name in re.findall(r"`((?:playbooks|tests|docs|catalog|molecule)/[^`*{ ]+\.(?:py|yml|md))`", TEXT):
         assert (ROOT / name).is_file(), name
