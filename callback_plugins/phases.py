@@ -90,6 +90,9 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         self._run.begin_task(name, role, time.monotonic())
         self._passing(f"{self._run.phase.title}: {name}")
 
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """Say nothing: Ansible warns of a pattern without hosts, and a play may have nobody to do something for."""
+
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         """Say nothing."""
 
@@ -98,6 +101,7 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         self._handle_warnings_and_exception(result)
         if isinstance(result.task, TaskInclude):
             return
+        self._run.phase.worked = True
         if result.result.get("changed"):
             self._run.task.hosts.append(result.host.get_name())
         if not (result.task.loop and "results" in result.result):
@@ -112,7 +116,7 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         self._handle_warnings_and_exception(result)
         if ignore_errors or rescued(result.task):
             return
-        self._run.phase.failed = True
+        self._run.phase.worked = self._run.phase.failed = True
         self._lines(phases.failure(result.host.get_name(), self._run.task.name, result.result), COLOR_ERROR)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
@@ -185,11 +189,11 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
                 self._lines([phases.changed_line(self._run.task, self._hosts)], COLOR_CHANGED)
 
     def _end_phase(self) -> None:
-        """Print how the phase that ends went."""
+        """Print how the phase that ends went; nothing of one in which no host had anything to do."""
         self._end_task()
-        if self._run.open:
+        if self._run.open and self._run.phase.worked:
             self._lines([phases.ended_line(self._run.phase, CLIARGS["check"])])
-            self._run.open = False
+        self._run.open = False
 
     def _passing(self, text: str) -> None:
         if self._screen is not None:

@@ -46,6 +46,7 @@ class Phase:
     title: str
     tasks: list[Task] = field(default_factory=list)
     failed: bool = False
+    worked: bool = False  # a host had something to do in it
 
     @property
     def seconds(self) -> float:

@@ -160,10 +160,16 @@ TASKS: list[dict[str, Any]] = [
 def command(folder: Path, *options: str) -> list[str]:
     """A run of TASKS on two hosts that are this machine."""
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"a": here, "b": here}}}))
-    (folder / "play.yml").write_text(
-        json.dumps([{"name": "The play", "hosts": "all", "gather_facts": False, "tasks": TASKS}])
+    (folder / "hosts.json").write_text(
+        json.dumps({"all": {"hosts": {"a": here, "b": here}, "children": {"nobody": {}}}})
     )
+    nothing = [{"name": "Do nothing", "ansible.builtin.command": {"argv": ["true"]}, "when": False}]
+    plays = [
+        {"name": "A play for nobody", "hosts": "nobody", "gather_facts": False, "tasks": nothing},
+        {"name": "An idle play", "hosts": "all", "gather_facts": False, "tasks": nothing},
+        {"name": "The play", "hosts": "all", "gather_facts": False, "tasks": TASKS},
+    ]
+    (folder / "play.yml").write_text(json.dumps(plays))
     play = Path(sys.executable).with_name("ansible-playbook")
     return [str(play), "-i", str(folder / "hosts.json"), *options, str(folder / "play.yml")]
 
@@ -189,7 +195,16 @@ def test_a_run_prints_changes_words_reasons_and_an_end(tmp_path: Path) -> None:
     assert "  ✗ b: Refuse\n      No card is free.\n      Free one.\n" in said
     assert "\n  a : ok=" in said
     assert [line for line in said.splitlines() if not line.isprintable()] == []
-    for hidden in ("not this one", "secret\n", "TASK [", "Origin:", "All assertions passed"):
+    for hidden in (
+        "not this one",
+        "secret\n",
+        "TASK [",
+        "Origin:",
+        "All assertions passed",
+        "idle",
+        "for nobody",
+        "skipping",
+    ):
         assert hidden not in said
 
 
