@@ -89,7 +89,6 @@ def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | Non
         verdicts, key=lambda verdict: ((FAILED, NOT_MEASURED, ACCEPTED).index(verdict["state"]), verdict["node"])
     )
     title = "Cards and links" if len(ordered) != 1 else f"Cards and links of {ordered[0]['node']}"
-    counts = _counts(ordered) if ordered or not pairs else ""
     page = element(
         "html",
         {"lang": "en"},
@@ -110,7 +109,7 @@ def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | Non
             element(
                 "p",
                 {"class": "soft"},
-                f"Made {_time(made)}. {'' if pairs and not ordered else _counts(ordered)}".strip(),
+                f"Made {_time(made)}. {_counts(ordered) if ordered or not pairs else ''}".strip(),
             ),
             _overview(ordered) if len(ordered) > 1 else "",
             _pairs(pairs) if pairs else "",
