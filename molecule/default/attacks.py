@@ -167,8 +167,8 @@ def emergency() -> Iterator[str]:
     line = f"<0>{mark} \x1b[2J\x1b]0;owned\x07 end\n"
     run("docker", "exec", "--interactive", NAME, "sh", "-c", "cat > /proc/1/fd/1", data=line)
     asked = ("journalctl", "--quiet", "--no-pager", f"--unit={UNIT}", "--output=json", f"--grep={mark}", "--lines=1")
-    until("the line in the journal", lambda: run(*asked, status=None) != "", SECONDS)
-    entry = json.loads(run(*asked))
+    until("the line in the journal", lambda: run(*asked, status=None, errors=False) != "", SECONDS)
+    entry = json.loads(run(*asked, errors=False))
     # journalctl gives what is no text as numbers.
     message = entry["MESSAGE"] if isinstance(entry["MESSAGE"], str) else bytes(entry["MESSAGE"]).decode()
     if entry["PRIORITY"] != "6":
