@@ -300,6 +300,7 @@ def counted(tasks: list[dict[str, Any]], folder: Path) -> list[str]:
         role = task.get("ansible.builtin.import_role")
         if task.get("loop") == "{{ preflight_serving.plans }}":
             role = task["ansible.builtin.include_role"]
+            found.append(f"{folder.parent.name}: {task['name']}")
         if role is not None:
             place = ROLES / role["name"] / "tasks"
             found += counted(load(place / f"{role.get('tasks_from', 'main').replace('.yml', '')}.yml"), place)
