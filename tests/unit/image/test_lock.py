@@ -197,6 +197,21 @@ def test_a_lock_without_the_part_is_said(build: Build) -> None:
     assert failure("x", done.stderr.splitlines()).id == "not_in_lock"
 
 
+@pytest.mark.parametrize("locked", [False, True])
+def test_only_pillow_simd_has_to_come_as_its_source(build: Build, *, locked: bool) -> None:
+    """What it is built with (setuptools) comes as a wheel, as on an index that has nothing else."""
+    text = (build.context / "steps.sh").read_text()
+    (build.context / "steps.sh").write_text(text.replace("    system libjpeg-dev zlib1g-dev\n", ""))
+    if locked:
+        (build.context / "lock.txt").write_text(f"pillow-simd==1.0 --hash=sha256:{DIGEST}\n")
+    python = build.folder / "bin/python3"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    done = build.step("pillow_simd", "1.0")
+    (asked,) = [line for line in done.stdout.splitlines() if "--no-binary" in line]
+    assert "--no-binary pillow-simd" in asked
+    assert ":all:" not in asked
+
+
 def test_the_program_adds_a_report(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps({"install": [entry("ray")]}))
     place = tmp_path / "deep/lock.txt"

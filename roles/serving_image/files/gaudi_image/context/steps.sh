@@ -146,12 +146,13 @@ case $step in
     system libjpeg-dev zlib1g-dev
     $python -m pip uninstall --yes pillow pillow-simd
     export CC="cc -mavx2"
+    # Of it alone: with :all: what it is built with would have to come as its source, too.
     if [ -e "$locked" ]; then
       grep -i "^pillow-simd==$1 " "$locked" > /tmp/locked.txt || refuse not_in_lock \
         "serving_image_lock has no pillow-simd==$1. Take the lock from an image that has the part pillow_simd."
-      from_lock --no-binary :all:
+      from_lock --no-binary pillow-simd
     else
-      noted pillow --no-deps --no-binary :all: "pillow-simd==$1"
+      noted pillow --no-deps --no-binary pillow-simd "pillow-simd==$1"
     fi
     ;;
   *) refuse unknown_step "there is no step $step" ;;
