@@ -144,6 +144,11 @@ options:
       - Without it a node without a driver is refused.
     type: dict
     default: {}
+  reboots:
+    description:
+      - Whether the run may reboot the node. What a reboot would lose is a problem then, and a finding otherwise.
+    type: bool
+    default: false
   driver_repository:
     description: The repository with its packages, which may hold a password. Empty where the node knows one.
     type: str
@@ -300,6 +305,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "clock_tolerance": {"type": "float", "default": 60.0},
     "habana_path": {"type": "str", "default": ""},
     "driver": {"type": "dict", "default": {}},
+    "reboots": {"type": "bool", "default": False},
     "driver_repository": {"type": "str", "default": "", "no_log": True},
     "found": {"type": "dict", "default": {}},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -502,12 +508,10 @@ def look_at_driver(
     module: AnsibleModule, seen: judgement.Seen, mismatches: Sequence[compatibility.Mismatch]
 ) -> driver_first.DriverFirst:
     """Say what the driver of a node needs, where the role that brings it follows and there may be something to do."""
-    params, foreseen, lost = module.params, bool(seen.topology.get("foreseen")), lost_at_reboot(module)
+    params, foreseen = module.params, bool(seen.topology.get("foreseen"))
     wishes, lacks_runtime = params["driver"], bool(judgement.runtime_problems(params, seen))
-    if not wishes or not driver_first.may_be_due(
-        foreseen, wishes["replace"], mismatches, lacks_runtime=lacks_runtime, lost_at_reboot=bool(lost)
-    ):
-        return driver_first.DriverFirst(findings=(lost,) if lost else ())
+    if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime):
+        return driver_first.DriverFirst()
     given = {**wishes, "software": params["software"], "repository": params["driver_repository"]}
     try:
         look = Look(module, {**given, "offered": True, "hold_kernel": False}, read_sources(module, links=False))
@@ -520,7 +524,7 @@ def look_at_driver(
     told: driver_first.DriverFirst = driver_first.told(
         look.wanted.version, steps, refusals, kernel_packages, stopped, foreseen=foreseen, replace=wishes["replace"]
     )
-    return told if told.first or not lost else replace(told, findings=(*told.findings, lost))
+    return told
 
 
 def main() -> None:
@@ -532,6 +536,7 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     seen = look(module)
     driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
+    driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
     judged = judgement.judge(module.params, seen, levels, driver)
     module.exit_json(changed=False, topology=seen.topology, **judged)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,16 +33,24 @@ class DriverFirst:
     findings: tuple[str, ...] = ()
 
 
-def may_be_due(
-    foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], *, lacks_runtime: bool, lost_at_reboot: bool
-) -> bool:
+def may_be_due(foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool) -> bool:
     """Whether to look what the driver of a node needs; of a node that is as its release wants nobody asks.
 
-    foreseen: it has no driver. replace: the site has another release's driver replaced. lost_at_reboot: the kernel that
-    boots next has none.
+    foreseen: it has no driver. replace: the site has another release's driver replaced.
     """
-    differs = replace and any(mismatch.check.name in CHECKS for mismatch in mismatches)
-    return foreseen or lacks_runtime or lost_at_reboot or differs
+    return foreseen or lacks_runtime or (replace and any(mismatch.check.name in CHECKS for mismatch in mismatches))
+
+
+def with_reboot(driver: DriverFirst, lost: str, *, reboots: bool) -> DriverFirst:
+    """The same with why a reboot would leave the node without its driver: a problem where this run may reboot it.
+
+    lost: a sentence, empty where the driver stays. A node that gets its driver in this run is told by the role.
+    """
+    if not lost or driver.first:
+        return driver
+    if reboots:
+        return dataclasses.replace(driver, problems=(*driver.problems, Problem("reboot_loses_driver", lost)))
+    return dataclasses.replace(driver, findings=(*driver.findings, lost))
 
 
 def told(

@@ -41,25 +41,23 @@ def told(
 
 
 @pytest.mark.parametrize(
-    ("foreseen", "replace", "differs", "lacks_runtime", "lost", "due"),
+    ("foreseen", "replace", "differs", "lacks_runtime", "due"),
     [
-        (True, False, "", False, False, True),
-        (False, False, "", True, False, True),
-        (False, False, "", False, True, True),
-        (False, True, "driver", False, False, True),
+        (True, False, "", False, True),
+        (False, False, "", True, True),
+        (False, True, "driver", False, True),
         # As a settled node is: nobody asks it.
-        (False, False, "", False, False, False),
-        (False, False, "driver", False, False, False),
-        (False, True, "", False, False, False),
-        (False, True, "docker", False, False, False),
+        (False, False, "", False, False),
+        (False, False, "driver", False, False),
+        (False, True, "", False, False),
+        (False, True, "docker", False, False),
     ],
 )
 def test_the_driver_is_looked_at_where_there_may_be_something_to_do(
-    foreseen: bool, replace: bool, differs: str, lacks_runtime: bool, lost: bool, due: bool
+    foreseen: bool, replace: bool, differs: str, lacks_runtime: bool, due: bool
 ) -> None:
     mismatches = [mismatch(differs)] if differs else []
-    found = driver_first.may_be_due(foreseen, replace, mismatches, lacks_runtime=lacks_runtime, lost_at_reboot=lost)
-    assert found is due
+    assert driver_first.may_be_due(foreseen, replace, mismatches, lacks_runtime) is due
 
 
 def test_what_comes_and_what_is_judged_later_is_said() -> None:
@@ -186,20 +184,18 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer
 LOST = "Kernel 6.17.0-22-generic, which boots next, has no habanalabs module: "
 
 
-def test_a_kernel_update_is_found_before_the_reboot(
-    run: Run, monkeypatch: pytest.MonkeyPatch, updated: dict[str, Answer], bare: dict[str, Any]
-) -> None:
-    given = preflight(driver=bare["driver"], software={"driver": "1.22.2-32"})
-    built = {"build": ("6.17.0-22-generic",)}
-    monkeypatch.setattr("tests.unit.preflight.test_driver_first.INSTALL", built)
-    ran = run(gaudi_preflight, given, updated)
-    assert (ran["driver_first"], ids(ran)) == (True, [])
-    assert [said for said in ran["findings"] if "built for kernel 6.17.0-22-generic" in said]
-    # Where the role does not follow, and where its packages have another build that nobody wants replaced, it is said.
-    for other in ({**given, "driver": {}}, {**given, "driver_repository": "http://old"}):
-        ran = run(gaudi_preflight, other, updated)
+def test_a_kernel_update_is_found_before_the_reboot(run: Run, updated: dict[str, Answer], bare: dict[str, Any]) -> None:
+    """The node serves on: that is said. A run that may reboot it is refused."""
+    for given in (preflight(driver=bare["driver"]), preflight()):
+        ran = run(gaudi_preflight, given, updated)
         assert (ran["driver_first"], ids(ran)) == (False, [])
         assert [said for said in ran["findings"] if said.startswith(LOST)]
+    ran = run(gaudi_preflight, preflight(reboots=True), updated)
+    assert ids(ran) == ["reboot_loses_driver"]
+    assert "playbooks/driver.yml builds it for that kernel." in ran["report"]
+    # Who gets a driver in this run is told by its role.
+    ran = run(gaudi_preflight, {**bare, "reboots": True}, updated)
+    assert (ran["driver_first"], ids(ran)) == (True, [])
 
 
 def test_a_kernel_that_has_the_driver_is_nothing_to_say(
