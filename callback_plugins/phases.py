@@ -206,12 +206,13 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
 
 
 def rescued(task: Any) -> bool:
-    """Whether a block around the task has tasks for the case that it fails."""
-    block = task._parent
+    """Whether a block around the task has tasks for the case that it fails, and it is none of these itself."""
+    inner, block = task, task._parent
     while block is not None:
-        if getattr(block, "rescue", None):
+        after = {each._uuid for each in (*getattr(block, "rescue", ()), *getattr(block, "always", ()))}
+        if getattr(block, "rescue", None) and inner._uuid not in after:
             return True
-        block = getattr(block, "_parent", None)
+        inner, block = block, getattr(block, "_parent", None)
     return False
 
 
