@@ -157,8 +157,8 @@ TASKS: list[dict[str, Any]] = [
 ]
 
 
-def command(folder: Path, *options: str) -> list[str]:
-    """A run of TASKS on two hosts that are this machine."""
+def command(folder: Path, *options: str, tasks: list[dict[str, Any]] = TASKS) -> list[str]:
+    """A run of tasks on two hosts that are this machine."""
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     (folder / "hosts.json").write_text(
         json.dumps({"all": {"hosts": {"a": here, "b": here}, "children": {"nobody": {}}}})
@@ -167,16 +167,16 @@ def command(folder: Path, *options: str) -> list[str]:
     plays = [
         {"name": "A play for nobody", "hosts": "nobody", "gather_facts": False, "tasks": nothing},
         {"name": "An idle play", "hosts": "all", "gather_facts": False, "tasks": nothing},
-        {"name": "The play", "hosts": "all", "gather_facts": False, "tasks": TASKS},
+        {"name": "The play", "hosts": "all", "gather_facts": False, "tasks": tasks},
     ]
     (folder / "play.yml").write_text(json.dumps(plays))
     play = Path(sys.executable).with_name("ansible-playbook")
     return [str(play), "-i", str(folder / "hosts.json"), *options, str(folder / "play.yml")]
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *options: str, tasks: list[dict[str, Any]] = TASKS) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(folder, *options), cwd=ROOT, check=False, capture_output=True, text=True, env=environment()
+        command(folder, *options, tasks=tasks), cwd=ROOT, check=False, capture_output=True, text=True, env=environment()
     )
 
 
@@ -206,6 +206,19 @@ def test_a_run_prints_changes_words_reasons_and_an_end(tmp_path: Path) -> None:
         "skipping",
     ):
         assert hidden not in said
+
+
+def test_what_fails_where_a_failure_is_dealt_with_is_said(tmp_path: Path) -> None:
+    fail = "ansible.builtin.fail"
+    block = {
+        "name": "Try",
+        "block": [{"name": "Change", fail: {"msg": "The new driver does not load."}}],
+        "rescue": [{"name": "Go back", "block": [{"name": "Say", fail: {"msg": "The old one is back."}}]}],
+    }
+    done = run(tmp_path, tasks=[block])
+    assert done.returncode == 2
+    assert "  ✗ a: Say\n      The old one is back.\n" in done.stdout
+    assert "does not load" not in done.stdout
 
 
 def test_with_v_ansibles_own_callback_prints_everything(tmp_path: Path) -> None:
