@@ -23,6 +23,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for module, name in ((kernel, "record"), (nodes, "up"), (supply, "start"), (vault, "start")):
         monkeypatch.setattr(module, name, MagicMock())
     monkeypatch.setattr(sources, "start", lambda *_: paths.append(sources.BASE_PATH))
+    monkeypatch.setattr(sources, "start_git", lambda *_: paths.append("git"))
     monkeypatch.setattr(images, "serving", lambda *_: "image:1")
     monkeypatch.setattr(images, "measuring", lambda *_: "image:2")
     monkeypatch.setattr(vault, "hold", lambda _client, _vault, _image, path, *_: paths.append(path))
@@ -52,13 +53,13 @@ def test_buildable_nodes_are_asked_for_what_the_inventory_says(site: Site, held:
     assert held == [sources.BASE_PATH]
 
 
-def test_nodes_that_only_measure_have_a_vault_with_the_small_image(site: Site, held: list[str]) -> None:
+def test_nodes_that_only_measure_have_a_vault_with_the_small_image_and_a_git_host(site: Site, held: list[str]) -> None:
     said = site("1.22", measuring=True)
     assert said == {
         "serving_image_build": False,
         "serving_image_ref": "vault.habana.ai/gaudi-serving/measuring:simulated",
     }
-    assert held == [world.MEASURING]
+    assert held == [world.MEASURING, "git"]
 
 
 def test_another_release_lies_ready_where_the_release_says(site: Site, held: list[str]) -> None:
