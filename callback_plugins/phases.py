@@ -135,6 +135,15 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
     def v2_runner_item_on_skipped(self, result: Any) -> None:
         """Say nothing."""
 
+    def v2_runner_on_async_poll(self, result: Any) -> None:
+        """Say nothing."""
+
+    def v2_runner_on_async_ok(self, result: Any) -> None:
+        """Say nothing: the task ends as every other."""
+
+    def v2_runner_on_async_failed(self, result: Any) -> None:
+        """Say nothing: the task fails as every other."""
+
     def v2_runner_retry(self, result: Any) -> None:
         """Say on a terminal that a task waits for its condition."""
         left = result.result["retries"] - result.result["attempts"]

@@ -143,6 +143,7 @@ TASKS: list[dict[str, Any]] = [
     {"name": "Say items", "ansible.builtin.debug": {"msg": "item {{ item }}"}, "loop": ["x", "y"]},
     {"name": "Hold", "ansible.builtin.assert": {"that": "true", "success_msg": "It holds."}},
     {"name": "Hold too", "ansible.builtin.assert": {"that": "true"}},
+    {"name": "Take long", "ansible.builtin.command": {"argv": ["true"]}, "async": 60, "poll": 1},
     {"name": "Keep a secret", "ansible.builtin.debug": {"msg": "secret"}, "no_log": True},
     {
         "name": "Go on",
