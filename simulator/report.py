@@ -27,10 +27,6 @@ class Report:
         print(shown, file=self._stream, flush=True)
         print(text, file=self._log, flush=True)
 
-    def detail(self, text: str) -> None:
-        """Write a line into the log only."""
-        print(text, file=self._log, flush=True)
-
     def done(self, title: str, seconds: float, note: str = "", mark: str = "✓") -> None:
         """Print a finished phase with its time."""
         self.line(f"  {mark} {title:<{TITLE_COLUMNS}} {duration(seconds):>9}  {note}".rstrip())
