@@ -40,17 +40,15 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def arrived(folder: Path, total: int) -> int:
-    """Bytes of the model that are there; all of them once the folder is published."""
-    if folder.exists():
-        return total
+    """Bytes of the model that are there; all of them once the folder is published, which may be while this counts."""
     size = 0
-    for path in folder.with_name(folder.name + ".partial").rglob("*"):
-        if ".gaudi-serving" not in path.parts:
+    for place, _, names in os.walk(f"{folder}.partial"):
+        for name in names if ".gaudi-serving" not in place else []:
             try:
-                size += path.stat().st_size if path.is_file() else 0
+                size += Path(place, name).stat().st_size
             except FileNotFoundError:
                 continue  # a file that was renamed meanwhile counts the next time
-    return size
+    return total if folder.exists() else size
 
 
 def past(folder: Path, total: int, point: int) -> Callable[[], bool]:
@@ -89,7 +87,7 @@ def main(arguments: list[str]) -> None:
     killed = []
     for phase in phases:
         if phase == "before":
-            time.sleep(draw.uniform(0, 0.3))  # where in the phase is chance
+            time.sleep(draw.uniform(0, 0.1))  # where in the phase is chance; the first byte comes soon after
         else:
             until(past(folder, total, total if phase == "there" else points.pop(0)), f"the phase {phase!r}")
         unit = draw.choice(UNITS)
