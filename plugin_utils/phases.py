@@ -23,6 +23,9 @@ PARTS = {
 TITLE_COLUMNS = 58
 # Of more hosts than this a line names the first, and how many more there are.
 HOSTS_NAMED = 5
+# A failed command says why at the end. One that says nothing on standard error, like ansible-playbook, says it on
+# standard output.
+COMMAND_LINES = 20
 
 
 @dataclass
@@ -126,8 +129,11 @@ def sentence(result: Mapping[str, Any]) -> str:
     text = "\n".join(str(line) for line in message) if isinstance(message, list) else str(message)
     if text == "Assertion failed":  # Ansible's own words, for who gave no others
         text = f"{text}: {result.get('assertion')}"
-    said = str(result.get("stderr") or result.get("module_stderr") or "").strip()
-    return f"{text}\n{said}" if said and said not in text else text
+    said = next(
+        (words for key in ("stderr", "module_stderr", "stdout") if (words := str(result.get(key) or "").strip())), ""
+    )
+    last = "\n".join(said.splitlines()[-COMMAND_LINES:])
+    return f"{text}\n{last}" if last and last not in text else text
 
 
 def changed_line(task: Task, hosts: Sequence[str]) -> str:

@@ -22,8 +22,12 @@ mark=✓
 printf '  %s %-32s %4d min %02d s  %s\n' "$mark" "$name" $((took / 60)) $((took % 60)) "$counted"
 if [ "$status" != 0 ]; then
   [ "${V:-0}" = 1 ] || tail -n "${GAUDI_TEST_LINES:-200}" "$log"
-  # Again what failed and why, as the last thing: of a long output often only the end is kept.
-  sed 's/\x1b\[[0-9;]*m//g' "$log" | awk '/✗ |fatal: |^(FAILED|ERROR) |^E  |error:/ { left = 13 } left-- > 0' | tail -n 60
+  # Again what failed and why, as the last thing: of a long output often only the end is kept. Molecule's own words on
+  # it ("ERROR    Ansible return code was 2") and what it does afterwards say nothing about the cause.
+  sed 's/\x1b\[[0-9;]*m//g' "$log" | awk '
+    /^(INFO|WARNING|ERROR|CRITICAL)  ?/ && !/^ERROR [^ ]/ { left = 0; next }
+    /✗ |fatal: |^(FAILED|ERROR) |^E  |error:/ { left = 13 }
+    left-- > 0' | tail -n 60
   printf '%s failed with status %s. All it printed: %s\n' "$name" "$status" "$log"
 fi
 exit "$status"

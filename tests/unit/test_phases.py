@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from plugin_utils.phases import (
+    COMMAND_LINES,
     NODE_BY_NODE,
     PARTS,
     Phase,
@@ -100,9 +101,16 @@ def test_of_a_loop_the_items_that_failed_speak() -> None:
 
 def test_a_command_speaks_through_its_errors_and_a_secret_task_not_at_all() -> None:
     assert sentence({"msg": "non-zero return code", "stderr": "no space"}) == "non-zero return code\nno space"
+    assert sentence({"msg": "non-zero return code", "stdout": "ok\nfailed"}) == "non-zero return code\nok\nfailed"
+    assert sentence({"msg": "non-zero return code", "stdout": "fine", "stderr": "why"}) == "non-zero return code\nwhy"
     assert sentence({"msg": ["two", "lines"]}) == "two\nlines"
     assert sentence({"censored": "hidden"}) == "hidden"
     assert sentence({}) == "The task failed without a message."
+
+
+def test_of_a_long_output_the_end_is_shown() -> None:
+    said = sentence({"msg": "non-zero return code", "stdout": "\n".join(map(str, range(1000)))})
+    assert said.splitlines()[1:] == [str(line) for line in range(1000 - COMMAND_LINES, 1000)]
 
 
 def test_a_change_names_its_hosts_in_the_order_of_the_play_where_there_are_several() -> None:
