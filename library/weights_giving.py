@@ -86,7 +86,7 @@ manifest:
   description: The folder's record, files with their sizes and checksums.
   returned: with O(folder)
   type: dict
-  sample: {"source": "huggingface", "repository": "Qwen/Qwen3-8B", "files": []}
+  sample: {"source": "site", "repository": "Qwen/Qwen3-8B", "files": []}
 """
 
 import errno

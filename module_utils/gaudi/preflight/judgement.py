@@ -17,7 +17,7 @@ from ..catalogue.entries import CardType
 from ..engine import daemon
 from ..host import cmdline, state
 from ..weights import source_plan
-from ..weights.hub_kinds import kind_sentences
+from ..weights.hub_kinds import kind_sentences, origin_sentences
 from . import checks, compatibility, driver_first, handover, images, pins
 from . import site as inventory
 from .checks import Problem, Room
@@ -341,7 +341,9 @@ def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
         return []
     foreign = [f"{root}/{coming.source['fetch']['directory']}" for coming in fetched if coming.occupied]
     problems = checks.check_fetch(asked["weights_sources"], seen.python, foreign)
-    return problems + [Problem("weights_source", said) for said in kind_sentences(asked["weights_kinds"])]
+    kinds = asked["weights_kinds"]
+    sentences = kind_sentences(kinds) or origin_sentences((coming.source["fetch"] for coming in fetched), kinds)
+    return problems + [Problem("weights_source", said) for said in sentences]
 
 
 def _coming_finding(asked: Mapping[str, Any], coming: Coming) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..base.checks import shown
 from ..base.refusal import Refusal
@@ -33,6 +34,9 @@ KINDS = {
     ),
     "git": HubKind("the git host", "main", "git clone {repository} {target}", "Git"),
 }
+# The kind of a source that names none, of a repository that is named alone (-e repository=OWNER/NAME), and the only one
+# that can be asked for pins (model_pins_info).
+DEFAULT = "huggingface"
 
 
 def kind_sentences(kinds: Iterable[object]) -> list[str]:
@@ -41,6 +45,16 @@ def kind_sentences(kinds: Iterable[object]) -> list[str]:
         f"model_weights_sources names a source of kind {shown(kind)}, and can have {', '.join(KINDS)}. Correct it."
         for kind in kinds
         if kind not in KINDS
+    ]
+
+
+def origin_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
+    """Why folders (directory, repositories by kind) cannot be fetched from sources of these kinds: a sentence each."""
+    return [
+        f"{item['directory']} is published on {', '.join(item['repositories'])}, and model_weights_sources has no "
+        "source of that kind. Add one, or name the model's repository on another kind in catalog/models."
+        for item in fetches
+        if kinds and not set(kinds) & set(item["repositories"])
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..base.refusal import Refusal
+from .hub_kinds import DEFAULT
 
 # Configuration, tokenizer, code, measurements: what decides how weights are read. Weights themselves are large, and
 # their checksums are in the record of each folder.
@@ -66,7 +67,7 @@ def block(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, path in zip(("weights", "measurements"), PARTS):
         if name in found:
-            inner: dict[str, Any] = {"huggingface": {key: found[name][key] for key in PINNED}}
+            inner: dict[str, Any] = {DEFAULT: {key: found[name][key] for key in PINNED}}
             for key in reversed(path):
                 inner = {key: inner}
             made.update(inner)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-# Every item names a repository on this hub: most sources are the hub itself or a mirror of it.
-HUBS = ("huggingface",)
+from .hub_kinds import hub_kind
+
 # Published bytes for each byte served: a conversion from bfloat16 halves the size, one from block-quantised FP8 keeps
 # one byte a weight.
 PUBLISHED_SHARE = {"fp8_block": 1, "fp8_dynamic": 2}
@@ -41,16 +41,11 @@ def measured(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def fetchable(item: Mapping[str, Any]) -> bool:
-    """Whether a hub the downloader speaks with has a folder."""
-    return any(hub in item["repositories"] for hub in HUBS)
-
-
 def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | None:
     """How the folder ``directory`` of a model is made; None where that is not known."""
     conversion = entry.get("conversion")
     fetch = published(entry)
-    if not fetchable(fetch):
+    if not fetch["repositories"]:
         return None
     if conversion is None or directory == conversion["from_directory"]:
         # This card takes the weights as they are published.
@@ -79,7 +74,7 @@ def source_plans(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], 
     measurements = requires.get("measurements")
     for entry in entries if measurements else []:
         item = measured(entry)
-        if item and fetchable(item) and measurements["path"] == f"{root.rstrip('/')}/{item['directory']}":
+        if item and item["repositories"] and measurements["path"] == f"{root.rstrip('/')}/{item['directory']}":
             made.append({"fetch": item, "convert": None})
     return made
 
@@ -107,8 +102,7 @@ def room(plan: Mapping[str, Any], begun: int, made: int = 0) -> int:
 
 
 def origin(item: Mapping[str, Any]) -> str:
-    """Where a folder comes from, for people: owner/name at a commit."""
-    hub = next(hub for hub in HUBS if hub in item["repositories"])
-    source = item["repositories"][hub]
-    revision = source.get("revision")
-    return f"{source['repository']} at {revision[:12] if revision else 'the commit its main branch names now'}"
+    """Where a folder comes from, for people: owner/name at a commit, on the first hub that is known to have it."""
+    kind, source = next(iter(item["repositories"].items()))
+    revision, branch = source.get("revision"), hub_kind(kind).branch
+    return f"{source['repository']} at {revision[:12] if revision else f'the commit its {branch} branch names now'}"

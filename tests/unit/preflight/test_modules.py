@@ -853,6 +853,14 @@ def test_a_source_of_a_kind_nobody_knows_is_a_problem(run: Run, tmp_path: Path) 
     assert "a source of kind 'ftp', and can have huggingface, modelscope, git" in ran["problems"][0]["message"]
 
 
+def test_weights_that_no_source_of_the_site_has_are_refused_before_anything_is_changed(
+    run: Run, tmp_path: Path
+) -> None:
+    ran = run(gaudi_preflight, {**fetching(tmp_path), "weights_kinds": ["git"]}, HERE)
+    assert ids(ran) == ["weights_source"]
+    assert "Big is published on huggingface, and model_weights_sources has no source" in ran["problems"][0]["message"]
+
+
 def test_a_port_somebody_listens_on_is_found_with_its_holder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as server:

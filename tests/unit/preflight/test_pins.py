@@ -147,8 +147,9 @@ def test_the_lines_are_printed_once() -> None:
 def test_a_refused_fetch_says_where_the_commit_goes(kinds: list[str]) -> None:
     variables = yaml.safe_load((ROOT / "roles/model_weights/vars/main.yml").read_text(encoding="utf-8"))
     known = {
+        "__model_weights_kind": variables["__model_weights_kind"],
         "__model_weights_moving": kinds,
-        "model_weights_repository": "o/Big",
+        "__model_weights_origins": {kind: {"repository": "o/Big"} for kind in kinds},
         "model_weights_directory": "Big",
     }
     said = Templar(loader=DataLoader(), variables=known).template(

@@ -300,6 +300,18 @@ class TestRole:
         usable = self.template("{{ __model_weights_usable }}", model_weights_sources=self.SOURCES)
         assert [source["name"] for source in usable] == ["site", "huggingface"]
 
+    def test_a_model_is_fetched_from_the_one_hub_that_has_it(self) -> None:
+        known: dict[str, Any] = {
+            "model_weights_repository": "",
+            "model_weights_repositories": {"modelscope": {"repository": "o/Big"}},
+            "model_weights_sources": self.SOURCES,
+            "__model_weights_seen": {"folders": []},
+        }
+        assert [source["name"] for source in self.template("{{ __model_weights_usable }}", **known)] == ["modelscope"]
+        assert "o/Big is not pinned on modelscope" in self.template("{{ __model_weights_unpinned }}", **known)
+        whole = {"folders": [{"status": "whole", "source": "of-earlier-days", "revision": "1" * 40}]}
+        assert self.template("{{ __model_weights_there }}", **{**known, "__model_weights_seen": whole}) is True
+
     def test_what_would_come_from_a_branch_is_named_unless_it_is_there(self) -> None:
         def moving(**more: Any) -> Any:
             known = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.weights import source_plan
+from ansible.module_utils.gaudi.weights.how_to_get import how_to_get
 
 from plugin_utils.catalogue_files import load_checked, resolve
 
@@ -74,6 +75,13 @@ def test_what_no_role_can_bring_is_not_offered(model: str, path: str | None) -> 
 def test_a_model_no_hub_has_is_not_offered() -> None:
     nowhere = {**entry("qwen3-8b"), "repositories": {}}
     assert source_plan.source_plan(nowhere, "Qwen3-8B") is None
+
+
+def test_a_model_of_one_hub_is_offered_whatever_its_kind() -> None:
+    elsewhere = {**entry("qwen3-8b"), "repositories": {"modelscope": {"repository": "Qwen/Qwen3-8B"}}}
+    (one,) = source_plan.source_plans(plan(f"{ROOT}/Qwen3-8B"), [elsewhere], ROOT)
+    assert source_plan.origin(one["fetch"]) == "Qwen/Qwen3-8B at the commit its master branch names now"
+    assert "playbooks/fetch_weights.yml -e model=qwen3-8b" in how_to_get(elsewhere, f"{ROOT}/Qwen3-8B")
 
 
 def test_models_on_the_same_card_are_brought_too() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from gaudi.base.refusal import Refusal
-from gaudi.weights.hub_kinds import KINDS
+from gaudi.weights.hub_kinds import DEFAULT, KINDS, origin_sentences
 from gaudi_weights import fetch, hub_git, hubs, manifest, request
 from gaudi_weights.model import SourceFailure, Stop
 from gaudi_weights.progress import Progress
@@ -400,7 +400,7 @@ def test_every_list_of_kinds_has_all_of_them() -> None:
 
 
 def test_code_names_no_kind_but_in_the_table() -> None:
-    names = re.compile(r"""["'](modelscope|git)["']""")
+    names = re.compile(rf"""["']({"|".join(KINDS)})["']""")
     looked = [*ROOT.glob("module_utils/**/*.py"), *ROOT.glob("library/*.py"), *ROOT.glob("action_plugins/*.py")]
     looked += [ROOT / "roles/model_weights/templates/request.json.j2"]
     looked += [path for path in ROOT.glob("roles/model_weights/files/**/*.py") if not path.stem.startswith("hub_")]
@@ -409,3 +409,27 @@ def test_code_names_no_kind_but_in_the_table() -> None:
     assert {str(path) for path in looked if names.search(path.read_text())} == {
         str(ROOT / "module_utils/gaudi/weights/hub_kinds.py")
     }
+
+
+def test_roles_and_playbooks_name_the_kind_of_a_bare_repository_and_no_other() -> None:
+    """Whoever adds a kind finds nothing to add there: tasks loop over what the catalogue and the site name."""
+    files = [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/vars/*.yml"), *ROOT.glob("playbooks/**/*.yml")]
+    words = {kind: re.compile(rf"""(['.]{kind}\b(?!\.co)|: {kind}$)""", re.MULTILINE) for kind in KINDS}
+    named = {
+        (str(path.relative_to(ROOT)), kind) for path in files for kind in KINDS if words[kind].search(path.read_text())
+    }
+    assert named == {
+        ("playbooks/pin.yml", DEFAULT),
+        ("playbooks/vars/fetch_entry.yml", DEFAULT),
+        ("roles/model_weights/vars/main.yml", DEFAULT),
+        ("roles/preflight/vars/main.yml", DEFAULT),
+        # git has to be installed for it.
+        ("roles/model_weights/tasks/install.yml", "git"),
+    }
+
+
+def test_a_folder_that_no_source_of_the_site_has_is_named() -> None:
+    item = {"directory": "Big", "repositories": {"modelscope": {"repository": "o/Big"}}}
+    (said,) = origin_sentences([item], ["huggingface", "git"])
+    assert said.startswith("Big is published on modelscope, and model_weights_sources has no source of that kind. Add")
+    assert origin_sentences([item], ["huggingface", "modelscope"]) == []

@@ -12,7 +12,7 @@ from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
 from gaudi.base.values import check_source
 from gaudi.node.documents import read_json
-from gaudi.weights.hub_kinds import hub_kind
+from gaudi.weights.hub_kinds import DEFAULT, hub_kind
 from gaudi.weights.record import STAGING_SUFFIX
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -35,7 +35,7 @@ class Source:
     revision: str
     token_file: Path | None
     proxy: str | None
-    kind: str = "huggingface"
+    kind: str = DEFAULT
     user: str = "oauth2"
     xet: bool = True
     token_over_http: bool = False
