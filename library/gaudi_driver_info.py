@@ -132,10 +132,10 @@ refusals:
 steps:
   description:
     - What is to do, in this order. C(install) has packages with their versions, C(build) kernels without the driver,
-      C(unload) and C(load) modules. A step that is not needed is not there.
+      C(unload) and C(load) modules. A step that is not needed is empty.
   type: dict
   returned: always
-  sample: {}
+  sample: {install: [], build: [], unload: [], load: []}
 kernel_packages:
   description: Packages of the distribution's that the kernels need for the driver and that are not there.
   type: list

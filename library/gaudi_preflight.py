@@ -518,11 +518,16 @@ def look_at_driver(
         decided, (not_offered, kernel_packages) = look.judgement(), look.offers()
     except Refusal as refusal:
         return driver_first.DriverFirst(problems=(checks.Problem(refusal.id, str(refusal)),))
-    steps = {step.id: step.items for step in decided.steps}
     refusals = [*decided.refusals, *not_offered]
     stopped = look.found.instances if decided.replaces else ()
     told: driver_first.DriverFirst = driver_first.told(
-        look.wanted.version, steps, refusals, kernel_packages, stopped, foreseen=foreseen, replace=wishes["replace"]
+        look.wanted.version,
+        decided.steps.as_dict(),
+        refusals,
+        kernel_packages,
+        stopped,
+        foreseen=foreseen,
+        replace=wishes["replace"],
     )
     return told
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,6 @@ from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, Package, P
 
 # Where a driver that is there came from.
 NOBODY, PACKAGES, INSTALLER, KERNEL, BY_HAND = "", "packages", "installer", "kernel", "by_hand"
-
-# What is to do, in this order.
-INSTALL, UNLOAD, LOAD, BUILD = "install", "unload", "load", "build"
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,20 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One thing to do: its id, and what it is done to, in order."""
+class Steps:
+    """What is to do, in this order; a step that is not needed is empty.
 
-    id: str
-    items: tuple[str, ...]
+    `install`: packages with their versions. `build`: kernels without the driver. `unload`, `load`: modules.
+    """
+
+    install: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
+    unload: tuple[str, ...] = ()
+    load: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """All of them, as a mapping that survives JSON."""
+        return {name: list(items) for name, items in dataclasses.asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Judgement:
     present: Present
     origin: str
     refusals: tuple[Refusal, ...]
-    steps: tuple[Step, ...]
+    steps: Steps
     reboot: tuple[str, ...]
     replaces: bool = False
 
@@ -82,7 +89,7 @@ class Judgement:
             "state": self.present.state,
             "origin": self.origin,
             "refusals": [{"id": refusal.id, "message": str(refusal)} for refusal in self.refusals],
-            "steps": {step.id: list(step.items) for step in self.steps},
+            "steps": self.steps.as_dict(),
             "reboot": list(self.reboot),
             "replaces": self.replaces,
         }
@@ -105,14 +112,13 @@ def origin(found: Found, wanted: Wanted) -> str:
 def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgement:
     """Judge a node before its driver is touched."""
     present, source = judge(found.packages, wanted), origin(found, wanted)
-    steps = _steps(found, wanted, facts, present)
     refusals = [*_in_the_way(found, wanted, present, source, wishes)]
-    changes = {step.id for step in steps} & {INSTALL, UNLOAD}
     # Of its build the loaded driver names only a hash: packages of another build are told by themselves.
-    replaces = bool(changes) and (_runs_other(found, wanted) or present.state in (OLDER, NEWER, MIXED))
+    replaces = _runs_other(found, wanted) or present.state in (OLDER, NEWER, MIXED)
     if replaces and (refusal := _in_use(found, wishes)):
         refusals.append(refusal)
-    return Judgement(present, source, tuple(refusals), tuple(steps), tuple(reboot(found, wanted)), replaces)
+    steps = _steps(found, wanted, facts, present)
+    return Judgement(present, source, tuple(refusals), steps, tuple(reboot(found, wanted)), replaces)
 
 
 def _in_use(found: Found, wishes: Wishes) -> Refusal | None:
@@ -191,22 +197,19 @@ def _runs_other(found: Found, wanted: Wanted) -> bool:
     return one is None or other is None or versions.difference(one, other) is not None
 
 
-def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> list[Step]:
-    steps = []
-    if present.state != RIGHT:
-        steps.append(Step(INSTALL, tuple(wanted.exact)))
-    else:
-        both = dict.fromkeys((found.kernel, found.next_kernel))
-        lacking = [kernel for kernel in both if not has_driver(found, wanted, kernel)]
-        if lacking:
-            steps.append(Step(BUILD, tuple(lacking)))
+def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> Steps:
+    right, other = present.state == RIGHT, _runs_other(found, wanted)
     modules = facts.order(wanted.version).load
-    if _runs_other(found, wanted):
-        steps.append(Step(UNLOAD, tuple(kernels.to_unload(facts.order(found.version).unload, found.modules))))
-        steps.append(Step(LOAD, modules))
-    elif missing := kernels.to_load(modules, found.modules):
-        steps.append(Step(LOAD, tuple(missing)))
-    return steps
+    lacking = [
+        kernel for kernel in dict.fromkeys((found.kernel, found.next_kernel)) if not has_driver(found, wanted, kernel)
+    ]
+    return Steps(
+        install=() if right else tuple(wanted.exact),
+        # Packages that are installed build by themselves.
+        build=tuple(lacking) if right else (),
+        unload=tuple(kernels.to_unload(facts.order(found.version).unload, found.modules)) if other else (),
+        load=modules if other else tuple(kernels.to_load(modules, found.modules)),
+    )
 
 
 def has_driver(found: Found, wanted: Wanted, kernel: str) -> bool:

@@ -69,13 +69,13 @@ def told(
     foreseen: the node has no driver, so that plans are for the cards that PCI promises. replace: as in may_be_due. With
     neither, what keeps packages from a node whose driver is as it should be is nobody's problem.
     """
-    if not steps or (refusals and not (foreseen or replace)):
+    if not any(steps.values()) or (refusals and not (foreseen or replace)):
         return DriverFirst()
     if refusals:
         return DriverFirst(problems=tuple(Problem(refusal.id, str(refusal)) for refusal in refusals))
-    packages = [*kernel_packages, *(name.partition("=")[0] for name in steps.get("install", ()))]
+    packages = [*kernel_packages, *(name.partition("=")[0] for name in steps["install"])]
     doing = [f"{len(packages)} packages ({', '.join(packages)})"] if packages else []
-    doing += [f"its modules are built for kernel {kernel}" for kernel in steps.get("build", ())]
+    doing += [f"its modules are built for kernel {kernel}" for kernel in steps["build"]]
     what = ", ".join(doing) or "its modules are loaded"
     cards = " Plans are for the cards on the PCI bus until then." if foreseen else ""
     names = ", ".join(instances)

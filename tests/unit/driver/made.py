@@ -66,7 +66,8 @@ def ids(judged: decision.Judgement) -> list[str]:
 
 
 def steps(judged: decision.Judgement) -> dict[str, list[str]]:
-    return {step.id: list(step.items) for step in judged.steps}
+    """Those with something to do."""
+    return {name: items for name, items in judged.steps.as_dict().items() if items}
 
 
 def lsmod(name: str) -> frozenset[str]:

@@ -10,6 +10,7 @@ import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
 from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
+from ansible.module_utils.gaudi.driver.decision import Steps
 from ansible.module_utils.gaudi.node import driver_look
 from ansible.module_utils.gaudi.preflight import driver_first
 from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
@@ -23,7 +24,7 @@ from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import against, preflight, site
 from tests.unit.preflight.test_templates import evaluate
 
-INSTALL = {"install": ("habanalabs-dkms=1.22.2-32", "habanalabs-thunk=1.22.2-32"), "load": ("habanalabs",)}
+INSTALL = Steps(install=("habanalabs-dkms=1.22.2-32", "habanalabs-thunk=1.22.2-32"), load=("habanalabs",))
 HEADERS = "linux-headers-6.8.0-45-generic"
 NO_HEADERS = Refusal("kernel_headers_not_offered", "Kernel 6.8.0-45-generic has no headers.")
 
@@ -36,7 +37,13 @@ def told(
     *refusals: Refusal, running: tuple[str, ...] = (), foreseen: bool = True, replace: bool = False, **steps: Any
 ) -> driver_first.DriverFirst:
     return driver_first.told(
-        "1.22.2-32", steps or INSTALL, refusals, [HEADERS], running, foreseen=foreseen, replace=replace
+        "1.22.2-32",
+        (Steps(**steps) if steps else INSTALL).as_dict(),
+        refusals,
+        [HEADERS],
+        running,
+        foreseen=foreseen,
+        replace=replace,
     )
 
 
@@ -75,7 +82,9 @@ def test_a_kernel_that_gets_its_modules_is_named() -> None:
         f"The driver 1.22.2-32 comes first: 1 packages ({HEADERS}), its modules are built for kernel 6.17.0-22-generic."
     )
     # Modules that are there need no package.
-    found = driver_first.told("1.22.2-32", {"load": ("habanalabs",)}, (), (), (), foreseen=False, replace=False)
+    found = driver_first.told(
+        "1.22.2-32", Steps(load=("habanalabs",)).as_dict(), (), (), (), foreseen=False, replace=False
+    )
     assert found.findings[0] == "The driver 1.22.2-32 comes first: its modules are loaded."
 
 
@@ -93,7 +102,10 @@ def test_what_keeps_the_driver_from_a_node_is_a_problem() -> None:
 
 
 def test_a_driver_that_needs_nothing_ends_no_finding() -> None:
-    assert driver_first.told("1.22.2-32", {}, (), (), (), foreseen=True, replace=False) == driver_first.DriverFirst()
+    assert (
+        driver_first.told("1.22.2-32", Steps().as_dict(), (), (), (), foreseen=True, replace=False)
+        == driver_first.DriverFirst()
+    )
 
 
 def test_checks_of_the_driver_wait_for_it() -> None:
@@ -117,8 +129,7 @@ class FakeLook:
         self.found = type("Found", (), {"instances": ("chat",)})
 
     def judgement(self) -> Any:
-        steps = [type("Step", (), {"id": name, "items": items}) for name, items in INSTALL.items()]
-        return type("Judgement", (), {"steps": steps, "refusals": (), "replaces": False})
+        return type("Judgement", (), {"steps": INSTALL, "refusals": (), "replaces": False})
 
     def offers(self) -> tuple[list[Refusal], list[str]]:
         return ([NO_HEADERS] if "old" in self.given["repository"] else []), [HEADERS]
