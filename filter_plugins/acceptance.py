@@ -14,13 +14,19 @@ brain.on_path()
 
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric import classes, meetings, report
+from ansible.module_utils.gaudi.fabric import asked, classes, meetings, report
 
 
 def acceptance_page(verdicts: Sequence[Mapping[str, Any]], made: str, pairs: Mapping[str, Any] | None = None) -> str:
     """Return the page of these nodes; made: when, in ISO 8601; pairs: results of acceptance_pairs_outcome."""
     page: str = report.report(verdicts, pairs, made)
     return page
+
+
+def acceptance_image(plans: Sequence[Mapping[str, Any]]) -> str:
+    """Return the image of these plans that measures, empty without one."""
+    image: str = asked.measuring_image(plans)
+    return image
 
 
 def acceptance_pairs_plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
@@ -64,6 +70,7 @@ class FilterModule:
         """Name the filters."""
         return {
             "acceptance_page": acceptance_page,
+            "acceptance_image": acceptance_image,
             "acceptance_pairs_plan": acceptance_pairs_plan,
             "acceptance_pairs_part": acceptance_pairs_part,
             "acceptance_pairs_fits": acceptance_pairs_fits,

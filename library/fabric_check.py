@@ -22,7 +22,9 @@ options:
     type: str
     required: true
   image:
-    description: Image with hccl_demo, as the engine knows it. Empty measures nothing.
+    description: >-
+      Image with hccl_demo, as the engine knows it. Empty measures nothing. A plan on several cards with another image
+      starts only where base, libfabric, wrapper and hccl_demo are the same.
     type: str
     default: ""
   demo:
@@ -266,11 +268,12 @@ RUNNING = ("active", "activating", "reloading")
 
 @dataclass(frozen=True)
 class Node:
-    """What was read: cards, what a verdict is about, the image, the last verdict, modules in use."""
+    """What was read: cards, what a verdict is about, the image, others' images, the last verdict, modules in use."""
 
     cards: links.Cards
     made_of: verdict.MadeOf
     image: Mapping[str, Any]
+    others: Mapping[str, Mapping[str, Any]]
     before: dict[str, Any] | None
     busy: tuple[int, ...]
 
@@ -290,10 +293,22 @@ def look(module: AnsibleModule) -> Node:
         speed=given["external_speed"] or None,
     )
     cards = links.read_cards(module, given["card_types"], wanted)
+    demo = measuring.Demo.from_mapping(given["demo"])
+    # One card asks for no measurement.
+    measures = given["again"] or bool(given["burn_in"]) or any(len(plan["modules"]) > 1 for plan in given["plans"])
+    image = look_into(module, given["image"], demo if measures else None, build=measures and not module.check_mode)
+    others = {
+        reference: look_into(module, reference, demo, build=False)
+        for reference in asked.other_images(given["plans"], given["image"])
+    }
+    return Node(cards, made_of(cards, image), image, others, last_verdict(module), cards.busy(drain=given["drain"]))
+
+
+def made_of(cards: links.Cards, image: Mapping[str, Any]) -> verdict.MadeOf:
+    """What a verdict on these cards and this image is about."""
     topology = cards.topology
-    image = look_into(module)
     firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
-    made_of = verdict.MadeOf(
+    return verdict.MadeOf(
         serials={str(card["module_id"]): str(card["serial"]) for card in topology["cards"]},
         driver=topology["driver_version"],
         firmware=", ".join(firmware) or None,
@@ -302,21 +317,14 @@ def look(module: AnsibleModule) -> Node:
         wrapper=image.get("wrapper"),
         hccl_demo=image.get("hccl_demo"),
     )
-    return Node(cards, made_of, image, last_verdict(module), cards.busy(drain=given["drain"]))
 
 
-def look_into(module: AnsibleModule) -> dict[str, Any]:
-    """Read the image. Where nobody needs the verdict, one that nobody can look into is a warning."""
+def look_into(module: AnsibleModule, reference: str, demo: measuring.Demo | None, *, build: bool) -> dict[str, Any]:
+    """Read an image. Where nobody needs the verdict, one that nobody can look into is a warning."""
     given = module.params
-    demo = measuring.Demo.from_mapping(given["demo"])
-    # One card asks for no measurement.
-    wanted = given["again"] or bool(given["burn_in"]) or any(len(plan["modules"]) > 1 for plan in given["plans"])
-    build = wanted and not module.check_mode
     try:
         provider = given["provider"] if given["host_nics"] else ""
-        return links.read_measured(
-            module, given["image"], provider, demo if wanted else None, given["proxies"], build=build
-        )
+        return links.read_measured(module, reference, provider, demo, given["proxies"], build=build)
     except Refusal as refusal:
         if given["required"] and not given["override"]:
             raise
@@ -500,6 +508,17 @@ def settled(
     return document, bool(document != before)
 
 
+def foreseen(module: AnsibleModule, node: Node, due: verdict.Answer) -> list[dict[str, Any]]:
+    """The plans of which it can be said now whether they may start.
+
+    In check mode a measurement is work to come, and so is an image that is not there yet.
+    """
+    plans: list[dict[str, Any]] = module.params["plans"]
+    if not module.check_mode:
+        return plans
+    return [] if due.allowed else [plan for plan in plans if node.others.get(plan["image"], True)]
+
+
 def main() -> None:
     """Look, measure where that is due, keep the verdict, say what may start."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -512,10 +531,9 @@ def main() -> None:
         wishes = {"again": given["again"] or bool(tests), "host_nics": given["host_nics"]}
         due = asked.due(node.before, node.made_of, node.cards.faults, node.busy, why_not, **wishes)
         document, changed = settled(module, node, planned, due, why_not)
-        # In check mode a measurement is work to come: what it will let start is not known.
-        plans = [] if due.allowed and module.check_mode else given["plans"]
-        policy = verdict.Policy(given["required"], given["override"])
-        answers = asked.answers(document, node.made_of, plans, policy, lambda name: runs_now(module, name))
+        plans, policy = foreseen(module, node, due), verdict.Policy(given["required"], given["override"])
+        others = {reference: made_of(node.cards, image) for reference, image in node.others.items()}
+        answers = asked.answers(document, node.made_of, plans, policy, lambda name: runs_now(module, name), others)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
         return

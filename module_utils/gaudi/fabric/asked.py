@@ -111,24 +111,47 @@ def due(
     return answer
 
 
+def measuring_image(plans: Sequence[Mapping[str, Any]]) -> str:
+    """Return the image that measures: that of the first instance on several cards, else of the first one.
+
+    Empty without an instance. One card asks for no measurement.
+    """
+    return next((str(plan["image"]) for plan in (*filter(_several, plans), *plans)), "")
+
+
+def other_images(plans: Sequence[Mapping[str, Any]], measures: str) -> tuple[str, ...]:
+    """Return the images of instances on several cards beside the one that measures, each once, sorted."""
+    return tuple(sorted({str(plan["image"]) for plan in filter(_several, plans)} - {measures}))
+
+
 def answers(
     verdict: Mapping[str, Any] | None,
     now: MadeOf,
     plans: Sequence[Mapping[str, Any]],
     policy: Policy,
     running: Callable[[str], bool],
+    others: Mapping[str, MadeOf],
 ) -> tuple[Answer, ...]:
-    """Return for each instance whether it may start; running tells whether it does already."""
+    """Return for each instance whether it may start; running tells whether it does already.
+
+    others: what holds for the images of other_images, now for all the others.
+    """
     return tuple(
         may_start(
-            verdict,
-            now,
-            Needs(plan["instance"], tuple(_modules(plan)), bool(plan["requires"].get("host_nics"))),
-            policy,
-            running=running(plan["instance"]),
+            verdict, others.get(plan["image"], now), _needs(plan, others), policy, running=running(plan["instance"])
         )
         for plan in plans
     )
+
+
+def _needs(plan: Mapping[str, Any], others: Mapping[str, MadeOf]) -> Needs:
+    image = plan["image"] if plan["image"] in others else ""
+    return Needs(plan["instance"], tuple(_modules(plan)), bool(plan["requires"].get("host_nics")), image)
+
+
+def _several(plan: Mapping[str, Any]) -> bool:
+    """Whether an instance asks for a measurement."""
+    return len(plan["modules"]) > 1
 
 
 def _modules(plan: Mapping[str, Any]) -> list[int]:

@@ -85,11 +85,15 @@ class MadeOf:
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to start: its module ids (one card asks for the static checks only) and whether over host NICs."""
+    """What is to start: its module ids (one card asks for the static checks only) and whether over host NICs.
+
+    image: its image, where another one measures; empty for the one that measures.
+    """
 
     instance: str
     modules: tuple[int, ...]
     host_nics: bool
+    image: str = ""
 
     @property
     def alone(self) -> bool:
@@ -281,6 +285,9 @@ _OF_OTHERS = frozenset(
     )
 )
 _AGAIN = "Measure the node, which needs its cards free."
+_ONE_BASE = (
+    "Give all instances on several cards images of one base with the same libfabric, hccl_ofi_wrapper and hccl_demo. "
+)
 
 
 def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Answer:
@@ -294,8 +301,9 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
         )
     stale = changes(verdict, now, needs.modules)
     if stale:
-        said = f"The verdict of {verdict['time']} is stale: {'; '.join(stale)}."
-        return Answer(False, "fabric_stale", f"{said} {_AGAIN}")
+        of = f" for its image {printable(needs.image)}, which is not the one that measures" if needs.image else ""
+        said = f"The verdict of {verdict['time']} is stale{of}: {'; '.join(stale)}."
+        return Answer(False, "fabric_stale", f"{said} {_ONE_BASE if needs.image else ''}{_AGAIN}")
     if (verdict["burn_in"] or {}).get("passed") is False:
         return Answer(False, "fabric_failed", f"The burn-in failed. {verdict['burn_in']['sentence']} {_AGAIN}")
     if needs.alone:

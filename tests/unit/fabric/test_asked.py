@@ -16,6 +16,8 @@ from ansible.module_utils.gaudi.fabric import asked
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, Policy, new_verdict
 
+from filter_plugins.acceptance import acceptance_image
+
 ROOT = Path(__file__).resolve().parents[3]
 CARDS = CardType.table(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
 WISH: dict[str, Any] = {"tests": [], "host_nics": False, "ranks": 0}
@@ -163,10 +165,34 @@ def test_cards_in_use_are_not_measured_again() -> None:
     assert due(None, again=True).allowed
 
 
+def plan(instance: str, *modules: int, image: str = "x") -> dict[str, Any]:
+    cards = [{"module_id": module} for module in modules]
+    return {"instance": instance, "image": image, "modules": cards, "requires": {"host_nics": False}}
+
+
+def test_the_image_of_an_instance_on_several_cards_measures() -> None:
+    several = [plan("one", 5, image="y"), plan("two", 0, 1), plan("three", 2, 3, image="z")]
+    assert asked.measuring_image(several) == acceptance_image(several) == "x"
+    assert asked.other_images(several, "x") == ("z",), "one card asks for no measurement"
+    assert asked.measuring_image(several[:1]) == "y"
+    assert asked.measuring_image([]) == ""
+
+
+def test_each_instance_is_judged_by_its_own_image() -> None:
+    plans = [plan("one", 5, image="y"), plan("two", 0, 1), plan("three", 2, 3, image="z")]
+    others = {"z": dataclasses.replace(NOW, base_image="sha256:9")}
+    _, _, other = asked.answers(document(), NOW, plans, Policy(), lambda _name: False, others)
+    assert (other.allowed, other.id) == (False, "fabric_stale")
+    assert "for its image z, which is not the one that measures: the base image was sha256:1 and is sha256:9" in (
+        other.sentence
+    )
+    assert "Give all instances on several cards images of one base" in other.sentence
+
+
 def test_each_instance_is_judged_by_its_own_cards() -> None:
     plans = [
-        {"instance": "one", "modules": [{"module_id": 5}], "requires": {"host_nics": False}},
-        {"instance": "two", "modules": [{"module_id": 0}, {"module_id": 1}], "requires": {"host_nics": False}},
+        plan("one", 5),
+        plan("two", 0, 1),
     ]
     asked_for: list[str] = []
 
@@ -174,7 +200,7 @@ def test_each_instance_is_judged_by_its_own_cards() -> None:
         asked_for.append(name)
         return False
 
-    answers = asked.answers(document(DOWN), NOW, plans, Policy(), running)
+    answers = asked.answers(document(DOWN), NOW, plans, Policy(), running, {})
     assert [answer.id for answer in answers] == ["fabric_static_fault", "fabric_not_measured"]
     assert asked_for == ["one", "two"]
     said = asked.result(document(DOWN), None, (), due(document(DOWN), DOWN), answers)
@@ -187,8 +213,9 @@ def test_each_instance_is_judged_by_its_own_cards() -> None:
 
 
 def test_what_is_let_through_is_said() -> None:
-    plan = {"instance": "two", "modules": [{"module_id": 0}, {"module_id": 1}], "requires": {}}
-    answers = asked.answers(document(), NOW, [plan], Policy(override="a good reason"), lambda _name: False)
+    answers = asked.answers(
+        document(), NOW, [plan("two", 0, 1)], Policy(override="a good reason"), lambda _name: False, {}
+    )
     said = asked.result(document(), None, (), due(document()), answers)
     assert said["held_back"] == []
     assert "a good reason" in said["warnings_of_start"][0]

@@ -63,6 +63,8 @@ class Node:
     # Whether the kernel ended the container for want of memory.
     no_memory: bool = False
     image: bool = True
+    # Other images than the one that measures, with their ids; what is not here is not on the node.
+    others: dict[str, str] = field(default_factory=dict)
     has_demo: bool = True
     # Images that measure: what a build says that fails, those that were built, and what earlier ones left.
     build_fails: str = ""
@@ -117,7 +119,8 @@ class Node:
         if "inspect" in command and command[-1].startswith("gaudi-serving/measuring:"):
             return (0, "sha256:2", "") if command[-1] in self.built else (1, "", "no such image")
         if "inspect" in command:
-            return (0, json.dumps([{"Id": "sha256:1", "Config": {"Labels": {}}}]), "") if self.image else (1, "", "no")
+            known = {**({IMAGE: "sha256:1"} if self.image else {}), **self.others}.get(command[-1])
+            return (0, json.dumps([{"Id": known, "Config": {"Labels": {}}}]), "") if known else (1, "", "no")
         if "is-active" in command:
             return 3, "", ""
         if "HCCL_GAUDI_DIRECT=1" in command and self.without_direct:
@@ -171,9 +174,9 @@ def check(check: bool = False, **given: Any) -> dict[str, Any]:
     return run_main("library.fabric_check", arguments, check=check)
 
 
-def plan(*modules: int, instance: str = "one") -> dict[str, Any]:
+def plan(*modules: int, instance: str = "one", image: str = IMAGE) -> dict[str, Any]:
     cards = [{"module_id": module} for module in modules]
-    return {"instance": instance, "modules": cards, "requires": {"host_nics": False}}
+    return {"instance": instance, "image": image, "modules": cards, "requires": {"host_nics": False}}
 
 
 def test_a_sound_node_is_measured_once_and_accepted(node: Node) -> None:
@@ -487,6 +490,28 @@ def test_two_groups_are_measured_apart_and_not_together(node: Node) -> None:
     assert [each["modules"] for each in node.verdict()["measurements"]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     (refused,) = said["held_back"]
     assert refused.startswith("across: ")
+
+
+OTHER = "gaudi-serving/vllm:1.23"
+
+
+@pytest.mark.parametrize(("base", "refused"), [("sha256:1", []), ("sha256:9", ["other"]), (None, ["other"])])
+def test_another_image_has_to_have_what_was_measured(node: Node, base: str | None, refused: list[str]) -> None:
+    """One image measures; an instance with another one is not let in on its word."""
+    node.others = {OTHER: base} if base else {}
+    plans = [plan(0, 1), plan(2, 3, instance="other", image=OTHER), plan(4, instance="alone", image=OTHER)]
+    said = check(plans=plans)
+    assert [sentence.partition(":")[0] for sentence in said["held_back"]] == refused
+    assert not refused or f"{base or 'not there'}. Give all instances" in said["held_back"][0]
+    # An image that is still to come refuses nothing beforehand.
+    assert len(check(check=True, plans=plans)["held_back"]) == (base == "sha256:9")
+    assert len(node.measured()) == 1
+
+
+def test_another_image_without_hccl_demo_counts_as_the_one_that_would_measure_for_it(node: Node) -> None:
+    node.has_demo, node.others = False, {OTHER: "sha256:1"}
+    assert check(demo=DEMO, plans=[plan(0, 1), plan(2, 3, instance="other", image=OTHER)])["held_back"] == []
+    assert len(builds(node)) == 1, "nothing measures with it"
 
 
 NO_DIRECT = "Gaudi-direct not supported due to libfabric version 1.17"
