@@ -283,7 +283,7 @@ def _fabric(description: dict[str, Any]) -> dict[str, Any]:
         # Nobody has published a figure over two nodes.
         "across": said.get("across", bandwidth / 2),
         "ways": said.get("ways", []),
-        "host_nics": {"provider": "verbs", **said["host_nics"]} if "host_nics" in said else None,
+        "host_nics": {"provider": "verbs", "gaudi_direct": True, **said["host_nics"]} if "host_nics" in said else None,
     }
 
 

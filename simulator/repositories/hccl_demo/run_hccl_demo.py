@@ -32,6 +32,8 @@ LOST = (
     "In function initDevice(): hcclCommInitRank(&resources.comm, envData.nranks, uniqueID, resources.commRank) failed: "
     "hcclInternalError"
 )
+# What HCL says of a kernel without ib_umem_dmabuf_get where Gaudi Direct is asked for by name (hl_ofi.cpp, 1.21.0).
+NO_DIRECT = "Gaudi-direct not supported due to missing symbols in kernel version {}"
 GARBAGE = "[BENCHMARK]     NW Band\x1b[0m\x00width : nan G"
 
 # What each test is called, and network traffic as a multiple of the data, for n ranks (hccl_demo.cpp 829-859).
@@ -80,10 +82,17 @@ class Run:
             host_nics = fabric["host_nics"]
             if host_nics is None:
                 raise Failed(LOST)
+            self.check_direct()
             full = float(host_nics["bandwidth"])
         else:
             full = fabric["bandwidth"] * (len(self.cards) - 1) / (fabric["group"] - 1)
         return float(full * self.share())
+
+    @property
+    def misses_direct(self) -> bool:
+        """Whether Gaudi Direct is asked for by name, and the node's host NICs do not have it."""
+        host_nics = self.node["fabric"]["host_nics"]
+        return os.environ.get("HCCL_GAUDI_DIRECT") == "1" and host_nics is not None and not host_nics["gaudi_direct"]
 
     def share(self) -> float:
         """What the slowest card or link of this node leaves of its bandwidth."""
@@ -96,6 +105,12 @@ class Run:
             if set(link["modules"]) <= set(self.modules):
                 share = min(share, link["share"])
         return float(share)
+
+    def check_direct(self) -> None:
+        """Raise Failed where Gaudi Direct is missed. Without its name HCL goes on over the host's memory."""
+        if self.misses_direct:
+            print(NO_DIRECT.format(os.uname().release), flush=True)
+            raise Failed(LOST)
 
     def report(self, network: float, ranks: int) -> str:
         """The lines between two rows of #, which one rank prints; network in 10^9 bytes a second."""
@@ -170,6 +185,7 @@ def meet(run: Run, node_id: int) -> dict[str, Any]:
         "across": fabric["across"] * run.share(),
         "ways": fabric["ways"],
         **{fault: bool(run.faulty(fault)) for fault in ("crash", "hang", "wrong")},
+        "misses_direct": run.misses_direct,
     }
     address, _, port = os.environ["HCCL_COMM_ID"].partition(":")
     try:
@@ -212,7 +228,9 @@ def perform(run: Run, nodes: int = 1, node_id: int = 0) -> None:
             f"In function collectiveTestDriver(): synStreamSynchronize(resources.collectiveStream) failed with synapse "
             f"error: 26 (rank {run.faulty('crash')[0]})"
         )
-    if other.get("crash"):
+    if other:
+        run.check_direct()
+    if other.get("crash") or other.get("misses_direct"):
         raise Failed(LOST)
     if run.faulty("hang") or other.get("hang"):
         while True:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible.module_utils.gaudi.fabric.output import parse_output
 
 from simulator.settings import SIMULATOR
 from simulator.standins import description
@@ -161,10 +163,27 @@ def test_nothing_joins_two_groups_of_four_but_host_nics() -> None:
     cards = node["cards"]
     with pytest.raises(demo.Failed, match="hcclCommInitRank"):
         demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network()
-    node["fabric"]["host_nics"] = {"provider": "verbs", "bandwidth": 40.0}
+    node["fabric"]["host_nics"] = {"provider": "verbs", "bandwidth": 40.0, "gaudi_direct": True}
     assert demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network() == 40.0
     four = [card for card in cards if card["module_id"] < 4]
     assert demo.Run(node, four, "all_reduce", 1 << 25, 1000, "bw").network() == 213.75
+
+
+@pytest.mark.parametrize(("direct", "asked", "ends"), [(False, "1", 1), (False, "", 0), (True, "1", 0)])
+def test_gaudi_direct_that_is_not_there_fails_who_asks_for_it_by_name(
+    direct: bool, asked: str, ends: int, demo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = yaml.safe_load((description.DESCRIPTIONS / "gaudi2e-pcie8.yml").read_text(encoding="utf-8"))
+    said = {**base, "fabric": {"host_nics": {"bandwidth": 40.0, "gaudi_direct": direct}}}
+    node = description.expand(said, "test")
+    monkeypatch.setenv("HCCL_GAUDI_DIRECT", asked)
+    done = demo(node, ALL, *ALL_REDUCE)
+    assert done.returncode == ends
+    assert ("Gaudi-direct not supported due to missing symbols in kernel version" in done.stdout) is bool(ends)
+    failure = parse_output(done.stdout, ranks=8, status=done.returncode).failure
+    assert (failure.id if failure else None) == ("gaudi_direct" if ends else None)
+    assert bandwidths(done.stdout).get("NW") == (None if ends else 40.0)
+    assert demo(node, [0, 1, 2, 3], *ALL_REDUCE).returncode == 0, "cards of one group use no host NICs"
 
 
 def test_a_card_that_somebody_holds_is_not_given(demo: Any, node: dict[str, Any], tmp_path: Path) -> None:
@@ -237,6 +256,18 @@ def test_a_node_that_crashes_takes_the_other_one_with_it(tmp_path: Path, node: d
     assert (status, other_status) == (1, 1)
     assert "hcclInternalError" in said
     assert "(rank 3)" in other_said
+
+
+def test_gaudi_direct_that_one_node_does_not_have_ends_both(
+    tmp_path: Path, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HCCL_GAUDI_DIRECT", "1")
+    without = {**node, "fabric": {**node["fabric"], "host_nics": {"bandwidth": 40.0, "gaudi_direct": False}}}
+    (status, said), (other_status, other_said) = over_two(tmp_path, node, without)
+    assert (status, other_status) == (1, 1)
+    assert "hcclInternalError" in said
+    assert "Gaudi-direct not supported" in other_said
+    assert "Gaudi-direct" not in said
 
 
 def test_a_node_that_hangs_holds_the_other_one(tmp_path: Path, node: dict[str, Any]) -> None:
