@@ -132,4 +132,7 @@ def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault
         return False, (Fault("no_dmabuf", f"Gaudi Direct cannot be used. {said} {slower}", fatal=False),)
     if failure is not None:
         return None, (Fault("gaudi_direct_unknown", f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
-    return None, ()
+    said = "Cards of one group talk over their own links on one node, so nothing here used the host NICs."
+    return None, (
+        Fault("host_nics_not_used", f"{said} Runs over two nodes do: playbooks/accept_pairs.yml.", fatal=False),
+    )

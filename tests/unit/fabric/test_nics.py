@@ -91,8 +91,8 @@ def test_the_least_libfabric_is_enough() -> None:
         (None, False, False, ["no_dmabuf"]),
         (failed("hangs"), False, False, ["no_dmabuf"]),
         (failed("hangs"), True, None, ["gaudi_direct_unknown"]),
-        (None, True, None, []),
-        (None, None, None, []),
+        (None, True, None, ["host_nics_not_used"]),
+        (None, None, None, ["host_nics_not_used"]),
     ],
 )
 def test_which_way_traffic_goes_is_told(

@@ -32,6 +32,8 @@ CARD_TYPES = yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding=
 IMAGE = "gaudi-serving/vllm:1.22"
 LOOKED = {"hccl_demo": "abc", "wrapper": None, "version_text": None, "info_text": None, "info_status": None}
 LOOKED |= {"loader_text": None, "loader_status": None}
+LOADED = {"version_text": "libfabric: 1.22.0", "info_text": "provider: verbs", "info_status": 0, "loader_status": 0}
+LOADED |= {"loader_text": "/usr/lib/habanalabs/libhccl_ofi_wrapper.so\n"}
 PRINTED = (
     "[BENCHMARK] hcclAllReduce(dataSize=33554432, count=8388608, dtype=float, iterations=10000)\n"
     "[BENCHMARK]     NW Bandwidth   : {:f} GB/s\n[BENCHMARK]     Algo Bandwidth : {:f} GB/s\n"
@@ -77,6 +79,8 @@ class Node:
     takes: float = 1e6
     # What a run over host NICs that asks for Gaudi Direct prints; empty where it has it.
     without_direct: str = ""
+    # Whether the image has libfabric with a provider, and the wrapper.
+    loads: bool = False
     # What every run ends with; empty where it ends well.
     fails: str = ""
     commands: list[list[str]] = field(default_factory=list)
@@ -133,6 +137,8 @@ class Node:
             network, ranks = self.bandwidth(modules), self.ranks or len(modules)
             self.clock += self.takes if self.status in containers.TIMED_OUT else 1
             return self.status, PRINTED.format(network, network / (2 * (ranks - 1) / ranks)), ""
+        if "run" in command and self.loads:
+            return 0, json.dumps({**LOOKED, **LOADED}), ""
         if "run" in command:
             demo = LOOKED["hccl_demo"] if self.has_demo else None
             return 0, json.dumps({**LOOKED, "hccl_demo": demo}), ""
@@ -526,6 +532,21 @@ def test_over_host_nics_gaudi_direct_is_asked_for_first(node: Node, said: str, r
     assert [re.search("HCCL_(?:GAUDI_|OVER_)(DIRECT|OFI)=1", command)[1] for command in over] == runs  # type: ignore[index]
     assert node.verdict()["host_nics"]["gaudi_direct"] is holds
     assert [each["modules"] for each in node.verdict()["measurements"]][-1] == list(range(8))
+
+
+def test_cards_of_one_group_of_eight_use_no_host_nics_and_that_is_said(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On HL-225 nothing over one node tells whether Gaudi Direct is in use."""
+    node.loads = True
+    (node.folder / "kallsyms").write_text("0000000000000000 T ib_umem_dmabuf_get\t[ib_uverbs]\n")
+    monkeypatch.setattr(fabric_check, "KALLSYMS", node.folder / "kallsyms")
+    said = check(host_nics=True, plans=[{**plan(*range(8)), "requires": {"host_nics": True}}])
+    assert (node.verdict()["state"], said["held_back"]) == ("accepted", [])
+    words = "Cards of one group talk over their own links on one node, so nothing here used the host NICs."
+    assert "Gaudi Direct not told" in said["lines"][1]
+    assert words in said["lines"][2]
+    assert words in re.sub("<[^>]*>", "", (node.folder / "acceptance.html").read_text())
 
 
 def test_host_nics_that_are_configured_later_are_measured(node: Node) -> None:
