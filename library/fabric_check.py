@@ -482,9 +482,9 @@ def keep(document: Mapping[str, Any]) -> None:
 
 def runs_now(module: AnsibleModule, instance: str) -> bool:
     """Whether an instance is running or starting."""
-    systemctl = module.get_bin_path("systemctl", required=True)
-    status: int = module.run_command([systemctl, "is-active", "--quiet", f"vllm-{instance}.service"])[0]
-    return status == 0
+    # "is-active" says no of a unit that starts.
+    said = systemctl(module, "show", f"vllm-{instance}.service", "--property=ActiveState")
+    return said.strip().partition("=")[2] in RUNNING
 
 
 def settled(

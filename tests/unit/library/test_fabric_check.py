@@ -81,6 +81,8 @@ class Node:
     without_direct: str = ""
     # Whether the image has libfabric with a provider, and the wrapper.
     loads: bool = False
+    # What systemd says of every instance.
+    active: str = "inactive"
     # What every run ends with; empty where it ends well.
     fails: str = ""
     commands: list[list[str]] = field(default_factory=list)
@@ -125,8 +127,8 @@ class Node:
         if "inspect" in command:
             known = {**({IMAGE: "sha256:1"} if self.image else {}), **self.others}.get(command[-1])
             return (0, json.dumps([{"Id": known, "Config": {"Labels": {}}}]), "") if known else (1, "", "no")
-        if "is-active" in command:
-            return 3, "", ""
+        if "--property=ActiveState" in command:
+            return 0, f"ActiveState={self.active}\n", ""
         if "HCCL_GAUDI_DIRECT=1" in command and self.without_direct:
             return 1, self.without_direct, ""
         if "HCCL_COMM_ID" in " ".join(command) and self.fails:
@@ -582,6 +584,19 @@ def test_a_stale_verdict_is_measured_when_the_cards_are_free(node: Node) -> None
     node.users = {}
     assert check(plans=[plan(0, 1)])["held_back"] == []
     assert len(node.measured()) == 2
+
+
+@pytest.mark.parametrize(
+    ("active", "goes_on"),
+    [("active", True), ("activating", True), ("reloading", True), ("inactive", False), ("failed", False)],
+)
+def test_a_stale_verdict_is_a_warning_for_who_runs_or_starts(node: Node, active: str, goes_on: bool) -> None:
+    check()
+    node.driver, node.active = "1.23.0-2eae87a", active
+    node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
+    said = check(plans=[plan(0, 1)])
+    assert (said["held_back"] == []) is goes_on
+    assert any("It is running and goes on" in warning for warning in said["warnings_of_start"]) is goes_on
 
 
 def test_cards_in_use_keep_one_card_from_nothing(node: Node) -> None:
