@@ -259,7 +259,10 @@ def changes(verdict: Mapping[str, Any], now: MadeOf, modules: Sequence[int] | No
 def may_start(
     verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs, policy: Policy, *, running: bool = False
 ) -> Answer:
-    """Return whether an instance may start (running: it does already, and goes on with a warning)."""
+    """Return whether an instance may start.
+
+    running: it does already, and goes on with a warning. Whether this run restarts it is decided later, and lets it.
+    """
     answer = _judged(verdict, now, needs)
     if answer.allowed:
         return answer
@@ -272,7 +275,8 @@ def may_start(
             True, "fabric_overridden", f"Let through by fabric_check_override ({reason}). {said}", warning=True
         )
     if running:
-        return Answer(True, answer.id, f"{said} It is running and goes on; it would not be started anew.", warning=True)
+        goes_on = "It is running and goes on, also where this run restarts it; once stopped it would not start."
+        return Answer(True, answer.id, f"{said} {goes_on}", warning=True)
     return Answer(False, answer.id, said)
 
 

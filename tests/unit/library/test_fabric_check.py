@@ -596,7 +596,9 @@ def test_a_stale_verdict_is_a_warning_for_who_runs_or_starts(node: Node, active:
     node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
     said = check(plans=[plan(0, 1)])
     assert (said["held_back"] == []) is goes_on
-    assert any("It is running and goes on" in warning for warning in said["warnings_of_start"]) is goes_on
+    assert (
+        any("goes on, also where this run restarts it" in warning for warning in said["warnings_of_start"]) is goes_on
+    )
 
 
 def test_cards_in_use_keep_one_card_from_nothing(node: Node) -> None:
