@@ -29,6 +29,8 @@ KERNEL, KERNEL_PACKAGE = "6.8.0-45-generic", "6.8.0-45.45"
 NEXT, NEXT_PACKAGE = "6.8.0-60-generic", "6.8.0-60.63"
 # A release of the vendor's that the catalogue has not: what apt would take if nothing kept it at another version.
 NEWER = "1.23.0-695"
+# A suite with that one alone, as a mirror that keeps no former release.
+NEWEST = "newest"
 ABOUT = "Simulated: not an Intel Gaudi product"
 
 _STANDINS = "/usr/local/lib/gaudi-simulator/standins"
@@ -72,6 +74,13 @@ def _vendors(name: str, version: str) -> Package:
     return Package(name, version, ABOUT, files=files, scripts=scripts)
 
 
+def repository(signer: Signer) -> dict[str, File]:
+    """The files of the repository."""
+    made = offered()
+    newest = [package for package in made if package.version == NEWER]
+    return {**packages.repository(newest, NEWEST, signer), **packages.repository(made, apt.SUITE, signer)}
+
+
 def signer() -> Signer:
     """The repository's key, made at first use. Callers hold the lock "images"."""
     path = CACHE / "driver-packages.key"
@@ -103,8 +112,7 @@ def start(client: DockerClient, scope: Scope, say: Say) -> None:
     """Start the scope's repository, or find it running."""
     with host.lock("images"):
         image = images.base(client, say)
-        made = packages.repository(offered(), apt.SUITE, signer())
-    files = {f"srv/packages/{path}": file for path, file in made.items()}
+        files = {f"srv/packages/{path}": file for path, file in repository(signer()).items()}
     with host.lock(f"scope-{scope.name}"):
         network.ensure(client, scope)
         command = supply.static("/srv/packages", PORT)

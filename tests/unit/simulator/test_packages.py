@@ -69,6 +69,13 @@ def test_every_release_of_the_catalogue_is_offered() -> None:
     assert ("linux-headers-6.8.0-45-generic", "6.8.0-45.45") in offered
 
 
+def test_one_suite_has_no_former_release() -> None:
+    files = drivers.repository(SIGNER)
+    index = files["dists/newest/main/binary-amd64/Packages"].content.decode().splitlines()
+    assert {line for line in index if line.startswith("Version:")} == {f"Version: {drivers.NEWER}"}
+    assert files["pool/habanalabs-dkms_1.22.2-32_all.deb"].content
+
+
 def test_the_key_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drivers, "CACHE", tmp_path)
     assert drivers.signer().fingerprint == drivers.signer().fingerprint
