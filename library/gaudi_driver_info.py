@@ -254,7 +254,7 @@ def main() -> None:
         judged, (not_offered, for_kernels) = node.judgement(), node.offers()
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    refusals = [*judged.refusals, *not_offered]
+    refusals = [*judged.refusals, *not_offered, *node.no_room()]
     unverified, (preferences, unattended) = node.unverified(), node.texts()
     stopping = {"never": [], "before": refusals, "after": unverified}[module.params["refuse"]]
     answer = {

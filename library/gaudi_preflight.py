@@ -529,7 +529,8 @@ def look_at_driver(
         foreseen=foreseen,
         replace=wishes["replace"],
     )
-    return told
+    # Packages, images and weights may go to one file system.
+    return replace(told, rooms=tuple(look.rooms)) if told.first else told
 
 
 def main() -> None:

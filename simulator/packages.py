@@ -44,7 +44,9 @@ class Package:
     def control(self) -> str:
         """Its control file."""
         depends = [f"Depends: {', '.join(self.depends)}"] if self.depends else []
+        size = -(-sum(len(file.content) for file in self.files.values()) // 1024)
         lines = [f"Package: {self.name}", f"Version: {self.version}", "Architecture: all", *depends]
+        lines += [f"Installed-Size: {size}"]
         lines += ["Maintainer: gaudi-serving simulator <nobody@localhost>", f"Description: {self.about}"]
         return "\n".join(lines) + "\n"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..base.refusal import Refusal
 from .facts import DEB, Wanted
@@ -32,18 +33,20 @@ def parse(listed: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(versions) for name, versions in found.items()}
 
 
+def stanzas(text: str) -> Iterator[dict[str, str]]:
+    """The stanzas of a repository's index or of apt-cache show, each with its fields; of long fields the first line."""
+    for block in re.split(r"\n\s*\n", text):
+        lines = (line.partition(":") for line in block.splitlines() if line[:1] not in (" ", "\t"))
+        if fields := {key: value.strip() for key, colon, value in lines if colon}:
+            yield fields
+
+
 def of_index(text: str) -> dict[str, tuple[str, ...]]:
-    """Versions by package of a repository's file Packages: stanzas of fields, of which two are read."""
+    """Versions by package of a repository's index (its file Packages)."""
     found: dict[str, list[str]] = {}
-    name = ""
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key == "Package":
-            name = value.strip()
-        elif key == "Version" and name:
-            found.setdefault(name, []).append(value.strip())
-        elif not line.strip():
-            name = ""
+    for fields in stanzas(text):
+        if "Package" in fields and "Version" in fields:
+            found.setdefault(fields["Package"], []).append(fields["Version"])
     return {package: tuple(versions) for package, versions in found.items()}
 
 

@@ -19,11 +19,12 @@ from ..base.refusal import Refusal
 from ..cards.document import build_topology
 from ..cards.sources import Sources
 from ..cards.users import describe_user
-from ..driver import apt_files, decision, dkms, kernels, offered, packages
+from ..driver import apt_files, decision, dkms, kernels, offered, packages, room
 from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..engine.packages import family_of
-from ..preflight.checks import instance_of
+from ..preflight.checks import Room, check_room, instance_of
+from . import folders
 
 ROOT = Path("/")
 OS_RELEASE = Path("/etc/os-release")
@@ -33,6 +34,8 @@ BOOT = Path("/boot")
 DEVICES = Path("/dev/accel")
 MODULES = Path("/lib/modules")
 PCI = Path("/sys/bus/pci/devices")
+# Where the role keeps the packages that it replaces.
+KEPT = "/var/lib/gaudi-serving/driver_before"
 # IFF_UP of <linux/if.h>: somebody has brought the interface up, whether or not a cable is in it.
 UP = 0x1
 APT_LISTS = Path("/var/lib/apt/lists")
@@ -50,8 +53,8 @@ def said(module: AnsibleModule, command: Sequence[str]) -> str:
     return str(out)
 
 
-def index_of(repository: str, suite: str) -> dict[str, tuple[str, ...]]:
-    """The versions that a repository offers, by package, read from its index without telling apt of it.
+def index_of(repository: str, suite: str) -> str:
+    """A repository's index of packages, read without telling apt of it.
 
     Nothing is installed from what is read here, so that no signature is asked for. Raises Refusal where it does not
     answer, or has no such suite.
@@ -66,8 +69,7 @@ def index_of(repository: str, suite: str) -> dict[str, tuple[str, ...]]:
             text = (gzip.GzipFile(fileobj=packed) if name.endswith(".gz") else packed).read(INDEX_LIMIT + 1)
             if len(text) > INDEX_LIMIT:
                 raise ValueError(f"it is larger than {INDEX_LIMIT >> 20} MiB")
-            listed: dict[str, tuple[str, ...]] = offered.of_index(text.decode("utf-8", "replace"))
-            return listed
+            return text.decode("utf-8", "replace")
         # What is no gzip, what is not there, who does not answer: HTTPError, URLError and BadGzipFile are OSErrors.
         except (OSError, EOFError, ValueError, zlib.error, NotConnected) as error:
             seen = str(getattr(error, "reason", error))
@@ -95,6 +97,12 @@ def lost_at_reboot(module: AnsibleModule) -> str:
     return sentence
 
 
+def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
+    """The mount point that a path is below, the bytes that are wanted there, and those that are free."""
+    mount, free = folders.space_at(Path(path))
+    return mount, wanted, free
+
+
 class Look:
     """What was read of the node, and what is made of it.
 
@@ -114,6 +122,8 @@ class Look:
         self.found = self._read()
         self.keep: list[str] = []
         """Packages that are about to be replaced and that a repository still has, as apt-get download takes them."""
+        self.rooms: list[Room] = []
+        """What the packages will take that come and are kept; of rpms nobody says it."""
         self.packages_lacking = self._kernel_packages()
 
     def _read(self) -> Found:
@@ -165,17 +175,20 @@ class Look:
         extra = [name for _, lacking in self.packages_lacking.values() for name in lacking]
         names = [*self.wanted.packages, *headers, *extra]
         listed = offered.parse(said(self.module, offered.query(self.wanted.format, names)))
-        unread = False
+        index, unread = self._shown(listed), False
         if self.given.get("repository") and self.wanted.format == DEB:
             # The node is told of it when nothing keeps the driver from it; until then nobody else asks it.
             try:
-                listed = offered.together(listed, index_of(self.given["repository"], self.suite))
+                asked = index_of(self.given["repository"], self.suite)
+                listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"
             except Refusal as refusal:
                 return [refusal], headers
             unread = not any(APT_LISTS.glob("*Packages*"))
         other = [name for name in self.wanted.packages if self.installed.get(name) != self.wanted.version]
         replaced = {name: self.installed[name] for name in other if name in self.installed}
         self.keep = [f"{name}={version}" for name, version in replaced.items() if version in listed.get(name, ())]
+        comes = [*headers, *(name for name in extra if name in listed)]
+        self.rooms = self._rooms(room.parse(index), [*comes, *(f"{name}={self.wanted.version}" for name in other)])
         not_offered = offered.refusal(listed, self.wanted, other)
         refusals = [not_offered]
         if not self.given["no_way_back"]:
@@ -185,7 +198,28 @@ class Look:
         unread = unread or (not_offered is not None and not_offered.id == "driver_package_not_offered")
         for kernel, (lacking, _) in () if unread else self.packages_lacking.items():
             refusals.append(offered.headers_refusal(listed, lacking, kernel))
-        return [refusal for refusal in refusals if refusal], [*headers, *(name for name in extra if name in listed)]
+        return [refusal for refusal in refusals if refusal], comes
+
+    def _shown(self, listed: Mapping[str, Sequence[str]]) -> str:
+        """What apt knows of packages that are on offer; nothing of rpms."""
+        exact = [f"{name}={version}" for name, versions in listed.items() for version in versions]
+        return said(self.module, ["apt-cache", "show", *exact]) if exact and self.wanted.format == DEB else ""
+
+    def _rooms(self, sizes: Mapping[str, room.Size], comes: Sequence[str]) -> list[Room]:
+        """What packages take that come and are kept, with the file systems that they go to."""
+        there = [
+            name
+            for place, names in ((room.ARCHIVES, comes), (KEPT, self.keep))
+            for name in names
+            # apt writes the colon of an epoch as %3a.
+            if any(Path(place).glob(f"{name.replace('=', '_').replace(':', '%3a')}_*.deb"))
+        ]
+        wishes = room.wishes(sizes, comes, self.keep, there, KEPT)
+        return [Room(what, path, *_filesystem(path, size)) for what, path, size in wishes]
+
+    def no_room(self) -> list[Refusal]:
+        """Why the packages do not fit."""
+        return [Refusal(problem.id, problem.message) for problem in check_room(self.rooms)]
 
     @property
     def installed(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base.refusal import Refusal
-from .checks import Problem
+from .checks import Problem, Room
 from .compatibility import Mismatch
 
 # Checks of catalog/compatibility.yml whose answer the driver's packages change, or only a loaded driver gives.
@@ -26,11 +26,15 @@ UNTOLD = ("which card is which module", "the state of each card and its links", 
 
 @dataclass(frozen=True)
 class DriverFirst:
-    """Whether the driver is brought before anything is served; what keeps it from that, and what to know of it."""
+    """Whether the driver is brought before anything is served; what keeps it from that, and what to know of it.
+
+    `rooms`: what its packages take.
+    """
 
     first: bool = False
     problems: tuple[Problem, ...] = ()
     findings: tuple[str, ...] = ()
+    rooms: tuple[Room, ...] = ()
 
 
 def may_be_due(foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool) -> bool:

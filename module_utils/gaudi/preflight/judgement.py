@@ -211,7 +211,7 @@ def judge(
         *(found for plan in plans for found in _of_plan(asked, plan, seen, ports)),
         *_of_fetches(asked, seen),
         *(images.check_processor(plans, seen.cpuinfo) if asked["image_built"] else []),
-        *_of_space(asked, seen),
+        *_of_space(asked, seen, driver.rooms),
         *(Problem("pins", said) for said in (*never, *(pins.refused(moving) if site.require_pins else ()))),
     ]
     findings = [
@@ -416,13 +416,15 @@ def _room(wish: Wish, seen: Seen) -> Room:
     return Room(wish.what, wish.path, space.filesystem, wish.bytes, space.free)
 
 
-def _of_space(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
-    """Whether there is room for images and weights that are not there; and whether the engine can be configured."""
+def _of_space(asked: Mapping[str, Any], seen: Seen, others: Sequence[Room]) -> list[Problem]:
+    """Whether there is room for images and weights that are not there, and for others; and whether the engine can be
+    configured.
+    """
     try:
         daemon.parse(seen.daemon_json, asked["daemon_json"])
     except Refusal as refusal:
         return [Problem("daemon_json", str(refusal))]
-    return checks.check_room([_room(wish, seen) for wish in wishes(asked, seen)])
+    return checks.check_room([*others, *(_room(wish, seen) for wish in wishes(asked, seen))])
 
 
 def _plan_findings(

@@ -14,8 +14,8 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
-from ansible.module_utils.gaudi.driver import packages
-from ansible.module_utils.gaudi.node import driver_look
+from ansible.module_utils.gaudi.driver import packages, room
+from ansible.module_utils.gaudi.node import driver_look, folders
 
 from filter_plugins.driver_trouble import driver_trouble
 from library import gaudi_driver_info
@@ -42,6 +42,8 @@ class System:
             "lsmod": (0, "Module Size Used by\n", ""),
             "dpkg-query --show": (1, "", "no packages found matching habanalabs*"),
             ASKED_FOR_HEADERS: (1, "", ""),
+            "apt-cache madison": (0, "", ""),
+            "apt-cache show": (0, "", ""),
             "modinfo": (1, "", "modinfo: ERROR: Module habanalabs not found."),
         }
         for name, path in (("OS_RELEASE", "os"), ("RUNNING", "osrelease"), ("BOOT", "boot"), ("DEVICES", "accel")):
@@ -196,6 +198,33 @@ def test_a_suite_that_nobody_names_is_the_systems(run: Run, system: System, monk
     web = Web(monkeypatch, {})
     run(gaudi_driver_info, {**PREVIEW, "suite": ""}, system.answers)
     assert web.asked[-1] == PLACE.replace("noble", "jammy")
+
+
+def test_packages_that_do_not_fit_are_refused_before_any_comes(run: Run, system: System) -> None:
+    system.installed("1.21.3-57")
+    both = [(name, version) for name in DEBS for version in ("1.22.2-32", "1.21.3-57")]
+    offers = "".join(f"{name} | {version} | https://x noble/main amd64 Packages\n" for name, version in both)
+    index = "".join(
+        f"Package: {name}\nVersion: {version}\nInstalled-Size: 3145728\nSize: {1 << 30}\n\n" for name, version in both
+    )
+    system.answers.update({"apt-cache madison": (0, offers, ""), "apt-cache show": (0, index, "")})
+    system.patch.setattr(driver_look, "KEPT", str(system.root / "kept"))
+    system.patch.setattr(room, "ARCHIVES", str(system.root / "archives"))
+    given = {**GIVEN, "replace": True, "offered": True, "refuse": "before"}
+    free = {str(system.root / "archives"): ("/var", 10 << 30), str(system.root / "kept"): ("/var", 10 << 30)}
+    system.patch.setattr(folders, "space_at", lambda path: free.get(str(path), ("/", 27 << 30)))
+    ran = run(gaudi_driver_info, given, system.answers)
+    assert ran["refused_id"] == "disk"
+    assert "10.0 GiB are free on /var, but 9.0 GiB for the driver's packages" in ran["msg"]
+    assert "and 9.0 GiB for the packages that they replace" in ran["msg"]
+    # What apt has fetched is there: epochs are not in these versions.
+    (system.root / "archives").mkdir()
+    for name in DEBS:
+        (system.root / "archives" / f"{name}_1.22.2-32_all.deb").touch()
+    assert run(gaudi_driver_info, given, system.answers)["refusals"] == []
+    free.clear()
+    system.patch.setattr(folders, "space_at", lambda _path: ("/", 27 << 30))
+    assert run(gaudi_driver_info, given, system.answers)["refused_id"] == "disk"
 
 
 def test_a_node_that_nobody_offers_anything_is_told_so_once(run: Run, system: System) -> None:

@@ -13,6 +13,7 @@ from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
 from ansible.module_utils.gaudi.driver.decision import Steps
 from ansible.module_utils.gaudi.node import driver_look
 from ansible.module_utils.gaudi.preflight import driver_first
+from ansible.module_utils.gaudi.preflight.checks import Room
 from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
 
 from filter_plugins.nodes_at_once import nodes_at_once, nodes_without_driver
@@ -127,6 +128,8 @@ class FakeLook:
         self.given = given
         self.wanted = type("Wanted", (), {"version": given["software"]["driver"]})
         self.found = type("Found", (), {"instances": ("chat",)})
+        free = 5 if "small" in given["repository"] else 6
+        self.rooms = [Room("the driver's packages", "/var/cache/apt/archives", "/", 6, free)]
 
     def judgement(self) -> Any:
         return type("Judgement", (), {"steps": INSTALL, "refusals": (), "replaces": False})
@@ -159,6 +162,12 @@ def test_what_keeps_it_from_its_driver_is_in_the_report(run: Run, bare: dict[str
     ran = run(gaudi_preflight, {**bare, "driver_repository": "http://old"})
     assert ids(ran) == ["no_hl_smi", "no_driver", "kernel_headers_not_offered", "habana_runtime"]
     assert ran["driver_first"] is False
+
+
+def test_packages_that_do_not_fit_are_refused_with_what_else_goes_there(run: Run, bare: dict[str, Any]) -> None:
+    (problem,) = run(gaudi_preflight, {**bare, "driver_repository": "http://small"})["problems"]
+    assert problem["id"] == "disk"
+    assert problem["message"].startswith("5 bytes are free on /, but 6 bytes for the driver's packages")
 
 
 def test_without_a_role_that_brings_it_a_missing_driver_is_refused(run: Run, bare: dict[str, Any]) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.preflight import compatibility, judgement
+from ansible.module_utils.gaudi.preflight.checks import Room
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
 from ansible.module_utils.gaudi.preflight.judgement import Coming, Engine, Instance, Seen, Space
 
 from tests.unit.preflight.test_modules import LEVELS, preflight
 
+NO_DRIVER_COMES = DriverFirst()
 ROOM = Space("/data", 10)
 NODE = Seen(
     topology={"cards": [{"module_id": 0}] * 8, "findings": []},
@@ -34,9 +36,11 @@ PLAN: dict[str, Any] = {
 FETCH = {"directory": "m", "repositories": {"huggingface": {"repository": "o/m"}}, "bytes": 30, "measured_cards": 0}
 
 
-def judge(seen: Seen = NODE, plan: dict[str, Any] = PLAN, **changes: Any) -> dict[str, Any]:
+def judge(
+    seen: Seen = NODE, plan: dict[str, Any] = PLAN, driver: DriverFirst = NO_DRIVER_COMES, **changes: Any
+) -> dict[str, Any]:
     asked = {**DEFAULTS, **preflight(plans=[plan], controller_time=0.0), "reserved": {}, **changes}
-    return judgement.judge(asked, seen, compatibility.Levels.from_document(LEVELS), DriverFirst())
+    return judgement.judge(asked, seen, compatibility.Levels.from_document(LEVELS), driver)
 
 
 DEFAULTS: dict[str, Any] = {
@@ -100,6 +104,13 @@ def test_what_is_read_of_space_is_what_is_judged() -> None:
     # 30 bytes less the 10 that are there, and the reserve. The plan's own weights are those that come.
     assert problem["message"].startswith("20 bytes are free on /, but ")
     assert "20 bytes for the weights in m (/data/models/m)" in problem["message"]
+
+
+def test_the_driver_s_packages_and_an_image_are_added_up() -> None:
+    seen = replace(NODE, engine=Engine(), space={"/var/lib/docker": Space("/", 20)})
+    driver = DriverFirst(rooms=(Room("the driver's packages", "/var/cache/apt/archives", "/", 12, 20),))
+    (problem,) = judge(seen, driver=driver, image_bytes=9)["problems"]
+    assert problem["message"].startswith("20 bytes are free on /, but 12 bytes for the driver's packages")
 
 
 def test_one_folder_that_two_instances_need_is_brought_once() -> None:
