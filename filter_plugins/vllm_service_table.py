@@ -14,6 +14,7 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
+from ansible.module_utils.gaudi.serving.state import unit_fault
 
 HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
 
@@ -24,18 +25,6 @@ def warm_up(state: dict[str, Any]) -> str:
         return f"{state['warm_up_seconds']:g} s" if state["warm_up_seconds"] else "< 1 s"
     counts = list(state.get("warm_up", {}).values())
     return f"{sum(done for done, _ in counts)}/{sum(total for _, total in counts)}" if counts else "-"
-
-
-def unit_fault(found: Mapping[str, Any], node: str) -> str:
-    """Why systemd cannot start an instance, and what a person does about it; empty where it can."""
-    name, load = str(found["instance"]), str(found["load"])
-    if load == "loaded":
-        return ""
-    what = {"not-found": "has no unit", "masked": "is masked"}.get(load, f"has a unit that systemd cannot use ({load})")
-    return (
-        f"{name} {what}, so it cannot be started: run site.yml, which writes the unit of an instance that the "
-        f"inventory names, or remove it (playbooks/remove.yml --limit {node} -e instance={name})."
-    )
 
 
 def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:

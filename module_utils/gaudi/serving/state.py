@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 # Phases of a server that does not answer yet.
 STARTING = ("starting", "loading", "warming-up")
 
@@ -27,3 +30,18 @@ FORM = {
     "memory?": dict,
 }
 """The form of state.json (see base.documents.misfit); a program that reads more of it names more."""
+
+
+def unit_fault(found: Mapping[str, Any], node: str) -> str:
+    """Why systemd cannot start an instance, and what a person does about it; empty where it can.
+
+    found: the instance as node.instances.read has it. node: its name in the inventory.
+    """
+    name, load = str(found["instance"]), str(found["load"])
+    if load == "loaded":
+        return ""
+    what = {"not-found": "has no unit", "masked": "is masked"}.get(load, f"has a unit that systemd cannot use ({load})")
+    return (
+        f"{name} {what}, so it cannot be started: run site.yml, which writes the unit of an instance that the "
+        f"inventory names, or remove it (playbooks/remove.yml --limit {node} -e instance={name})."
+    )

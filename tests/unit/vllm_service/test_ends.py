@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.serving.state import unit_fault
 
 from filter_plugins import vllm_service_table
 from library import node_status_info, vllm_service_info
@@ -136,10 +137,10 @@ def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
     ],
 )
 def test_an_instance_without_a_unit_says_what_to_do(load_state: str, what: str) -> None:
-    said = vllm_service_table.unit_fault(found(instance="x", load=load_state), "n1")
+    said = unit_fault(found(instance="x", load=load_state), "n1")
     assert said.startswith(what)
     assert said.endswith("remove it (playbooks/remove.yml --limit n1 -e instance=x).")
-    assert vllm_service_table.unit_fault(found(), "n1") == ""
+    assert unit_fault(found(), "n1") == ""
     assert vllm_service_table.row("n1", found(instance="x", load=load_state))[-1] == said
 
 

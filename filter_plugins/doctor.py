@@ -1,0 +1,41 @@
+"""Put together what is wrong with a node, from everything that looked at it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.doctor import findings
+from ansible.module_utils.gaudi.doctor.findings import Finding
+
+
+def doctor_findings(
+    node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return all findings of a node, from what node_faults_info, gaudi_preflight and host_tuning_info answered."""
+    found = [
+        *findings.of_preflight(preflight["problems"], preflight["findings"]),
+        *findings.of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"]),
+        *(Finding(**each) for each in node["found"]),
+    ]
+    return [each.as_dict() for each in findings.once(found)]
+
+
+def doctor_report(found: Sequence[Mapping[str, Any]], node: str) -> list[str]:
+    """Return the findings of a node as lines for people."""
+    return list(findings.report(node, [Finding(**each) for each in found]))
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., list[Any]]]:
+        """Name the filters."""
+        return {"doctor_findings": doctor_findings, "doctor_report": doctor_report}

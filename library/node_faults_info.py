@@ -1,0 +1,158 @@
+#!/usr/bin/python
+"""Read what shows faults of a node that serves, or is to: who has its cards, its verdict, its engine, its instances."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_faults_info
+short_description: Read what shows the faults of a node that serves
+version_added: "0.1.0"
+author: gaudi-serving
+description:
+  - Looks at what neither M(gaudi_preflight) nor M(host_tuning_info) looks at - who holds the cards, the last verdict on
+    cards and links, the container engine, the driver's errors in the kernel's log, the host's low memory, and
+    whether each instance serves what lies on the node.
+  - Never fails because of a fault; C(playbooks/doctor.yml) puts all faults of a node together.
+options:
+  host:
+    description: What the inventory calls the node; advice names it.
+    type: str
+    required: true
+  topology:
+    description: The C(topology) that M(gaudi_topology_info) returned. Without it the cards are read.
+    type: dict
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux with systemd.
+    support: full
+    platforms: posix
+seealso:
+  - module: gaudi_preflight
+  - module: node_status_info
+"""
+
+EXAMPLES = r"""
+- name: Look for faults
+  node_faults_info:
+    host: "{{ inventory_hostname }}"
+  register: node
+  become: true
+"""
+
+RETURN = r"""
+found:
+  description:
+    - What was found - C(id) for programs, C(seen_in) (the part of the node), C(sentence) (what was seen and what to do)
+      and C(fault), false for what is only worth knowing.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - id: card_held_by_orphan
+      seen_in: cards and links
+      sentence: >-
+        Module 3 is held by container vllm-chat (pid 4242 python3), but the unit vllm-chat.service does not run.
+      fault: true
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.doctor import findings
+from ansible.module_utils.gaudi.doctor.findings import Finding
+from ansible.module_utils.gaudi.fabric import verdict
+from ansible.module_utils.gaudi.node import containers, instances, weight_folders
+from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "host": {"type": "str", "required": True},
+    "topology": {"type": "dict"},
+}
+
+VERDICT = Path(paths.ACCEPTANCE)
+BUDDYINFO = Path("/proc/buddyinfo")
+# The driver's errors; journalctl ends with status 1 where it has none.
+KERNEL_LOG = ["journalctl", "--dmesg", "--boot", "--priority=err", "--grep=habanalabs", "--output=cat", "--no-pager"]
+
+
+def of_verdict() -> list[Finding]:
+    """What the last verdict on cards and links says; of a damaged file that it is."""
+    try:
+        document = read_json(VERDICT)
+        return list(findings.of_verdict(None if document is None else verdict.read_verdict(document)))
+    except (Damaged, Refusal) as damage:
+        return [Finding("verdict_damaged", findings.CARDS, printable(str(damage)))]
+
+
+def of_kernel(module: AnsibleModule) -> list[Finding]:
+    """What the kernel says of its memory and of the driver."""
+    _code, out, _err = module.run_command(KERNEL_LOG)
+    memory = BUDDYINFO.read_text(encoding="ascii") if BUDDYINFO.exists() else ""
+    return [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines())]
+
+
+def otherwise(module: AnsibleModule, instance: str) -> list[str]:
+    """How what runs of an instance differs from what lies on the node, a sentence each; nothing where it is stopped."""
+    plan = weight_folders.plans_on_node(instances.PLANS).get(instance)
+    container = containers.look(module, f"vllm-{instance}") if plan else None
+    if plan is None or container is None or not container.running:
+        return []
+    if not containers.lies_there(plan, container.plan or ""):
+        return [
+            f"{instance} does not run with what lies on the node: it was changed after the start. Run site.yml, which "
+            "starts the instance anew."
+        ]
+    try:
+        containers.wished(module, plan, container.plan or "")
+    except Refusal as refusal:
+        return [str(refusal)]
+    return []
+
+
+def of_engine(module: AnsibleModule, there: bool) -> list[Finding]:
+    """Why the engine does not answer; ``there``: the node has instances, which need one."""
+    complaints: list[str] = []
+    read_containers(module, complaints)
+    if there and module.get_bin_path("docker") is None:
+        complaints.append("The node has instances and no Docker")
+    todo = "Look at journalctl -u docker; the role container_runtime installs and starts it."
+    return [Finding("engine_silent", findings.ENGINE, f"{said}. {todo}") for said in complaints]
+
+
+def main() -> None:
+    """Read, return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    topology = module.params["topology"] or read_topology(module, links=False)
+    holders, _unreadable = read_holders()
+    there = instances.read(module, instances.installed())
+    silent = of_engine(module, bool(there))
+    running = {each["instance"]: each["active"] in ("active", "activating", "deactivating") for each in there}
+    for each in there:
+        # Without the engine nobody can tell.
+        each["otherwise"] = [] if silent or not running[each["instance"]] else otherwise(module, each["instance"])
+    found = [
+        *of_verdict(),
+        *findings.of_users(topology["cards"], holders, running),
+        *of_kernel(module),
+        *silent,
+        *findings.of_instances(there, module.params["host"]),
+    ]
+    module.exit_json(changed=False, found=[each.as_dict() for each in found])
+
+
+if __name__ == "__main__":
+    main()

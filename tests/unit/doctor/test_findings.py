@@ -1,0 +1,147 @@
+"""The list of a node's faults: nothing of a healthy one, each fault once, in the words of whoever found it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.cards.users import new_user
+from ansible.module_utils.gaudi.doctor import findings
+from ansible.module_utils.gaudi.doctor.findings import Finding
+
+WELL: dict[str, Any] = {
+    "instance": "tiny",
+    "load": "loaded",
+    "active": "active",
+    "result": "success",
+    "damaged": "",
+    "unwritten": "",
+    "otherwise": [],
+    "state": {"phase": "serving", "status": "serving", "reason": None},
+}
+OWN = {**new_user(), "pid": 7, "container": "0123456789ab", "container_name": "vllm-tiny"}
+STRANGER = {**new_user(), "pid": 42, "name": "python3"}
+HEALTHY = "Node 0, zone      DMA      0      0      0      0      0      0      0      0      1      1      2\n"
+PIECES = "Node 0, zone    DMA32   9000   4000     10      3      1      0      0      0      0      0      0\n"
+NORMAL = "Node 0, zone   Normal   9000   4000     10      3      1      0      0      0      0      0      9\n"
+
+
+def of_instance(**changed: Any) -> list[Finding]:
+    return findings.of_instances([{**WELL, **changed}], "gaudi-01")
+
+
+def failed(phase: str, status: str, **reason: Any) -> list[Finding]:
+    return of_instance(state={"phase": phase, "status": status, "reason": reason})
+
+
+def test_a_healthy_node_has_no_fault() -> None:
+    healthy = [
+        *findings.of_preflight([], []),
+        *findings.of_tuning([{"item": "x", "state": "ok"}, {"item": "y", "state": "not here"}], None, []),
+        *findings.of_verdict(None),
+        *findings.of_verdict({"faults": [{"id": "slow", "sentence": "Slow.", "fatal": False}]}),
+        *findings.of_users([{"module_id": 0, "users": [OWN]}], {0: "tiny"}, {"tiny": True}),
+        *findings.of_low_memory(HEALTHY + NORMAL),
+        *findings.of_low_memory(""),
+        *findings.of_kernel_log([]),
+        *of_instance(),
+    ]
+    assert healthy == []
+    assert findings.report("gaudi-01", []) == [
+        "gaudi-01: no fault (cards and links, host, kernel settings, engine, instances looked at)"
+    ]
+
+
+def test_what_keeps_a_node_from_being_set_up_is_a_fault_and_the_rest_a_note() -> None:
+    fault, note = findings.of_preflight([{"id": "clock", "message": "It is late.\x1b[2J"}], ["Docker is old."])
+    assert (fault.id, fault.fault) == ("clock", True)
+    assert "\x1b" not in fault.sentence
+    assert (note.sentence, note.fault) == ("Docker is old.", False)
+
+
+def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> None:
+    item = {"item": "vm.nr_hugepages", "wanted": "1024", "now": "0", "after_reboot": "0", "state": "wrong"}
+    barred, wrong, note = findings.of_tuning([item], "iommu=pt is missing.", ["tuned runs, too."])
+    assert barred.sentence == "Serving is refused. iommu=pt is missing."
+    assert wrong.sentence.startswith("vm.nr_hugepages is 0, and 1024 is wanted (after a reboot: 0).")
+    assert not note.fault
+
+
+def test_the_fatal_faults_of_the_verdict_are_faults() -> None:
+    (found,) = findings.of_verdict({"faults": [{"id": "port_down", "sentence": "A port is down.", "fatal": True}]})
+    assert found == Finding("port_down", findings.CARDS, "A port is down.")
+
+
+@pytest.mark.parametrize(
+    ("user", "holders", "running", "id_", "fault", "says"),
+    [
+        (OWN, {0: "tiny"}, {"tiny": False}, "card_held_by_orphan", True, "docker rm --force vllm-tiny"),
+        (OWN, {}, {}, "card_held_by_orphan", True, "docker rm --force vllm-tiny"),
+        (STRANGER, {0: "tiny"}, {"tiny": True}, "card_held_by_stranger", True, "pid 42 python3 uses it"),
+        (STRANGER, {1: "tiny"}, {"tiny": True}, "card_in_use", False, "which is no instance"),
+    ],
+)
+def test_who_holds_a_card_and_should_not_is_named(
+    user: dict[str, Any], holders: dict[int, str], running: dict[str, bool], id_: str, fault: bool, says: str
+) -> None:
+    (found,) = findings.of_users([{"module_id": 0, "users": [user]}], holders, running)
+    assert (found.id, found.fault) == (id_, fault)
+    assert says in found.sentence
+
+
+def test_an_instance_says_why_it_does_not_serve() -> None:
+    (found,) = failed("failed", "Held. Gave up after 5 attempts.", kind="card-busy", message="Held.")
+    assert (found.id, found.sentence) == ("card-busy", "tiny: Held. Gave up after 5 attempts.")
+    (found,) = failed("pausing", "waiting 20 s before attempt 3 of 5; last: killed")
+    assert (found.id, found.fault) == ("crash_loop", True)
+    (found,) = of_instance(load="not-found")
+    assert found.sentence.startswith("tiny has no unit")
+    assert "--limit gaudi-01" in found.sentence
+    (found,) = of_instance(damaged="state.json is damaged")
+    assert found.sentence == "tiny: state.json is damaged."
+    (found,) = of_instance(active="failed", result="signal")
+    assert "its unit ended with signal" in found.sentence
+    (found,) = of_instance(otherwise=["tiny does not run with what lies on the node."])
+    assert (found.id, found.fault) == ("not_as_planned", True)
+    (found,) = of_instance(unwritten="the disk is full")
+    assert found.sentence == "tiny: the disk is full."
+
+
+def test_an_instance_that_was_stopped_is_no_fault() -> None:
+    (found,) = of_instance(active="inactive", state={"phase": "stopped", "status": "stopped as asked"})
+    assert (found.id, found.fault) == ("stopped", False)
+
+
+def test_low_memory_in_pieces_is_a_note() -> None:
+    (found,) = findings.of_low_memory(PIECES + NORMAL)
+    assert (found.id, found.fault) == ("low_memory_fragmented", False)
+    assert findings.of_low_memory(HEALTHY + PIECES) == []
+
+
+def test_errors_of_the_driver_are_counted_and_the_last_is_shown() -> None:
+    (found,) = findings.of_kernel_log(["habanalabs hl0: first", "habanalabs hl1: last\x1b[2J"])
+    assert "2 error(s)" in found.sentence
+    assert "habanalabs hl1: last" in found.sentence
+    assert "\x1b" not in found.sentence
+
+
+def test_a_fault_that_two_found_is_said_once_and_the_parts_come_in_order() -> None:
+    low = Finding("a", findings.INSTANCES, "a")
+    high = Finding("b", findings.HOST, "b")
+    again = Finding("c", findings.CARDS, "b")
+    assert findings.once([low, high, again]) == [high, low]
+
+
+def test_the_report_numbers_faults_and_marks_notes() -> None:
+    found = [
+        Finding("a", findings.CARDS, "A."),
+        Finding("b", findings.HOST, "B."),
+        Finding("c", findings.HOST, "C.", fault=False),
+    ]
+    assert findings.report("gaudi-01", found)[0].startswith("gaudi-01: 2 faults (")
+    assert findings.report("gaudi-01", found)[1:] == [
+        "  1. cards and links: A.",
+        "  2. host: B.",
+        "  note, host: C.",
+    ]
+    assert findings.report("gaudi-01", found[:1])[0].startswith("gaudi-01: 1 fault (")

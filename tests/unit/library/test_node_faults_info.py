@@ -1,0 +1,130 @@
+"""node_faults_info: what is read of a node for the doctor, each fault caused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.cards.users import new_user
+from ansible.module_utils.gaudi.fabric.static import Fault
+from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
+from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.containers import Container
+
+from library import node_faults_info
+from tests.unit.host.modules import run_main
+from tests.unit.node.damages import DAMAGES, damage
+
+CARD = {"module_id": 0, "users": [{**new_user(), "pid": 42, "name": "python3", "container_name": "vllm-tiny"}]}
+TOPOLOGY: dict[str, Any] = {"cards": [CARD], "findings": []}
+PIECES = "Node 0, zone    DMA32   9000   4000     10      3      1      0      0      0      0      0      0\n"
+
+
+@pytest.fixture(autouse=True)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node whose instance serves with what lies on it."""
+    for name, text in {
+        "plans/tiny/plan.json": json.dumps({"instance": "tiny"}),
+        "states/tiny/state.json": json.dumps({"phase": "serving", "status": "serving"}),
+        "buddyinfo": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=active\n")
+    monkeypatch.setattr(node_faults_info, "VERDICT", tmp_path / "acceptance.json")
+    monkeypatch.setattr(node_faults_info, "BUDDYINFO", tmp_path / "buddyinfo")
+    monkeypatch.setattr(node_faults_info, "read_holders", lambda: ({0: "tiny"}, []))
+    monkeypatch.setattr(node_faults_info, "read_containers", lambda _module, _complaints: ({}, {}))
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_options: f"/usr/bin/{program}")
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, _command, **_options: (1, "", ""))
+    monkeypatch.setattr(containers, "look", lambda _module, _name: Container(True, "label", {}))
+    monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: True)
+    monkeypatch.setattr(containers, "wished", lambda _module, _plan, _label: None)
+    return tmp_path
+
+
+def faults() -> list[tuple[str, str]]:
+    answer = run_main("library.node_faults_info", {"host": "gaudi-01", "topology": TOPOLOGY})
+    assert answer["changed"] is False
+    return [(found["id"], found["sentence"]) for found in answer["found"]]
+
+
+def test_a_node_that_serves_has_none() -> None:
+    assert faults() == []
+
+
+def test_a_container_that_outlived_its_unit_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=inactive\n")
+    assert [found for found, _ in faults()] == ["card_held_by_orphan", "stopped"]
+
+
+def test_a_plan_that_was_changed_after_the_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: False)
+    ((found, sentence),) = faults()
+    assert found == "not_as_planned"
+    assert sentence.startswith("tiny does not run with what lies on the node")
+
+
+def test_a_container_that_is_not_as_planned_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wished(_module: object, _plan: object, _label: object) -> None:
+        raise Refusal("outlived", "tiny has another image.")
+
+    monkeypatch.setattr(containers, "wished", wished)
+    assert faults() == [("not_as_planned", "tiny has another image.")]
+
+
+def test_an_engine_that_is_silent_is_the_one_fault_where_nobody_can_tell_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_module: object, complaints: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+        complaints.append("docker ps failed (status 1)")
+        return {}, {}
+
+    def nobody(*_arguments: object) -> None:
+        raise AssertionError("no container is asked for where the engine does not answer")
+
+    monkeypatch.setattr(node_faults_info, "read_containers", silent)
+    monkeypatch.setattr(containers, "look", nobody)
+    ((found, sentence),) = faults()
+    assert found == "engine_silent"
+    assert sentence.startswith("docker ps failed (status 1). Look at journalctl -u docker")
+
+
+def test_instances_without_docker_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, _program, **_options: None)
+    ((found, sentence),) = faults()
+    assert found == "engine_silent"
+    assert sentence.startswith("The node has instances and no Docker.")
+
+
+def test_the_kernel_is_asked(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (node / "buddyinfo").write_text(PIECES)
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, _command, **_options: (0, "habanalabs: a\n", ""))
+    assert [found for found, _ in faults()] == ["low_memory_fragmented", "driver_errors"]
+
+
+def test_the_verdict_is_read(node: Path) -> None:
+    document = new_verdict(
+        node="n",
+        time="now",
+        made_of=MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None),
+        faults=[Fault("port_down", "A port is down.", (0,), True)],
+        nics=None,
+        results=(),
+        located=(),
+        not_measured="",
+    )
+    (node / "acceptance.json").write_text(json.dumps(document))
+    assert faults() == [("port_down", "A port is down.")]
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_verdict_or_state_is_a_fault(node: Path, kind: str) -> None:
+    damage(node / "acceptance.json", kind)
+    (node / "states/tiny/state.json").unlink()
+    damage(node / "states/tiny/state.json", kind)
+    assert [found for found, _ in faults()] == ["verdict_damaged", "state_damaged"]
