@@ -1,0 +1,103 @@
+#!/usr/bin/python
+"""Read what somebody who helps from afar needs to know of a node, without its secrets."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_bundle_info
+short_description: Read a support bundle of a node, without secrets
+version_added: "0.1.0"
+author: gaudi-serving
+description:
+  - Reads a fixed list of files and of commands' output - verdict, host tuning, images, reservations, plans and states
+    of instances, hl-smi, kernel, disks, containers, units. It never reads API keys, tokens, the environment of an
+    instance, or what servers log.
+  - What a name calls a token, key, secret or password, and the account in an address, is taken out of what was read.
+options: {}
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Reads only, so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux with systemd.
+    support: full
+    platforms: posix
+seealso:
+  - module: node_faults_info
+"""
+
+EXAMPLES = r"""
+- name: Read what helps others to help
+  node_bundle_info:
+  register: bundle
+  become: true
+"""
+
+RETURN = r"""
+texts:
+  description: What was read, by a name that can be one of a file. Of what could not be read, why.
+  returned: always
+  type: dict
+  sample: {"commands/uname": "Linux gaudi-01 5.15.0-91-generic ..."}
+"""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.doctor import bundle
+from ansible.module_utils.gaudi.node import instances
+
+ARGUMENT_SPEC: dict[str, Any] = {}
+
+
+def files() -> Iterator[Path]:
+    """The files of the bundle, whether they are there or not."""
+    yield from map(Path, bundle.FILES)
+    for name in instances.installed():
+        yield from (instances.PLANS / name / file for file in bundle.OF_PLAN)
+        yield from (instances.STATES / name / file for file in bundle.OF_STATE)
+
+
+def text_of(file: Path) -> str:
+    """What is in a file, or why nobody can tell."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}\n"
+
+
+def said_by(command: Sequence[str]) -> str:
+    """What a command prints, or why it does not."""
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=bundle.COMMAND_SECONDS,
+        )
+    except FileNotFoundError:
+        return f"{command[0]} is not on the node\n"
+    except subprocess.TimeoutExpired:
+        return f"{' '.join(command)} did not end within {bundle.COMMAND_SECONDS} s\n"
+    return done.stdout.decode("utf-8", "replace")
+
+
+def main() -> None:
+    """Read, mask, return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    texts = {str(file).lstrip("/"): text_of(file) for file in files()}
+    texts.update({f"commands/{name}": said_by(command) for name, command in bundle.COMMANDS.items()})
+    module.exit_json(changed=False, texts={name: bundle.masked_text(text) for name, text in texts.items()})
+
+
+if __name__ == "__main__":
+    main()
