@@ -39,11 +39,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-texts:
-  description: What was read, by a name that can be one of a file. Of what could not be read, why.
+text:
+  description: What was read, each file and command under a line with its name. Of what could not be read, why.
   returned: always
-  type: dict
-  sample: {"commands/uname": "Linux gaudi-01 5.15.0-91-generic ..."}
+  type: str
+  sample: "==== uname -a\\nLinux gaudi-01 5.15.0-91-generic ..."
 """
 
 import subprocess
@@ -94,9 +94,9 @@ def said_by(command: Sequence[str]) -> str:
 def main() -> None:
     """Read, mask, return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    texts = {str(file).lstrip("/"): text_of(file) for file in files()}
-    texts.update({f"commands/{name}": said_by(command) for name, command in bundle.COMMANDS.items()})
-    module.exit_json(changed=False, texts={name: bundle.masked_text(text) for name, text in texts.items()})
+    texts = {str(file): text_of(file) for file in files()}
+    texts.update({" ".join(command): said_by(command) for command in bundle.COMMANDS})
+    module.exit_json(changed=False, text=bundle.page(texts))
 
 
 if __name__ == "__main__":

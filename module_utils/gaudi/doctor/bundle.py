@@ -29,17 +29,17 @@ OF_PLAN = ("plan.json", "let_through.json")
 OF_STATE = ("state.json",)
 # Seconds a command may take; hl-smi hangs where the driver does.
 COMMAND_SECONDS = 20
-COMMANDS: Mapping[str, Sequence[str]] = {
-    "uname": ("uname", "-a"),
-    "hl-smi": ("hl-smi",),
-    "lsmod": ("lsmod",),
-    "dkms": ("dkms", "status"),
-    "df": ("df", "-h"),
-    "docker-version": ("docker", "version"),
-    "docker-ps": ("docker", "ps", "--all", "--format", "{{.ID}} {{.Image}} {{.Names}} {{.Status}}"),
-    "units": ("systemctl", "list-units", "--all", "--no-pager", "--plain", "vllm-*", "gaudi-*", "docker.service"),
-    "kernel-errors": ("journalctl", "--dmesg", "--boot", "--priority=err", "--no-pager", "--lines=200"),
-}
+COMMANDS: Sequence[Sequence[str]] = (
+    ("uname", "-a"),
+    ("hl-smi",),
+    ("lsmod",),
+    ("dkms", "status"),
+    ("df", "-h"),
+    ("docker", "version"),
+    ("docker", "ps", "--all", "--format", "{{.ID}} {{.Image}} {{.Names}} {{.Status}}"),
+    ("systemctl", "list-units", "--all", "--no-pager", "--plain", "vllm-*", "gaudi-*", "docker.service"),
+    ("journalctl", "--dmesg", "--boot", "--priority=err", "--no-pager", "--lines=200"),
+)
 
 MASKED = "(taken out)"
 # max_num_batched_tokens is no secret.
@@ -74,3 +74,8 @@ def masked_text(text: str) -> str:
     except ValueError:
         return "\n".join(_plain(printable(line)) for line in text.splitlines()) + "\n"
     return json.dumps(masked(document), indent=1) + "\n"
+
+
+def page(texts: Mapping[str, str]) -> str:
+    """Return one text of many, each masked and under its name."""
+    return "\n".join(f"==== {name}\n{masked_text(text)}" for name, text in texts.items())
