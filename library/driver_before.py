@@ -83,8 +83,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "record": {"type": "path", "default": paths.DRIVER_BEFORE},
 }
 FORM = {"driver": dict, "plans": {str: dict}}
-# On its way, or there.
-RUNS = ("active", "activating", "reloading")
 # What is not part of the plan on the node, and is asked for by who serves it: reasons and addresses for people.
 UNWRITTEN: dict[str, Any] = {"explain": [], "warnings": [], "paths": []}
 
@@ -93,7 +91,7 @@ def running_plans(module: AnsibleModule) -> dict[str, dict[str, Any]]:
     """The plans on the node of the instances that run or start, by name; one that cannot be read is left out."""
     there = weight_folders.plans_on_node(instances.PLANS)
     found = instances.read(module, instances.installed())
-    running = [each["instance"] for each in found if each["active"] in RUNS]
+    running = [each["instance"] for each in found if each["active"] in instances.RUNNING]
     return {name: {**UNWRITTEN, **there[name]} for name in running if name in there}
 
 

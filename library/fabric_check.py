@@ -176,7 +176,7 @@ why:
   description: Why this run measures, or why it does not.
   returned: success
   type: str
-  sample: Nothing was measured on this node yet.
+  sample: There is no verdict yet.
 lines:
   description: The verdict in a few lines for people; empty before the first one.
   returned: success
@@ -262,8 +262,6 @@ REPORT = Path(paths.ACCEPTANCE_PAGE)
 LOCK = links.LOCK
 LOG = Path(paths.ACCEPTANCE_BURN_IN)
 KALLSYMS = Path("/proc/kallsyms")
-# How systemd calls a unit that uses cards, or may.
-RUNNING = ("active", "activating", "reloading")
 
 
 @dataclass(frozen=True)
@@ -461,7 +459,7 @@ def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
 def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
     """Stop the instances that run or start, where that is wished, and start them again however it ended."""
     known = instances.read(module, instances.installed()) if wished else []
-    units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in RUNNING]
+    units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in instances.RUNNING]
     if not units:
         yield
         return
@@ -478,13 +476,6 @@ def keep(document: Mapping[str, Any]) -> None:
         make_room(path)
     write_json(VERDICT, document, mode=0o644)
     write_text(REPORT, report.report([document], None, now()), mode=0o644)
-
-
-def runs_now(module: AnsibleModule, instance: str) -> bool:
-    """Whether an instance is running or starting."""
-    # "is-active" says no of a unit that starts.
-    said = systemctl(module, "show", f"vllm-{instance}.service", "--property=ActiveState")
-    return said.strip().partition("=")[2] in RUNNING
 
 
 def settled(
@@ -533,7 +524,9 @@ def main() -> None:
         document, changed = settled(module, node, planned, due, why_not)
         plans, policy = foreseen(module, node, due), verdict.Policy(given["required"], given["override"])
         others = {reference: made_of(node.cards, image) for reference, image in node.others.items()}
-        answers = asked.answers(document, node.made_of, plans, policy, lambda name: runs_now(module, name), others)
+        answers = asked.answers(
+            document, node.made_of, plans, policy, lambda name: instances.is_up(module, name), others
+        )
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
         return

@@ -271,7 +271,6 @@ from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.node import folders, instances
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
-from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
@@ -349,7 +348,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         listeners=listeners,
         before=before,
         damaged=[(str(file), file.parent.name) for file in weights_folders.damaged_plans(weights_folders.PLANS)],
-        up=frozenset(name for name in handover.rivals(plans, before) if is_up(module, name)),
+        up=frozenset(name for name in handover.rivals(plans, before) if instances.is_up(module, name)),
         instances={plan["instance"]: look_at_instance(engine, plan, listeners) for plan in named},
         weights={path: weights_folders.mend(Path(path)) for path in weights_there(plans)},
         coming=coming,
@@ -440,12 +439,6 @@ def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:
     name = engine.names.get(container) if container else None
     comm = printable(read_text(f"/proc/{pid}/comm").strip())
     return {**user, "pid": pid, "name": comm, "unit": unit, "container": container, "container_name": name}
-
-
-def is_up(module: AnsibleModule, instance: str) -> bool:
-    """Tell whether an instance runs or starts."""
-    said = systemctl(module, "show", f"vllm-{instance}.service", "--property=ActiveState")
-    return said.strip().partition("=")[2] in ("active", "activating", "reloading")
 
 
 def weights_there(plans: Sequence[Mapping[str, Any]]) -> set[str]:

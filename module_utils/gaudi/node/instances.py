@@ -31,6 +31,8 @@ STATES = Path(paths.INSTANCE_STATES)
 # Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces. A
 # plan of the most buckets that are planned, each on lines of its own, has 18 million.
 ROOM = 20_000_000
+# The ActiveState of a unit that runs or is on its way; "is-active" says no of one that starts.
+RUNNING = ("active", "activating", "reloading")
 PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
 
 
@@ -153,6 +155,12 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
             describe(name, properties, state, damaged, current, unwritten, passed, others_drop_ins(properties))
         )
     return found
+
+
+def is_up(module: AnsibleModule, instance: str) -> bool:
+    """Tell whether an instance runs or starts."""
+    said = systemctl(module, "show", f"vllm-{instance}.service", "--property=ActiveState")
+    return parse_properties(said).get("ActiveState") in RUNNING
 
 
 def others_drop_ins(properties: dict[str, str]) -> list[str]:
