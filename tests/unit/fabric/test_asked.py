@@ -13,6 +13,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
 from ansible.module_utils.gaudi.fabric import asked
+from ansible.module_utils.gaudi.fabric.runs import seconds
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, Policy, new_verdict
 
@@ -46,6 +47,20 @@ def test_all_cards_of_a_group_are_measured_with_what_the_catalogue_says() -> Non
 
 def test_two_groups_are_measured_apart() -> None:
     assert [run.modules for run in asked.planned(fabric("HL-288E"), range(8), WISH)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_the_time_said_beforehand_counts_the_one_run_that_may_be_made_again() -> None:
+    """Gaudi Direct is tried once, whatever number of runs goes over host NICs."""
+    kind = fabric("HL-288E")
+    over = {**WISH, "tests": ["all_reduce", "all_gather"], "host_nics": True}
+    runs, apart = (asked.planned(kind, range(8), wish) for wish in (over, {**over, "host_nics": False}))
+    first, second = (seconds(run, kind) for run in runs if run.over_host_nics)
+    total = asked.total_seconds(runs, kind)
+    assert total == asked.total_seconds(apart, kind) + 2 * first + second
+    assert f"about {total} seconds, with one run made again where there is no Gaudi Direct" in asked.plan_text(
+        runs, kind
+    )
+    assert "Gaudi Direct" not in asked.plan_text(apart, kind)
 
 
 def test_cards_without_known_links_have_no_plan() -> None:

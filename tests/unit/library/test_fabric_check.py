@@ -525,11 +525,13 @@ def test_another_image_without_hccl_demo_counts_as_the_one_that_would_measure_fo
 NO_DIRECT = "Gaudi-direct not supported due to libfabric version 1.17"
 
 
-@pytest.mark.parametrize(("said", "runs", "holds"), [("", ["DIRECT"], True), (NO_DIRECT, ["DIRECT", "OFI"], False)])
+@pytest.mark.parametrize(
+    ("said", "runs", "holds"), [("", ["DIRECT", "DIRECT"], True), (NO_DIRECT, ["DIRECT", "OFI", "OFI"], False)]
+)
 def test_over_host_nics_gaudi_direct_is_asked_for_first(node: Node, said: str, runs: list[str], holds: bool) -> None:
-    """Where there is none, the run is made again over the host's memory, and that one counts."""
+    """Where there is none, the run is made again over the host's memory, and that one counts; later runs do not ask."""
     node.name, node.tells_ports, node.without_direct = "HL-288E", False, said
-    check(host_nics=True, provider="efa")
+    check(host_nics=True, provider="efa", tests=["all_reduce", {"collective": "all_reduce", "size": "16m"}])
     over = [" ".join(command) for command in node.measured() if "FI_EFA_USE_DEVICE_RDMA=1" in command]
     assert [re.search("HCCL_(?:GAUDI_|OVER_)(DIRECT|OFI)=1", command)[1] for command in over] == runs  # type: ignore[index]
     assert node.verdict()["host_nics"]["gaudi_direct"] is holds
