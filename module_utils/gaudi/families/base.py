@@ -93,13 +93,14 @@ class Family:
     reasoning_parser: Callable[[ModelFacts], str | None] = _no_parser
     # Whether its script binds the server to cores; if not, the rule is ours.
     script_binds_cpus: bool = False
-    # The module below vllm/worker that divides the card's memory.
-    worker: str = "hpu_worker"
+    # The code that divides the card's memory.
+    memory_code: str = "vllm/worker/hpu_worker.py determine_num_available_blocks"
     # Whether prompts are prefilled in chunks where nobody says otherwise, so that a batch may be below a request.
     chunks_prefill: bool = False
-    # Whether its engine is V1 with the plugin: one block of the KV cache is kept empty, weights in FP8 are scaled for
-    # the card while they load, and layers of several kinds share the KV cache.
-    plugin_engine: bool = False
+    # Whether weights in FP8 are scaled for the card while they load, so that nobody converts them for Gaudi2.
+    scales_while_loading: bool = False
+    # Whether layers of several kinds share the KV cache, and one block of it is kept empty.
+    layers_share_cache: bool = False
     # Whether it serves the FP8 of published weights as it is stored: a byte a weight, and converted for Gaudi2 first.
     serves_stored_fp8: bool = False
 

@@ -70,6 +70,6 @@ DEFAULTS = Family(
         "fp32_softmax",
         "exponential_bucketing",
     ),
-    worker="habana_worker",
+    memory_code="vllm/worker/habana_worker.py determine_num_available_blocks",
     bucket_defaults=_bucket_defaults,
 )

@@ -359,8 +359,9 @@ PLUGIN = Family(
     },
     true_words=("true", "t", "1", "yes", "y", "on"),
     chunks_prefill=True,
-    plugin_engine=True,
-    worker="v1/worker/hpu_worker",
+    memory_code="vllm_gaudi/v1/worker/hpu_worker.py determine_available_memory",
+    scales_while_loading=True,
+    layers_share_cache=True,
     buckets=warmup,
     buckets_of_start=of_start,
 )

@@ -124,7 +124,8 @@ def memory_part(
         inputs["kv_bytes_per_token"] = per_token
         result.update(_kv_cache(draft, resolved, split, per_token, lengths, label))
     result.update({name: round(value, 2) for name, value in result.items() if isinstance(value, float)})
-    draft.note("memory", result, "memory-split", _source(draft, resolved), inputs)
+    code = family_of(resolved.release).memory_code
+    draft.note("memory", result, "memory-split", f"{draft.origin.fork} {code}", inputs)
     return result
 
 
@@ -144,14 +145,6 @@ def _grown(resolved: ResolvedRequest, entry: ModelEntry | None, weights: Weights
     return growth(_width(resolved, weights), stored_as(entry, weights))
 
 
-def _source(draft: Draft, resolved: ResolvedRequest) -> str:
-    """The code that divides a card's memory."""
-    family = family_of(resolved.release)
-    if family.plugin_engine:
-        return f"{draft.origin.fork} vllm_gaudi/{family.worker}.py determine_available_memory"
-    return f"{draft.origin.fork} vllm/worker/{family.worker}.py determine_num_available_blocks"
-
-
 def _kv_cache(
     draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, lengths: Lengths, label: str
 ) -> dict[str, object]:
@@ -168,14 +161,14 @@ def _kv_cache(
             f"gpu_memory_utilization, or use more cards.",
         )
     found: dict[str, object] = {**kept, "kv_cache_blocks": blocks, "kv_cache_tokens": tokens}
-    if family_of(resolved.release).plugin_engine:
+    if kept:
         found["longest_requests_at_once"] = round(tokens / length, 2)
     return found
 
 
 def _kept(draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, count: int) -> dict[str, float]:
-    """What the plugin leaves of the KV cache, and what it puts beside it; nothing where a release knows none of it."""
-    if not family_of(resolved.release).plugin_engine:
+    """What layers of several kinds leave of the KV cache, and what is beside it; nothing where they do not share it."""
+    if not family_of(resolved.release).layers_share_cache:
         return {}
     shape, state = resolved.model.shape, resolved.model.shape.state
     layers = (shape.num_hidden_layers or 0) - (state.layers if state else 0)
@@ -219,7 +212,7 @@ def _weights_size(
     if weights is not None and weights.bytes is not None:
         return weights.bytes, "safetensors headers"
     directories = [] if entry is None else [entry.directory]
-    if entry is not None and entry.conversion is not None and family_of(resolved.release).plugin_engine:
+    if entry is not None and entry.conversion is not None and family_of(resolved.release).scales_while_loading:
         # Converted or as it is published, FP8 takes as many bytes.
         directories.append(entry.conversion.from_directory)
     if entry is not None and resolved.weights.endswith(tuple(f"/{directory}" for directory in directories)):
@@ -262,7 +255,7 @@ def _kv_bytes_per_token(draft: Draft, resolved: ResolvedRequest, count: int) -> 
     layers, heads, shared = shape.num_hidden_layers, shape.num_attention_heads, shape.num_key_value_heads
     if layers is None or heads is None or shared is None:
         return None
-    if shape.state is not None and family_of(resolved.release).plugin_engine:
+    if shape.state is not None and family_of(resolved.release).layers_share_cache:
         layers -= shape.state.layers
     head_dim = shape.head_dim or (shape.hidden_size // heads if shape.hidden_size else None)
     if head_dim is None:

@@ -192,7 +192,7 @@ def _subject(
     wanted = moved(wanted, check_options(request), release, draft)
     check_values(wanted, release)
     card_type = cards.get(card_name(node.topology))
-    scales = family_of(release).plugin_engine
+    scales = family_of(release).scales_while_loading
     served = weights_path(wanted, entry, card_type, node.root, scaled_while_loading=scales)
     if scales and entry is not None and entry.conversion is not None and wanted.weights is None:
         draft.change(
@@ -274,7 +274,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     module_variables(draft, subject.cards, subject.node_cards, release)
     host_nics = fabric_warning(resolved, subject.card_type) is not None
     network_variables(draft, request, release, host, node, host_nics)
-    if not family.plugin_engine:
+    if not family.scales_while_loading:
         scale_once(draft, subject.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)

@@ -350,7 +350,7 @@ def check_fp8(
     """Gaudi2's FP8 ends at 240 where published weights end at 448: unconverted, every large weight would be wrong."""
     if weights is None or weights.converted or card_type is None or card_type.fp8_max != 240:
         return
-    if family_of(resolved.release).plugin_engine:
+    if family_of(resolved.release).scales_while_loading:
         # Scaled while they load (gaudi_weight_wrapper of vllm_gaudi/extension/ops.py, asked for by hpu_fp8.py,
         # hpu_compressed_tensors.py and hpu_modelopt.py in vllm_gaudi/ops).
         return
