@@ -78,32 +78,9 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
             "out_of_range",
             f"{options.prompts} prompts cannot be measured; 1 to 10000 are possible ({DATASET} has no more).",
         )
-    requires = plan["requires"]
-    weights = requires["weights_path"]
-    if weights is None:
-        raise Refusal(
-            "weights_not_on_node",
-            "Only weights on the node can be measured; fetch the model first (playbooks/fetch_weights.yml).",
-        )
-    if requires["measurements"] is not None:
-        run = _hooks(plan, options, weights)
-    elif requires["files"] and (named := SCRIPTS_FILE.search(str(plan["environment"].get("QUANT_CONFIG", "")))):
-        run = _script(plan, options, weights, named["device"])
-    else:
-        raise Refusal(
-            "served_without_measurements",
-            f"{plan['served_model_name']} is served without measurements by release {plan['release']}. "
-            "Ask for dtype fp8, or for a release and model whose catalogue entries have them.",
-        )
+    run = _tool(plan, options)
     place: Place = run["place"]
     cards = len(plan["modules"])
-    mounts = [
-        {"source": weights, "target": weights, "read_only": True},
-        # A place of the tool's own; what we read and write ourselves it cannot change.
-        {"source": f"{place.node}.partial/{WRITTEN}", "target": place.container, "read_only": False},
-        *run["mounts"],
-    ]
-    box = plan["container"]
     return {
         "schema": 1,
         "model": plan["served_model_name"],
@@ -113,7 +90,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "prompts": options.prompts,
         "dataset": options.dataset or DATASET,
         "tensor_parallel_size": cards,
-        "weights": weights,
+        "weights": plan["requires"]["weights_path"],
         "modules": [{"module_id": m["module_id"], "serial": m["serial"]} for m in plan["modules"]],
         "target": place.node,
         "expected": measured_files(place.prefix, cards),
@@ -122,22 +99,54 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "dump_stats_path": f"{place.container}/{place.prefix}",
         "files": run["files"],
         "environment": run["environment"],
-        "container": {
-            # The instance's own name: cards it holds, or one left by a killed run, are not somebody else's.
-            "name": box["name"],
-            "runtime": box["runtime"],
-            "capabilities": box["capabilities"],
-            "ulimits": box["ulimits"],
-            "ipc": box["ipc"],
-            "shm_mib": box["shm_mib"],
-            "pids": box["pids"],
-            "network": box["network"],
-            "read_only": run["read_only"],
-            "tmpfs": box["tmpfs"],
-            "working_directory": run["working_directory"],
-            "mounts": mounts,
-        },
+        "container": _container(plan, run),
         "command": [*plan["cpu_binding"], *run["command"]],
+    }
+
+
+def _tool(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    """What runs for a plan: the tool of its release. Raises Refusal for a plan that serves without measurements."""
+    requires = plan["requires"]
+    weights = requires["weights_path"]
+    if weights is None:
+        raise Refusal(
+            "weights_not_on_node",
+            "Only weights on the node can be measured; fetch the model first (playbooks/fetch_weights.yml).",
+        )
+    if requires["measurements"] is not None:
+        return _hooks(plan, options, weights)
+    if requires["files"] and (named := SCRIPTS_FILE.search(str(plan["environment"].get("QUANT_CONFIG", "")))):
+        return _script(plan, options, weights, named["device"])
+    raise Refusal(
+        "served_without_measurements",
+        f"{plan['served_model_name']} is served without measurements by release {plan['release']}. "
+        "Ask for dtype fp8, or for a release and model whose catalogue entries have them.",
+    )
+
+
+def _container(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """The container that measures: the server's own, with a place to write to."""
+    box, weights, place = plan["container"], plan["requires"]["weights_path"], run["place"]
+    mounts = [
+        {"source": weights, "target": weights, "read_only": True},
+        # A place of the tool's own; what we read and write ourselves it cannot change.
+        {"source": f"{place.node}.partial/{WRITTEN}", "target": place.container, "read_only": False},
+        *run["mounts"],
+    ]
+    return {
+        # The instance's own name: cards it holds, or one left by a killed run, are not somebody else's.
+        "name": box["name"],
+        "runtime": box["runtime"],
+        "capabilities": box["capabilities"],
+        "ulimits": box["ulimits"],
+        "ipc": box["ipc"],
+        "shm_mib": box["shm_mib"],
+        "pids": box["pids"],
+        "network": box["network"],
+        "read_only": run["read_only"],
+        "tmpfs": box["tmpfs"],
+        "working_directory": run["working_directory"],
+        "mounts": mounts,
     }
 
 

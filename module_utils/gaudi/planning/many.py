@@ -87,10 +87,12 @@ def plan_all(
                 host_nics=host_nics,
                 last_starts=last_starts or {},
                 image=Wish.from_mapping(image or {}),
+                read_weights=read_weights,
+                read_file=read_file,
             )
             model = request.get("model") if isinstance(request, Mapping) else None
             entry = catalogue.models.get(model) if isinstance(model, str) else None
-            made = _made(request, entry, catalogue, node, read_weights, read_file)
+            made = _made(request, entry, catalogue, node)
         except Refusal as refusal:
             plans.append({"instance": instance, **_named(request, refusal).as_keys()})
             continue
@@ -133,12 +135,10 @@ def _made(
     entry: ModelEntry | None,
     catalogue: Catalogue,
     node: Node,
-    read_weights: Callable[[str], Weights | None] | None,
-    read_file: Callable[[str], str | None] | None,
 ) -> dict[str, Any]:
     """The plan of one request, for one model or for several on one card."""
     if not check_options(request).get("share_card_with"):
-        return plan(request, catalogue.release, entry, catalogue.cards, node, read_weights, read_file)
+        return plan(request, catalogue.release, entry, catalogue.cards, node)
     wanted = Request.from_mapping(
         {key: value for key, value in request.items() if key in ("instance", "model", "share_card_with")}
     ).share_card_with
@@ -149,5 +149,5 @@ def _made(
         )
     others = [catalogue.models[name] for name in wanted]
     adjusted = common(request, entry, others, catalogue.release)
-    made = plan(adjusted, catalogue.release, entry, catalogue.cards, node, read_weights, read_file)
+    made = plan(adjusted, catalogue.release, entry, catalogue.cards, node)
     return share(made, others, catalogue.release)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..base.checks import shown
 from ..base.refusal import Refusal
@@ -15,6 +15,7 @@ from ..request.resolved import ResolvedRequest
 from ..rules import memory
 from ..rules.draft import Draft
 from .refusals import one_node_only
+from .subject import Subject
 
 # A card of an idle node uses less than this, in MiB; more is the instance itself, still running.
 IDLE_AT_MOST_MIB = 4096
@@ -50,28 +51,21 @@ def _graph_share(draft: Draft, resolved: ResolvedRequest) -> float:
     )
 
 
-def memory_part(
-    draft: Draft,
-    resolved: ResolvedRequest,
-    chosen: Sequence[Card],
-    card_type: CardType | None,
-    entry: ModelEntry | None,
-    weights: Weights | None,
-    lengths: Lengths,
-    label: str,
-) -> dict[str, object] | None:
+def memory_part(draft: Draft, subject: Subject, lengths: Lengths) -> dict[str, object] | None:
     """What each card holds, and that it fits; None where the size of the weights or of the cards is not known.
 
     Raises Refusal when weights and reserve do not fit, or when the KV cache cannot hold one longest request.
     """
+    resolved, entry, weights, label = subject.resolved, subject.entry, subject.weights, subject.label
+    card, card_type = subject.cards[0], subject.card_type
     graph_share = _graph_share(draft, resolved)
-    total = chosen[0].memory_total_mib or (card_type.memory_mib if card_type else None)
+    total = card.memory_total_mib or (card_type.memory_mib if card_type else None)
     size, size_from = _weights_size(resolved, entry, weights)
     if total is None or size is None:
         unknown = [what for what, amount in (("the weights", size), ("the cards", total)) if amount is None]
         draft.warn(f"The size of {' and of '.join(unknown)} is not known: whether the weights fit is not checked.")
         return None
-    idle = _idle(chosen[0], card_type)
+    idle = _idle(card, card_type)
     # Each copy of the model has as many cards as the others.
     count = resolved.cards
     reserve = memory.BRIDGE_MIB + memory.PROFILE_RUN_MIB

@@ -5,47 +5,32 @@ Pure: nothing is read, written or asked here. The module ``serving_plan`` collec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..base.refusal import Refusal
-from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..families.base import Lengths
 from ..families.registry import family_of
 from ..image.parts import needed
-from ..model.facts import ModelFacts, facts
-from ..model.headers import Weights
-from ..model.positions import overrides_in
-from ..model.remote_code import check_code, code_of
 from ..request.node import Node
-from ..request.options import ALL, Request, check_options
-from ..request.resolved import ResolvedRequest
+from ..request.options import Request
 from ..rules.draft import Draft, Origin
 from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
-from .arguments import check_environment, check_planned, join_arguments, options_in_arguments
+from .arguments import check_environment, check_planned, join_arguments
 from .buckets import buckets_of_start, buckets_part
-from .chosen_cards import all_modules, bind_cpus, card_name, module_variables, place
+from .chosen_cards import bind_cpus, module_variables
 from .container import Setting, check_places, container, image, requires
 from .memory import memory_part
-from .merging import merged, options_in_environment, with_recipe_cache
-from .moved import check_values, moved, without_fork
+from .moved import without_fork
 from .refusals import (
-    check_block_size,
-    check_card_type,
-    check_fp8,
-    check_hub,
     check_kv_cache,
     check_lazy_mode,
     check_lengths,
-    check_missing,
-    check_quantization,
     check_ready_image,
-    check_supported,
-    check_validated,
     fabric_warning,
     scale_once,
 )
@@ -61,7 +46,7 @@ from .server import (
     served_names,
     shutdown,
 )
-from .weights import data_type, served_name, weights_path
+from .subject import Subject, settled
 
 SCHEMA = 1
 # A request's word for the fewest cards that hold its model, and the numbers that are tried.
@@ -77,51 +62,18 @@ TOO_FEW = (
 )
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What one plan is about: the request as it is planned, its weights, and the cards it gets."""
-
-    resolved: ResolvedRequest
-    # How a refusal names it.
-    label: str
-    # The name clients ask for; None leaves it to the server.
-    name: str | None
-    entry: ModelEntry | None
-    weights: Weights | None
-    cards: Sequence[Card]
-    # All cards of the node.
-    node_cards: Sequence[Card]
-    card_type: CardType | None
-
-    @property
-    def request(self) -> Request:
-        """The request over its model's defaults."""
-        return self.resolved.request
-
-    @property
-    def release(self) -> ReleaseEntry:
-        """The release it is planned for."""
-        return self.resolved.release
-
-
 def plan(
     request: object,
     release: ReleaseEntry,
     entry: ModelEntry | None,
     cards: Mapping[str, CardType],
     node: Node,
-    read_weights: Callable[[str], Weights | None] | None = None,
-    read_file: Callable[[str], str | None] | None = None,
 ) -> dict[str, Any]:
-    """Plan one request: the plan document. Raises Refusal with one sentence for a person.
-
-    ``read_weights`` tells what lies at a path of the node, ``read_file`` the text there; None where the node is not
-    there to be asked.
-    """
+    """Plan one request: the plan document. Raises Refusal with one sentence for a person."""
     if isinstance(request, Mapping) and request.get("tensor_parallel_size") == AUTO:
-        return _on_fewest_cards(request, release, entry, cards, node, read_weights, read_file)
+        return _on_fewest_cards(request, release, entry, cards, node)
     draft = Draft(origin_of(release))
-    subject = _subject(draft, request, release, entry, cards, node, read_weights, read_file)
+    subject = settled(draft, request, release, entry, cards, node)
     address = listen(draft, subject.resolved, node, subject.label)
     lengths = _fill(draft, subject, address["host"], node)
     document = _document(draft, subject, lengths, address, node)
@@ -135,8 +87,6 @@ def _on_fewest_cards(
     entry: ModelEntry | None,
     cards: Mapping[str, CardType],
     node: Node,
-    read_weights: Callable[[str], Weights | None] | None,
-    read_file: Callable[[str], str | None] | None,
 ) -> dict[str, Any]:
     """The plan on the fewest cards that hold the model and one longest request.
 
@@ -146,7 +96,7 @@ def _on_fewest_cards(
     for count in SIZES:
         asked = {**request, "tensor_parallel_size": count}
         try:
-            found = plan(asked, release, entry, cards, node, read_weights, read_file)
+            found = plan(asked, release, entry, cards, node)
         except Refusal as refusal:
             if refusal.id not in TOO_FEW or (count == SIZES[-1] and not tried):
                 raise
@@ -175,91 +125,6 @@ def _on_fewest_cards(
 def _nowhere(tried: Mapping[str, str]) -> str:
     """Why no number of cards will do, by the last one that was planned."""
     return f"tensor_parallel_size is auto, but no number of cards will do. {list(tried.values())[-1]}"
-
-
-def _subject(
-    draft: Draft,
-    request: object,
-    release: ReleaseEntry,
-    entry: ModelEntry | None,
-    cards: Mapping[str, CardType],
-    node: Node,
-    read_weights: Callable[[str], Weights | None] | None,
-    read_file: Callable[[str], str | None] | None,
-) -> Subject:
-    """Settle what is asked for, read what lies on the node, choose the cards; refuse what cannot be served."""
-    wanted, asked = _wanted(request, release, entry, cards, node)
-    wanted = moved(wanted, check_options(request), release, draft)
-    check_values(wanted, release)
-    card_type = cards.get(card_name(node.topology))
-    scales = family_of(release).scales_while_loading
-    served = weights_path(wanted, entry, card_type, node.root, scaled_while_loading=scales)
-    if scales and entry is not None and entry.conversion is not None and wanted.weights is None:
-        draft.change(
-            f"weights: {served}, as they are published; the plugin scales FP8 for the card while it loads, so that "
-            f"playbooks/convert_weights.yml is not needed (vllm_gaudi/ops/hpu_fp8.py)"
-        )
-    weights = read_weights(served) if read_weights is not None and served.startswith("/") else None
-    model = facts(served, entry, _config(wanted, entry, weights), overrides_in(wanted.extra_args))
-    label = wanted.instance or wanted.model or model.name
-    check_supported(wanted, asked, release, entry, model, draft, weights)
-    # What lies on the node counts before what a request says of it.
-    said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
-    check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
-    chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
-    check_card_type(chosen, cards, draft)
-    card_type = cards.get(chosen[0].name or "")
-    dtype, quantization = data_type(wanted, release, model, card_type)
-    resolved = ResolvedRequest(
-        request=with_recipe_cache(wanted, release),
-        asked=asked,
-        release=release,
-        model=model,
-        catalogue_name=entry.name if entry is not None else None,
-        weights=served,
-        dtype=dtype,
-        quantization_config=quantization,
-        parser=_parser(wanted, release, entry, model),
-        card_name=chosen[0].name or "",
-        cards=len(chosen) // (wanted.data_parallel_size or 1),
-        profile_name=f"serve_{model.name}_{dtype}_{chosen[0].name}",
-        bucket_file=read_file(wanted.bucketing_file) if read_file is not None and wanted.bucketing_file else None,
-    )
-    check_validated(entry, resolved, card_type, label, draft)
-    check_quantization(resolved)
-    check_missing(weights, served, label)
-    check_hub(served, wanted, draft)
-    check_fp8(resolved, entry, weights, card_type, label)
-    check_block_size(resolved, draft)
-    return Subject(resolved, label, served_name(wanted, entry), entry, weights, chosen, node_cards, card_type)
-
-
-def _config(request: Request, entry: ModelEntry | None, weights: Weights | None) -> Mapping[str, object] | None:
-    """The config.json to plan with: the request's, or for a model without figures the one beside its weights."""
-    if request.model_config is None and entry is not None and entry.architecture is None and weights is not None:
-        return weights.config
-    return request.model_config
-
-
-def _parser(request: Request, release: ReleaseEntry, entry: ModelEntry | None, model: ModelFacts) -> str | None:
-    """The reasoning parser: as it was asked for, of the model's file, or the family's."""
-    if request.reasoning_parser is not None:
-        return request.reasoning_parser
-    return entry.reasoning_parser if entry is not None else family_of(release).reasoning_parser(model)
-
-
-def _wanted(
-    request: object, release: ReleaseEntry, entry: ModelEntry | None, cards: Mapping[str, CardType], node: Node
-) -> tuple[Request, frozenset[str]]:
-    """The request over its model's defaults, and the options that stand in the request itself."""
-    card_type = cards.get(card_name(node.topology))
-    said = options_in_arguments(check_options(request))
-    asked = frozenset(name for name, value in said.items() if value is not None)
-    wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
-    wanted = options_in_environment(wanted, family_of(release))
-    if wanted.modules == ALL:
-        wanted = replace(wanted, modules=all_modules(node.topology) or None)
-    return wanted, asked
 
 
 def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
@@ -292,23 +157,9 @@ def _document(
     """The plan document without its explanation and warnings."""
     resolved, request, release, entry = subject.resolved, subject.request, subject.release, subject.entry
     fabric = fabric_warning(resolved, subject.card_type)
-    setting = Setting(
-        request=request,
-        release=release,
-        entry=entry,
-        weights_path=resolved.weights,
-        weights=subject.weights,
-        quantization=resolved.quantization_config,
-        cards=len(subject.cards),
-        weights_root=node.root,
-        host_nics=fabric is not None,
-        interface=between_cards(request, node),
-        guarded=guarded(request),
-    )
+    setting = _setting(subject, node, host_nics=fabric is not None)
     check_places(setting)
-    memory = memory_part(
-        draft, resolved, subject.cards, subject.card_type, entry, subject.weights, lengths, subject.label
-    )
+    memory = memory_part(draft, subject, lengths)
     binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
     needs = needed(bool(binding), entry.limit_mm_per_prompt if entry is not None else (), fabric is not None)
     reference = image(release, replace(node, image=without_fork(node.image, release, draft)), needs)
@@ -331,14 +182,7 @@ def _document(
         "modules": [{"module_id": card.module_id, "serial": card.serial} for card in subject.cards],
         "environment": dict(sorted(draft.environment.items())),
         "cpu_binding": binding,
-        "arguments": [
-            "python3",
-            "-m",
-            "vllm.entrypoints.openai.api_server",
-            *[word for option in draft.arguments for word in option],
-            *request.extra_args,
-            *(MIDDLEWARE if setting.guarded else ()),
-        ],
+        "arguments": _arguments(draft, request),
         "guarded": setting.guarded,
         "listen": address,
         # Nobody without a key gets past the guard on any of them, which is looked at.
@@ -352,6 +196,35 @@ def _document(
     if fabric is not None:
         draft.warn(fabric)
     return document
+
+
+def _setting(subject: Subject, node: Node, *, host_nics: bool) -> Setting:
+    """What the container of a plan depends on."""
+    return Setting(
+        request=subject.request,
+        release=subject.release,
+        entry=subject.entry,
+        weights_path=subject.resolved.weights,
+        weights=subject.weights,
+        quantization=subject.resolved.quantization_config,
+        cards=len(subject.cards),
+        weights_root=node.root,
+        host_nics=host_nics,
+        interface=between_cards(subject.request, node),
+        guarded=guarded(subject.request),
+    )
+
+
+def _arguments(draft: Draft, request: Request) -> list[str]:
+    """The server's command line."""
+    return [
+        "python3",
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        *[word for option in draft.arguments for word in option],
+        *request.extra_args,
+        *(MIDDLEWARE if guarded(request) else ()),
+    ]
 
 
 def _logged(node: Node, document: Mapping[str, Any]) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..cards.placement import Reservations
 from ..image.recipe import Wish
+from ..model.headers import Weights
 from ..serving.last_start import LastStart
 from .options import path, registry
 
@@ -31,6 +32,17 @@ class Node:
     last_starts: Mapping[str, LastStart] = field(default_factory=dict)
     # What the site says of its images; without a word they are those at the release's path of the registry.
     image: Wish = field(default_factory=Wish)
+    # What lies at a path of the node, and the text there; None where the node is not there to be asked.
+    read_weights: Callable[[str], Weights | None] | None = None
+    read_file: Callable[[str], str | None] | None = None
+
+    def weights_at(self, path: str) -> Weights | None:
+        """What is known of the weights in a directory of the node; None of those that a hub names."""
+        return self.read_weights(path) if self.read_weights is not None and path.startswith("/") else None
+
+    def text_at(self, path: str | None) -> str | None:
+        """The text of a file of the node, where one is named."""
+        return self.read_file(path) if self.read_file is not None and path else None
 
     @property
     def root(self) -> str:

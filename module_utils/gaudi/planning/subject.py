@@ -1,0 +1,143 @@
+"""What a plan is about: the request settled, the weights that lie on the node, the cards; and what cannot be served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..cards.placement import Card
+from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..families.registry import family_of
+from ..model.facts import ModelFacts, facts
+from ..model.headers import Weights
+from ..model.positions import overrides_in
+from ..model.remote_code import check_code, code_of
+from ..request.node import Node
+from ..request.options import ALL, Request, check_options
+from ..request.resolved import ResolvedRequest
+from ..rules.draft import Draft
+from .arguments import options_in_arguments
+from .chosen_cards import all_modules, card_name, place
+from .merging import merged, options_in_environment, with_recipe_cache
+from .moved import check_values, moved
+from .refusals import (
+    check_block_size,
+    check_card_type,
+    check_fp8,
+    check_hub,
+    check_missing,
+    check_quantization,
+    check_supported,
+    check_validated,
+)
+from .weights import data_type, served_name, weights_path
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one plan is about: the request as it is planned, its weights, and the cards it gets."""
+
+    resolved: ResolvedRequest
+    # How a refusal names it.
+    label: str
+    # The name clients ask for; None leaves it to the server.
+    name: str | None
+    entry: ModelEntry | None
+    weights: Weights | None
+    cards: Sequence[Card]
+    # All cards of the node.
+    node_cards: Sequence[Card]
+    card_type: CardType | None
+
+    @property
+    def request(self) -> Request:
+        """The request over its model's defaults."""
+        return self.resolved.request
+
+    @property
+    def release(self) -> ReleaseEntry:
+        """The release it is planned for."""
+        return self.resolved.release
+
+
+def settled(
+    draft: Draft,
+    request: object,
+    release: ReleaseEntry,
+    entry: ModelEntry | None,
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> Subject:
+    """Settle what is asked for, read what lies on the node, choose the cards; refuse what cannot be served."""
+    wanted, asked = _wanted(request, release, entry, cards, node)
+    wanted = moved(wanted, check_options(request), release, draft)
+    check_values(wanted, release)
+    card_type = cards.get(card_name(node.topology))
+    scales = family_of(release).scales_while_loading
+    served = weights_path(wanted, entry, card_type, node.root, scaled_while_loading=scales)
+    if scales and entry is not None and entry.conversion is not None and wanted.weights is None:
+        draft.change(
+            f"weights: {served}, as they are published; the plugin scales FP8 for the card while it loads, so that "
+            f"playbooks/convert_weights.yml is not needed (vllm_gaudi/ops/hpu_fp8.py)"
+        )
+    weights = node.weights_at(served)
+    model = facts(served, entry, _config(wanted, entry, weights), overrides_in(wanted.extra_args))
+    label = wanted.instance or wanted.model or model.name
+    check_supported(wanted, asked, release, entry, model, draft, weights)
+    # What lies on the node counts before what a request says of it.
+    said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
+    check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
+    chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
+    check_card_type(chosen, cards, draft)
+    card_type = cards.get(chosen[0].name or "")
+    dtype, quantization = data_type(wanted, release, model, card_type)
+    resolved = ResolvedRequest(
+        request=with_recipe_cache(wanted, release),
+        asked=asked,
+        release=release,
+        model=model,
+        catalogue_name=entry.name if entry is not None else None,
+        weights=served,
+        dtype=dtype,
+        quantization_config=quantization,
+        parser=_parser(wanted, release, entry, model),
+        card_name=chosen[0].name or "",
+        cards=len(chosen) // (wanted.data_parallel_size or 1),
+        profile_name=f"serve_{model.name}_{dtype}_{chosen[0].name}",
+        bucket_file=node.text_at(wanted.bucketing_file),
+    )
+    check_validated(entry, resolved, card_type, label, draft)
+    check_quantization(resolved)
+    check_missing(weights, served, label)
+    check_hub(served, wanted, draft)
+    check_fp8(resolved, entry, weights, card_type, label)
+    check_block_size(resolved, draft)
+    return Subject(resolved, label, served_name(wanted, entry), entry, weights, chosen, node_cards, card_type)
+
+
+def _config(request: Request, entry: ModelEntry | None, weights: Weights | None) -> Mapping[str, object] | None:
+    """The config.json to plan with: the request's, or for a model without figures the one beside its weights."""
+    if request.model_config is None and entry is not None and entry.architecture is None and weights is not None:
+        return weights.config
+    return request.model_config
+
+
+def _parser(request: Request, release: ReleaseEntry, entry: ModelEntry | None, model: ModelFacts) -> str | None:
+    """The reasoning parser: as it was asked for, of the model's file, or the family's."""
+    if request.reasoning_parser is not None:
+        return request.reasoning_parser
+    return entry.reasoning_parser if entry is not None else family_of(release).reasoning_parser(model)
+
+
+def _wanted(
+    request: object, release: ReleaseEntry, entry: ModelEntry | None, cards: Mapping[str, CardType], node: Node
+) -> tuple[Request, frozenset[str]]:
+    """The request over its model's defaults, and the options that stand in the request itself."""
+    card_type = cards.get(card_name(node.topology))
+    said = options_in_arguments(check_options(request))
+    asked = frozenset(name for name, value in said.items() if value is not None)
+    wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
+    wanted = options_in_environment(wanted, family_of(release))
+    if wanted.modules == ALL:
+        wanted = replace(wanted, modules=all_modules(node.topology) or None)
+    return wanted, asked
