@@ -104,3 +104,14 @@ def test_check_mode_foresees_that_supervisors_are_handed_over(
 def test_a_supervisor_that_cannot_say_what_it_runs_with_is_not_reloaded(item: dict[str, Any], reloads: bool) -> None:
     given = {"ansible_check_mode": False, "__vllm_service_written": {"written": [], "library_changed": False}}
     assert runs("hand_over.yml", "ansible.builtin.systemd_service", item=item, **given) is reloads
+
+
+def test_a_node_that_comes_alone_is_not_asked_what_the_others_have() -> None:
+    """Where nodes come one by one, those to come have not been looked at yet, and an undefined result ends the run."""
+    (play,) = yaml.safe_load((ROLE.parents[1] / "playbooks/uninstall.yml").read_text())
+    assert play["serial"] == 1
+    (removes,) = [
+        task for task in play["tasks"] if task.get("ansible.builtin.include_role", {}).get("name") == "vllm_service"
+    ]
+    (asks,) = [task for task in tasks("select.yml") if task.get("run_once")]
+    assert not evaluate(f"{{{{ {asks['when']} }}}}", PLAN, **removes["vars"])
