@@ -16,6 +16,9 @@ from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import asked, classes, meetings, report
 
+# What fabric_pair returned, by node and round.
+Halves = Mapping[str, Mapping[int, Mapping[str, Any]]]
+
 
 def acceptance_page(verdicts: Sequence[Mapping[str, Any]], made: str, pairs: Mapping[str, Any] | None = None) -> str:
     """Return the page of these nodes; made: when, in ISO 8601; pairs: results of acceptance_pairs_outcome."""
@@ -42,25 +45,37 @@ def acceptance_pairs_part(plan: Mapping[str, Any], place: int, node: str) -> dic
     return dict(meetings.part(plan, int(place), node))
 
 
-def acceptance_pairs_fits(plan: Mapping[str, Any], budget: int, elapsed: float) -> bool:
-    """Whether another round fits into what is left of the budget."""
-    return bool(meetings.still_fits(plan, int(budget), float(elapsed)))
+def acceptance_pairs_fits(plan: Mapping[str, Any], budget: int, elapsed: float, direct: bool) -> bool:
+    """Whether another round fits into what is left of the budget; direct: it asks for Gaudi Direct."""
+    return bool(meetings.still_fits(plan, int(budget), float(elapsed), direct=direct))
+
+
+def acceptance_pairs_no_direct(halves: Halves, place: int) -> str:
+    """Say which nodes have no Gaudi Direct, which a round asked for; empty where none said so."""
+    return str(meetings.no_direct(_by_round(halves), int(place)))
+
+
+def _by_round(halves: Halves) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """What went through a variable may have numbers as text."""
+    return {node: {int(place): half for place, half in made.items()} for node, made in halves.items()}
 
 
 def acceptance_pairs_outcome(
     plan: Mapping[str, Any],
-    halves: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    halves: Halves,
     floors: Sequence[Any],
+    without: str = "",
 ) -> dict[str, Any]:
-    """Return results, csv, good and lines; halves: what fabric_pair returned by node and round."""
+    """Return results, csv, good and lines; halves: what fabric_pair returned by node and round.
+
+    without: what acceptance_pairs_no_direct said.
+    """
     try:
         own = classes.read_floors(floors)
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from refusal
     floor = meetings.floor_of(own, plan)
-    # What went through a variable may have numbers as text.
-    by_round = {node: {int(place): half for place, half in made.items()} for node, made in halves.items()}
-    return dict(meetings.outcome(plan, meetings.met(plan, by_round), floor))
+    return dict(meetings.outcome(plan, meetings.met(plan, _by_round(halves)), floor, without))
 
 
 class FilterModule:
@@ -74,5 +89,6 @@ class FilterModule:
             "acceptance_pairs_plan": acceptance_pairs_plan,
             "acceptance_pairs_part": acceptance_pairs_part,
             "acceptance_pairs_fits": acceptance_pairs_fits,
+            "acceptance_pairs_no_direct": acceptance_pairs_no_direct,
             "acceptance_pairs_outcome": acceptance_pairs_outcome,
         }

@@ -103,14 +103,20 @@ sentence:
   returned: success
   type: str
   sample: ""
+no_direct:
+  description: Whether it failed because Gaudi Direct, which it asked for, is missing here.
+  returned: success
+  type: bool
+  sample: false
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric import asked, runs
+from ansible.module_utils.gaudi.fabric import asked, nics, runs
 from ansible.module_utils.gaudi.fabric.classes import modules_text
+from ansible.module_utils.gaudi.fabric.output import Output
 from ansible.module_utils.gaudi.node import links
 from ansible.module_utils.gaudi.node.reader import read_topology
 
@@ -130,8 +136,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def perform(module: AnsibleModule) -> tuple[float | None, str]:
-    """Run this node's half, and return its figure in GB/s and why it failed.
+def perform(module: AnsibleModule) -> Output:
+    """Run this node's half, and return what it printed.
 
     Raises Refusal where cards came into use, or another run measures.
     """
@@ -156,23 +162,29 @@ def perform(module: AnsibleModule) -> tuple[float | None, str]:
         command["environment"]["HCCL_SOCKET_IFNAME"] = given["interface"]
     indexes = {card["module_id"]: card["index"] for card in topology["cards"]}
     with links.alone(links.LOCK):
-        output = links.perform(
-            module, given["image"], run, indexes, command, given["limit"], nodes=2, node=given["half"]
-        )
+        return links.perform(module, given["image"], run, indexes, command, given["limit"], nodes=2, node=given["half"])
+
+
+def result(output: Output, *, direct: bool) -> dict[str, Any]:
+    """Return its figure in GB/s, why it failed, and whether that is for want of Gaudi Direct, which it asked for."""
     figures = [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
-    return (figures[0] if figures else None), output.failure.sentence if output.failure else ""
+    return {
+        "nw_gb_s": figures[0] if figures else None,
+        "sentence": output.failure.sentence if output.failure else "",
+        "no_direct": direct and nics.goes_without(output),
+    }
 
 
 def main() -> None:
     """Run, return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if module.check_mode:
-        module.exit_json(changed=False, nw_gb_s=None, sentence="")
+        module.exit_json(changed=False, nw_gb_s=None, sentence="", no_direct=False)
     try:
-        figure, sentence = perform(module)
+        found = result(perform(module), direct=module.params["direct"])
     except Refusal as refusal:
-        figure, sentence = None, str(refusal)
-    module.exit_json(changed=False, nw_gb_s=figure, sentence=sentence)
+        found = {"nw_gb_s": None, "sentence": str(refusal), "no_direct": False}
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

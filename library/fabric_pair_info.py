@@ -135,7 +135,9 @@ port:
   type: int
   sample: 41234
 direct:
-  description: Whether its verdict says that Gaudi Direct is in use over its host NICs.
+  description: >-
+    Whether a run asks for Gaudi Direct - host NICs carry the traffic, and its verdict does not say that they are
+    without.
   returned: success
   type: bool
   sample: false
@@ -254,7 +256,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
         "address": address or "",
         "interface": interface,
         "port": port,
-        "direct": bool(given["host_nics"] and (document.get("host_nics") or {}).get("gaudi_direct")),
+        "direct": given["host_nics"] and (document.get("host_nics") or {}).get("gaudi_direct") is not False,
         "verdict": document,
     }
 

@@ -12,6 +12,7 @@ from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..catalogue.fabric import size_text
 from .classes import Floor, modules_text
+from .nics import SLOWER
 from .pairs import Met, as_csv, as_json, rounds
 from .runs import Run
 from .static import Fault
@@ -60,7 +61,8 @@ def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
 
     Keys: nodes, left_out (why, by node), rounds (those that the budget is enough for), of (all rounds), modules (how
     many cards of each node take part), direct (Gaudi Direct is asked for), seconds (of one round), limit, sentences.
-    Raises Refusal for less than two nodes that can be measured, more than 64, and a budget that no round fits in.
+    With direct there is time for one round more, which is run again where a node has no Gaudi Direct. Raises Refusal
+    for less than two nodes that can be measured, more than 64, and a budget that no round fits in.
     """
     left_out = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
     nodes = [node for node in seen if node not in left_out]
@@ -72,12 +74,14 @@ def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
         )
     made = rounds(nodes)
     each = max(int(seen[node]["seconds"]) for node in nodes) + AROUND
-    fits = len(made) if not budget else min(len(made), budget // each)
+    direct = all(seen[node]["direct"] for node in nodes)
+    again = each if direct else 0
+    fits = len(made) if not budget else min(len(made), max(0, budget - again) // each)
     if not fits:
         raise Refusal(
             "budget_too_small",
-            f"fabric_check_pairs_budget is {budget} s, and one round takes about {each} s. Give {each} at least, or 0 "
-            "for all rounds.",
+            f"fabric_check_pairs_budget is {budget} s, and one round takes about {each + again} s. Give {each + again} "
+            "at least, or 0 for all rounds.",
         )
     count = min(len(seen[node]["modules"]) for node in nodes)
     about = seen[nodes[0]]
@@ -85,7 +89,7 @@ def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
         0,
         f"{about['collective']} of {size_text(about['size'])} ({about['loop']} loops) over {count} cards of each of "
         f"two nodes: {sum(map(len, made[:fits]))} pairs of {len(nodes)} nodes in {fits} rounds of {each} seconds, "
-        f"about {_minutes(fits * each)}, more where a run hangs.",
+        f"about {_minutes(fits * each + again)}{_AGAIN if direct else ''}, more where a run hangs.",
     )
     if fits < len(made):
         said.append(f"The budget of {budget} s is enough for {fits} of {len(made)} rounds: not every pair meets.")
@@ -96,11 +100,14 @@ def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
         "of": len(made),
         "modules": count,
         **{key: about[key] for key in ("collective", "size", "loop")},
-        "direct": all(seen[node]["direct"] for node in nodes),
+        "direct": direct,
         "seconds": each,
         "limit": max(int(seen[node]["limit"]) for node in nodes),
         "sentences": said,
     }
+
+
+_AGAIN = " with one round that is run again where a node has no Gaudi Direct"
 
 
 def _minutes(seconds: int) -> str:
@@ -118,9 +125,21 @@ def part(plan: Mapping[str, Any], place: int, node: str) -> dict[str, Any]:
     return {}
 
 
-def still_fits(plan: Mapping[str, Any], budget: int, elapsed: float) -> bool:
-    """Whether another round fits into what is left of the budget; both in seconds, a budget of 0 is none."""
-    return not budget or elapsed + float(plan["seconds"]) <= budget
+def still_fits(plan: Mapping[str, Any], budget: int, elapsed: float, *, direct: bool = False) -> bool:
+    """Whether another round fits into what is left of the budget; both in seconds, a budget of 0 is none.
+
+    direct: it asks for Gaudi Direct, so that it may be run twice.
+    """
+    return not budget or elapsed + float(plan["seconds"]) * (2 if direct else 1) <= budget
+
+
+def no_direct(halves: Mapping[str, Mapping[int, Mapping[str, Any]]], place: int) -> str:
+    """Say which nodes have no Gaudi Direct, which a round asked for; empty where none said so.
+
+    The round is then run again without, and so are all others.
+    """
+    found = {node: made[place] for node, made in halves.items() if place in made}
+    return " ".join(printable(f"{node}: {half['sentence']}") for node, half in found.items() if half["no_direct"])
 
 
 def met(plan: Mapping[str, Any], halves: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> tuple[Met, ...]:
@@ -154,12 +173,18 @@ def floor_of(floors: Sequence[Floor], plan: Mapping[str, Any]) -> float | None:
     return own.nw_gb_s if own else None
 
 
-def outcome(plan: Mapping[str, Any], pairs: Sequence[Met], floor_gb_s: float | None) -> dict[str, Any]:
+def outcome(
+    plan: Mapping[str, Any], pairs: Sequence[Met], floor_gb_s: float | None, without: str = ""
+) -> dict[str, Any]:
     """Return what came of it: as_json of the pairs, with left_out, csv (text), good, and all sentences as ``lines``.
 
-    good: every pair that has met was good, and nobody is under suspicion.
+    good: every pair that has met was good, and nobody is under suspicion. gaudi_direct says whether it is in use
+    between the nodes, None where nothing tells; without: what no_direct said, for whichever round.
     """
     document = as_json(plan["nodes"], pairs, floor_gb_s)
+    told = bool(without) or any(pair.nw_gb_s is not None for pair in pairs)
+    direct = not without if plan["direct"] and told else None
+    document = {**document, "gaudi_direct": direct, "sentences": [*document["sentences"], *_of_direct(direct, without)]}
     good = bool(pairs) and not (document["bad_nodes"] or document["bad_links"] or document["suspects"])
     return {
         "results": {**document, "left_out": dict(plan["left_out"])},
@@ -167,3 +192,12 @@ def outcome(plan: Mapping[str, Any], pairs: Sequence[Met], floor_gb_s: float | N
         "good": good,
         "lines": [*document["sentences"], *(f"{node} is left out: {why}" for node, why in plan["left_out"].items())],
     }
+
+
+def _of_direct(direct: bool | None, without: str) -> list[str]:
+    """Say whether Gaudi Direct is in use between the nodes; nothing where nobody knows."""
+    if direct is None:
+        return []
+    return [
+        "Gaudi Direct is in use between the nodes." if direct else f"Gaudi Direct is not in use. {without} {SLOWER}"
+    ]

@@ -27,6 +27,7 @@ _PROVIDER = re.compile(r"^[ \t]*provider:[ \t]*(\S+)", re.MULTILINE)
 _NO_DIRECT = ("gaudi_direct", "no_provider")
 
 # What is said of Gaudi Direct.
+SLOWER = "Traffic goes through the host's memory, which is slower."
 DIRECT: Mapping[bool | None, str] = {True: "in use", False: "not in use", None: "not told"}
 
 
@@ -124,12 +125,11 @@ def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault
     failure = direct.failure if direct is not None else None
     if direct is not None and failure is None:
         return True, ()
-    slower = "Traffic goes through the host's memory, which is slower."
     if direct is not None and failure is not None and goes_without(direct):
-        return False, (Fault("no_gaudi_direct", f"{failure.sentence} {slower}", fatal=False),)
+        return False, (Fault("no_gaudi_direct", f"{failure.sentence} {SLOWER}", fatal=False),)
     if seen.dmabuf is False:
         said = "The kernel does not offer ib_umem_dmabuf_get: load ib_uverbs, or install kernel 5.12 or later."
-        return False, (Fault("no_dmabuf", f"Gaudi Direct cannot be used. {said} {slower}", fatal=False),)
+        return False, (Fault("no_dmabuf", f"Gaudi Direct cannot be used. {said} {SLOWER}", fatal=False),)
     if failure is not None:
         return None, (Fault("gaudi_direct_unknown", f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
     said = "Cards of one group talk over their own links on one node, so nothing here used the host NICs."

@@ -36,7 +36,8 @@ def run(plan: Mapping[str, Any], bad: set[frozenset[str]], lost: str = "") -> di
             if not part or node == lost:
                 continue
             figure = 40.0 if {node, part["other"]} in bad else 100.0
-            halves.setdefault(node, {})[place] = {"nw_gb_s": None if part["half"] else figure, "sentence": ""}
+            half = {"nw_gb_s": None if part["half"] else figure, "sentence": "", "no_direct": False}
+            halves.setdefault(node, {})[place] = half
     return halves
 
 
@@ -71,6 +72,38 @@ def test_a_budget_leaves_rounds_out_and_says_so() -> None:
     assert meetings.still_fits(plan, 250, 150)
     assert not meetings.still_fits(plan, 250, 151), "a round that hung has taken the time of the next one"
     assert meetings.still_fits(plan, 0, 1e9)
+
+
+def test_a_round_that_may_be_run_again_without_gaudi_direct_has_its_time() -> None:
+    plan = meetings.plan(seen(4, direct=True), 0)
+    (said,) = plan["sentences"]
+    assert "about 7 minutes with one round that is run again where a node has no Gaudi Direct" in said
+    assert len(meetings.plan(seen(4, direct=True), 300)["rounds"]) == 2
+    with pytest.raises(Refusal, match=r"one round takes about 200 s\. Give 200 at least"):
+        meetings.plan(seen(4, direct=True), 199)
+    assert meetings.still_fits(plan, 300, 100, direct=True)
+    assert not meetings.still_fits(plan, 300, 101, direct=True)
+
+
+def test_gaudi_direct_between_the_nodes_is_told() -> None:
+    """Where a node says that it has none, its round is run again without, and who said so is kept."""
+    plan = meetings.plan(seen(2, direct=True), 0)
+    good, missing = run(plan, set()), {"nw_gb_s": None, "sentence": "No \x1bdmabuf.", "no_direct": True}
+    assert acceptance.acceptance_pairs_no_direct(good, 0) == ""
+    refused = {"pair-1": {"0": {**missing, "sentence": "It failed.", "no_direct": False}}, "pair-2": {"0": missing}}
+    said = acceptance.acceptance_pairs_no_direct(refused, 0)  # type: ignore[arg-type]
+    assert said == "pair-2: No ?dmabuf."
+    assert acceptance.acceptance_pairs_no_direct(refused, 1) == ""  # type: ignore[arg-type]
+    found = acceptance.acceptance_pairs_outcome(plan, good, [], said)
+    assert (found["good"], found["results"]["gaudi_direct"]) == (True, False)
+    assert found["lines"][1].startswith("Gaudi Direct is not in use. pair-2: No ?dmabuf. Traffic goes through the host")
+    found = acceptance.acceptance_pairs_outcome(plan, good, [])
+    assert found["results"]["gaudi_direct"] is True
+    assert found["lines"][1:] == ["Gaudi Direct is in use between the nodes."]
+    nobody = acceptance.acceptance_pairs_outcome(plan, run(plan, set(), lost="pair-2"), [])
+    assert nobody["results"]["gaudi_direct"] is None
+    unasked = meetings.plan(seen(2), 0)
+    assert acceptance.acceptance_pairs_outcome(unasked, run(unasked, set()), [])["results"]["gaudi_direct"] is None
 
 
 def test_nodes_that_cannot_be_measured_are_left_out_by_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import socket
 from typing import Any
 
@@ -95,9 +96,33 @@ def test_a_half_is_told_where_rank_0_is_and_which_ranks_are_here(node: Node) -> 
 
 def test_the_first_half_has_the_figure_for_all_ranks(node: Node) -> None:
     node.ranks = 16
-    assert half() == {"changed": False, "nw_gb_s": 258.209121, "sentence": "", "invocation": half()["invocation"]}
+    said = {"changed": False, "nw_gb_s": 258.209121, "sentence": "", "no_direct": False}
+    assert half() == {**said, "invocation": half()["invocation"]}
     node.ranks = 8
     assert "contradict each other" in half()["sentence"], "the factor is that of 8 ranks"
+
+
+def test_a_half_that_misses_gaudi_direct_says_so_where_it_was_asked_for(node: Node) -> None:
+    node.without_direct = "Gaudi-direct not supported due to libfabric version 1.17"
+    missed = half(host_nics=True, direct=True)
+    assert (missed["nw_gb_s"], missed["no_direct"]) == (None, True)
+    assert "libfabric version 1.17" in missed["sentence"]
+    node.ranks = 16
+    assert half(host_nics=True)["no_direct"] is False
+    node.without_direct = "HCCL demo error: it broke"
+    assert half(host_nics=True, direct=True)["no_direct"] is False
+
+
+@pytest.mark.parametrize(("told", "asks"), [(True, True), (None, True), (False, False)])
+def test_gaudi_direct_is_asked_for_unless_the_verdict_says_that_there_is_none(
+    node: Node, told: bool | None, asks: bool
+) -> None:
+    assert look(host_nics=True)["direct"], "no verdict says so"
+    check()
+    nics: dict[str, Any] = {"libfabric": None, "provider": None, "wrapper": None, "gaudi_direct": told, "faults": []}
+    (node.folder / "acceptance.json").write_text(json.dumps({**node.verdict(), "host_nics": nics}))
+    assert look(host_nics=True)["direct"] is asks
+    assert not look()["direct"], "the cards' own ports carry the traffic"
 
 
 def test_what_goes_wrong_is_a_sentence_and_no_failure(node: Node) -> None:
