@@ -84,7 +84,10 @@ details { margin-top: 1rem; } summary { cursor: pointer; font-weight: 600; }
 
 
 def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | None, made: str) -> str:
-    """Return the page of nodes, worst first; pairs is pairs.as_json() or None, made when it was made (ISO 8601)."""
+    """Return the page of nodes, worst first; pairs is the results of meetings.outcome() or None.
+
+    made: when it was made (ISO 8601).
+    """
     ordered = sorted(
         verdicts, key=lambda verdict: ((FAILED, NOT_MEASURED, ACCEPTED).index(verdict["state"]), verdict["node"])
     )
@@ -350,6 +353,7 @@ def _pairs(pairs: Mapping[str, Any]) -> Html:
         {"id": "pairs"},
         element("div", {"class": "head"}, element("h2", None, "Pairs of nodes"), _badge(state, words)),
         *(_note(sentence, "" if good else BAD) for sentence in pairs["sentences"]),
+        *(_note(f"{node} is left out: {why}", DOUBT) for node, why in pairs["left_out"].items()),
         _table_of_pairs(bad_pairs) if bad_pairs else "",
         _folded(f"{len(good_pairs)} good pairs", _table_of_pairs(good_pairs)) if good_pairs else "",
     )
