@@ -307,9 +307,10 @@ def test_the_kernel_is_kept_by_wish(run: Run, system: System) -> None:
     assert "linux-libc-dev" not in ran["preferences"]
 
 
-def test_what_the_installer_left_is_seen(run: Run, system: System) -> None:
+@pytest.mark.parametrize("folder", ["habanalabs-installer-log", "habanalabs_installer_logs"])
+def test_what_the_installer_left_is_seen(run: Run, system: System, folder: str) -> None:
     system.installed("1.21.3-57")
-    (system.root / "home/ubuntu/habanalabs-installer-log").mkdir(parents=True)
+    (system.root / "home/ubuntu" / folder).mkdir(parents=True)
     ran = run(gaudi_driver_info, GIVEN, system.answers)
     assert ran["origin"] == "installer"
     assert "driver_of_installer" in {refusal["id"] for refusal in ran["refusals"]}
