@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.unit.fabric.made import ROOT
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, trusted
 
 JUDGE = ROOT / "roles" / "fabric_check" / "tasks" / "judge.yml"
 LINE = "cards and links: accepted at 2026-11-24T00:00:00+00:00"
@@ -28,3 +28,29 @@ def test_why_it_was_measured_is_not_said_beside_the_new_verdict(measured: bool, 
     found |= {"held_back": [], "warnings_of_start": ["w"]}
     said = task["ansible.builtin.assert"]["success_msg"]
     assert evaluate("fabric_check", said, fabric_check_found=found, ansible_check_mode=check) == [*why, LINE, "w"]
+
+
+PLAYBOOKS = ("site.yml", "playbooks/serve.yml", "playbooks/accept.yml", "playbooks/accept_pairs.yml")
+
+
+@pytest.mark.parametrize("name", PLAYBOOKS)
+def test_a_playbook_has_hccl_demo_brought_as_all_others_do(name: str) -> None:
+    """The site's pin counts before the release's, and what a build of the site is given is given to this one."""
+    path = ROOT / name
+    (play,) = [play for play in yaml.safe_load(path.read_text(encoding="utf-8")) if "vars_files" in play]
+    known: dict[str, Any] = {**play.get("vars", {})}
+    for file in play["vars_files"]:
+        known |= yaml.safe_load((path.parent / file).read_text(encoding="utf-8"))
+    planned = {"release": {"pins": {"hccl_demo": {"repository": "r", "commit": "old"}}}, "plans": []}
+    site = {"serving_image_pins": {"hccl_demo": {"commit": "new"}}, "serving_image_https_proxy": "http://p:3128"}
+    site |= {"serving_image_git_mirrors": {"https://github.com/": "http://m/"}, "serving_image_build_network": "host"}
+    given = {**trusted(known), "preflight_serving": planned, "measuring_serving": planned}
+    demo = {"repository": "r", "commit": "old", "mirrors": {}, "network": "default"}
+    assert evaluate("fabric_check", "{{ measuring_demo }}", **given) == demo
+    own = {"commit": "new", "mirrors": {"https://github.com/": "http://m/"}, "network": "host"}
+    assert evaluate("fabric_check", "{{ measuring_demo }}", **given, **site) == {**demo, **own}
+    proxies = evaluate("fabric_check", "{{ measuring_proxies }}", **given, **site)
+    assert proxies == {"http_proxy": "", "https_proxy": "http://p:3128", "no_proxy": ""}
+    text = path.read_text(encoding="utf-8") + "".join(map(str, known.values()))
+    assert "{{ measuring_demo }}" in text
+    assert "{{ measuring_proxies }}" in text
