@@ -58,7 +58,9 @@ def image_lacks(image: Mapping[str, Any], reference: str) -> str:
     if image.get("unread"):
         return str(image["unread"])
     if not image:
-        return f"The image {reference or '(none was named)'} is not on the node."
+        if not reference:
+            return "No image measures: plan an instance, or give playbooks/accept.yml one (-e image=REFERENCE)."
+        return f"The image {reference} is not on the node."
     if not image.get("hccl_demo"):
         return f"The image {reference} has no hccl_demo. Have one built (serving_image_build), which has it."
     return ""

@@ -870,7 +870,7 @@ def test_where_hccl_demo_comes_from_is_an_address_and_a_commit(node: Node, wrong
     assert builds(node) == []
 
 
-@pytest.mark.parametrize(("image", "why"), [("", "(none was named)"), (IMAGE, IMAGE)])
+@pytest.mark.parametrize(("image", "why"), [("", "No image measures: plan an instance"), (IMAGE, IMAGE)])
 def test_without_an_image_only_one_card_starts(node: Node, image: str, why: str) -> None:
     node.image = False
     said = check(image=image, plans=[plan(0), plan(1, 2, instance="two")])
