@@ -24,6 +24,13 @@ def count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def modules_text(modules: Sequence[int]) -> str:
+    """Name cards by their module ids: module 0, modules 0, 3, no modules."""
+    if not modules:
+        return "no modules"
+    return f"{'module' if len(modules) == 1 else 'modules'} {', '.join(map(str, modules))}"
+
+
 def numa_lines(cards: Sequence[Mapping[str, Any]]) -> list[str]:
     """One line for each NUMA node with the modules of its cards; cards without a known node come last."""
     nodes: dict[tuple[bool, int], list[int]] = {}
@@ -31,7 +38,7 @@ def numa_lines(cards: Sequence[Mapping[str, Any]]) -> list[str]:
         node = card["numa_node"]
         nodes.setdefault((node is None, node or 0), []).append(int(card["module_id"]))
     return [
-        f"  {'NUMA node unknown' if unknown else f'NUMA node {node}'}: modules {', '.join(map(str, sorted(modules)))}"
+        f"  {'NUMA node unknown' if unknown else f'NUMA node {node}'}: {modules_text(sorted(modules))}"
         for (unknown, node), modules in sorted(nodes.items())
     ]
 
@@ -44,10 +51,10 @@ def reached(endpoint: str) -> str:
 def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, str]]) -> list[str]:
     """What an instance is doing, where it is reached, and what it answered."""
     state = found["state"]
-    modules = ", ".join(str(card["module_id"]) for card in state.get("cards", [])) or "none"
+    modules = [int(card["module_id"]) for card in state.get("cards", [])]
     lines = [
         f"{found['instance']}: {state.get('status', found['active'])}",
-        f"  modules {modules}, unit vllm-{found['instance']}.service",
+        f"  {modules_text(modules)}, unit vllm-{found['instance']}.service",
         f"  endpoint {reached(state.get('endpoint', 'none'))}",
     ]
     answer = answers.get(found["instance"])

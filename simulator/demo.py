@@ -39,7 +39,7 @@ def run(scope: Scope, release: str, described: str | Path | None = None) -> None
 
 def _show(scope: Scope, release: str, described: str | Path | None, report: Report, started: float) -> None:
     report.line()
-    report.line("From a bare node to an answered question. The node and its eight cards are simulated.", style=BOLD)
+    report.line(_headline(described or (BARE if release == world.wanted_release() else None)), style=BOLD)
     report.line()
     _prepare(scope, release, described, report)
     report.line()
@@ -56,6 +56,11 @@ def _show(scope: Scope, release: str, described: str | Path | None, report: Repo
     report.line("  The words mean nothing: the simulated model is random numbers. What serves it is a real vLLM.")
     report.line()
     _what_next(scope, report)
+
+
+def _headline(described: str | Path | None) -> str:
+    start = "a bare node" if described == BARE else "a node with its driver"
+    return f"From {start} to an answered question. The node and its cards are simulated."
 
 
 def _prepare(scope: Scope, release: str, described: str | Path | None, report: Report) -> None:

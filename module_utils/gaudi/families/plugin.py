@@ -244,14 +244,26 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
         raise Refusal("unsupported_speculation", f"speculative_config has {method}: {release.unsupported[method]}")
     if method in release.warned:
         draft.warn(f"speculative_config has {method}: {release.warned[method]}")
-    state = resolved.model.shape.state
-    if request.lazy_mode and state is not None and state.kind == "gdn":
+    if method and request.async_scheduling:
+        draft.warn("async_scheduling is on, but the plugin turns it off with speculative_config. Leave it out.")
+    _check_gated_delta_nets(draft, resolved)
+
+
+def _check_gated_delta_nets(draft: Draft, resolved: ResolvedRequest) -> None:
+    """Warn of what somebody saw fail with gated delta nets: hosts' reports, not the vendor's."""
+    request, state = resolved.request, resolved.model.shape.state
+    if state is None or state.kind != "gdn":
+        return
+    if request.lazy_mode:
         draft.warn(
             f"lazy_mode is on, but {resolved.model.name} has gated delta nets, which were seen to end in lazy mode "
             f"(Neither storage attached to input tensor; Gaudi 2, plugin 0.26.0). Leave lazy_mode out."
         )
-    if method and request.async_scheduling:
-        draft.warn("async_scheduling is on, but the plugin turns it off with speculative_config. Leave it out.")
+    if request.async_scheduling:
+        draft.warn(
+            f"async_scheduling is on, but {resolved.model.name} has gated delta nets, with some of which the first "
+            f"request was seen to hang. Leave async_scheduling out."
+        )
 
 
 # Options that are an argument as they stand.

@@ -45,7 +45,7 @@ def warmup(
         )
         return {"strategy": FILE, **numbers}
     environment = _environment(draft, resolved)
-    found, choice, reason = buckets(plugin, server, environment, file or ""), None, "as it was asked for"
+    found, choice, reason = _buckets(draft, resolved, server, environment), None, "as it was asked for"
     if found.strategy not in (OFF, UNIFIED):
         choice = choose(plugin, server, environment)
         if not any(name in draft.environment for name in CHOOSING):
@@ -54,9 +54,7 @@ def warmup(
             for name, text in variables.items():
                 draft.variable(name, CHOSEN(value=text))
             environment.update(variables)
-            found = buckets(plugin, server, environment)
-    if draft.argument("--runner") == "pooling":
-        found = replace(found, decode=[])
+            found = _buckets(draft, resolved, server, environment)
     _warn(draft, found)
     _note(draft, server, found)
     return {"strategy": found.strategy, "reason": reason, **numbers, **_lists(found), **_beside(found, choice)}
@@ -89,7 +87,7 @@ def of_start(
         return {}
     server = replace(server, kv_blocks=kv_blocks)
     try:
-        found = buckets(plugin, server, environment, file or "")
+        found = _buckets(draft, resolved, server, environment)
     except Refusal as refusal:
         # A server logs what it likes, and whether it may be planned again is not its to say.
         draft.warn(
@@ -97,10 +95,14 @@ def of_start(
             f"of {blocks_from}."
         )
         return {}
-    if draft.argument("--runner") == "pooling":
-        found = replace(found, decode=[])
     _note(draft, server, found)
     return {"kv_blocks": kv_blocks, "kv_blocks_from": LAST_START, **_lists(found)}
+
+
+def _buckets(draft: Draft, resolved: ResolvedRequest, server: Server, environment: Mapping[str, str]) -> Buckets:
+    """The server's own buckets; a pooling model decodes nothing."""
+    found = buckets(str(resolved.constant("bucket_rules")), server, environment, resolved.bucket_file or "")
+    return replace(found, decode=[]) if draft.argument("--runner") == "pooling" else found
 
 
 def _environment(draft: Draft, resolved: ResolvedRequest) -> dict[str, str]:

@@ -87,7 +87,7 @@ def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> No
     validated = entry.validated.releases if entry.validated is not None else ()
     if not entry.releases or release.name in (*entry.releases, *validated):
         return
-    tried = f"{entry.name} is known to be served with release {', '.join(entry.releases)}"
+    tried = f"The model {entry.title} is known to be served with release {', '.join(entry.releases)}"
     if release.name in entry.unsupported:
         raise Refusal("unsupported_model", f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
     draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
@@ -254,7 +254,7 @@ def check_validated(
     said = entry.validated
     if said is None or release.name not in said.releases:
         draft.warn(
-            f"{entry.name} is not validated by the plugin: validated_models.md of vllm-gaudi "
+            f"The model {entry.title} is not validated by the plugin: validated_models.md of vllm-gaudi "
             f"{release.pins['vllm_gaudi'].reference} does not name it."
         )
         return
@@ -267,7 +267,9 @@ def check_validated(
         if value is not None and value not in known[name]
     ]
     if beyond:
-        draft.warn(f"{entry.name} is validated by the plugin's maintainers, but not with {'; '.join(beyond)}.")
+        draft.warn(
+            f"The model {entry.title} is validated by the plugin's maintainers, but not with {'; '.join(beyond)}."
+        )
 
 
 def check_heads(model: ModelFacts, count: int, cards: int, label: str, *, copied: bool = False) -> None:

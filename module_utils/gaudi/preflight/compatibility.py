@@ -370,11 +370,17 @@ def firmware(cards: Iterable[Card], release: Release) -> list[str]:
     wanted = release.software.get("spi", {})
     known = {card: _firmware_version(card.spi) for card in cards if card.generation in wanted}
     right = {
-        card: f"{_shown(card.spi)} (release {release.name}: {wanted[card.generation]})"
+        card: _fits(_shown(card.spi), wanted[card.generation], release.name)
         for card, spi in known.items()
         if spi is not None and not _behind(spi, wanted[card.generation])
     }
     return [f"SPI firmware on {where}: {seen}." for seen, where in _by_modules(right)]
+
+
+def _fits(seen: str, wanted: str, release: str) -> str:
+    if seen == wanted:
+        return f"{seen}, that of release {release}"
+    return f"{seen}, newer than that of release {release} ({wanted}), which is fine"
 
 
 def _behind(spi: Version, wanted: str) -> bool:

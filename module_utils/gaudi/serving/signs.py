@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from signal import Signals
 
@@ -51,6 +51,7 @@ class Symptom:
     """What a line of the server (or of docker) means. ``advice`` follows the quoted line.
 
     ``advice_while`` has another advice for what device memory was being filled with (``Progress.filling``).
+    ``asked`` is a word of the server's command, without which the line means something else.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Symptom:
     # was right, and what it said last may be the words of whoever asked it.
     retry: bool
     advice_while: Mapping[str, str] = field(default_factory=dict)
+    asked: str = ""
 
 
 # How a worker fills a card: weights, then a profiling run on a longest batch; gpu_memory_utilization is the share of
@@ -161,6 +163,7 @@ SYMPTOMS = (
         re.compile(r"IndexError: index \d+ is out of bounds"),
         "A warm-up of 1.24.1 with n-gram speculation was seen to end so. Leave speculative_config out, or try eagle.",
         retry=False,
+        asked="ngram",
     ),
     Symptom(
         "kv-cache-too-small",
@@ -285,15 +288,24 @@ ENGINE_LOST = re.compile(
 DOCKER_REFUSED = (125, 126, 127)
 
 
-def diagnose(lines: list[str], status: int, was_ready: bool, kernel_oom: int, progress: Progress) -> Reason:
+def diagnose(
+    lines: list[str],
+    status: int,
+    was_ready: bool,
+    kernel_oom: int,
+    progress: Progress,
+    command: Sequence[str] = (),
+) -> Reason:
     """Say why a container ended, from its last lines and its exit status.
 
     ``kernel_oom`` is by how much the kernel's own count of out-of-memory kills rose meanwhile, ``progress`` how far the
-    server had come.
+    server had come, ``command`` what it was started with.
     """
     lines = [line[:LOOKED_AT] for line in lines if not ACCESS.match(line)]
     filling = "" if was_ready else progress.filling
     for symptom in SYMPTOMS:
+        if not any(symptom.asked in word for word in (*command, "")):
+            continue
         for line in lines:
             if symptom.pattern.search(line):
                 retry = symptom.retry or was_ready

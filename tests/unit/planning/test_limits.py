@@ -481,15 +481,16 @@ def test_an_option_without_effect_is_refused_as_an_argument_too(release: str, wo
     ],
 )
 def test_a_release_a_model_is_known_to_fail_with(model: str, release: str, why: str) -> None:
-    known = ", ".join(vendor.content("models", model)["releases"])
-    words = f"{model} is known to be served with release {known}, not with {release}"
+    entry = vendor.content("models", model)
+    known = ", ".join(entry["releases"])
+    words = f"The model {entry['title']} is known to be served with release {known}, not with {release}"
     sentence(words, why, release=release, model=model)
 
 
 def test_a_release_nobody_tried_a_model_with_is_the_first_warning() -> None:
     answer = plan("1.21", model="bge-m3", max_num_batched_tokens=20480)
-    known = "bge-m3 is known to be served with release 1.22, 1.22-2025.11; nobody is known to have tried 1.21."
-    assert answer["warnings"][0] == known
+    known = "The model bge-m3 is known to be served with release 1.22, 1.22-2025.11"
+    assert answer["warnings"][0] == f"{known}; nobody is known to have tried 1.21."
     assert not warned(plan("1.22", model="bge-m3"), "known to be served")
 
 

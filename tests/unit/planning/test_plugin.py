@@ -246,6 +246,16 @@ def test_ngram_is_warned_of_where_it_was_seen_to_fail() -> None:
     assert not any("end the warm-up" in sentence for sentence in warned["1.24"])
 
 
+def test_async_scheduling_is_warned_of_with_gated_delta_nets() -> None:
+    def hangs(**wish: Any) -> bool:
+        return any("the first request was seen to hang" in line for line in hybrid(GDN, 60, **wish)["warnings"])
+
+    assert hangs(async_scheduling=True)
+    assert not hangs(async_scheduling=False)
+    assert not hangs()
+    assert not any("seen to hang" in line for line in plan("1.24.1", async_scheduling=True)["warnings"])
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_lazy_mode_needs_the_vendors_pytorch(release: str) -> None:
     assert plan(release, lazy_mode=True)["execution_mode"] == "HPU graphs"

@@ -125,7 +125,7 @@ def test_what_was_not_validated_is_said(release: str) -> None:
         return [words for words in plan(release, card, **request)["warnings"] if "validated by the plugin" in words]
 
     (never,) = said(model="qwen3-32b")
-    assert never.startswith("qwen3-32b is not validated by the plugin: validated_models.md of vllm-gaudi v0.")
+    assert never.startswith("The model Qwen3-32B is not validated by the plugin: validated_models.md of vllm-gaudi v0.")
     assert said(model="qwen2.5-14b-instruct") == []
     (cards,) = said("HL-225", model="qwen2.5-14b-instruct")
     assert cards.endswith("but not with cards gaudi2 (validated: gaudi3).")

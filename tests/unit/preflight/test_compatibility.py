@@ -257,9 +257,14 @@ def test_the_rule_about_firmware_holds_for_its_pair_and_release_alone(
     assert judge(Found(cards=cards("HL-225", **{**PAIR, **changes})), against) == []
 
 
+NEWER = "1.22.0-fw-61.4.2"
+
+
 def test_firmware_is_shown_beside_the_releases_where_both_are_known() -> None:
-    said = "SPI firmware on modules 0, 1, 2, 3, 4, 5, 6, 7: 1.22.0-fw-61.3.2 (release 1.22: 1.22.0-fw-61.3.2)."
+    said = "SPI firmware on modules 0, 1, 2, 3, 4, 5, 6, 7: 1.22.0-fw-61.3.2, that of release 1.22."
     assert compatibility.firmware(RIGHT.cards, release()) == [said]
+    newer = f"{NEWER}, newer than that of release 1.22 (1.22.0-fw-61.3.2), which is fine."
+    assert [line.partition(": ")[2] for line in compatibility.firmware(cards(spi=spi(NEWER)), release())] == [newer]
     # What differs is a mismatch, which shows both; of the others nothing is known.
     assert compatibility.firmware(cards(spi=spi("1.18.0-fw-53.1.1")), release()) == []
     assert compatibility.firmware(cards("HL-225", generation="gaudi2"), release()) == []

@@ -29,8 +29,8 @@ def test_cards_instances_and_answers_are_said() -> None:
     assert summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], answers, WISHED) == [
         "gaudi-01: 4 cards (HL-225), driver 1.22.1-x, release 1.22",
         "  NUMA node 0: modules 0, 3",
-        "  NUMA node 1: modules 5",
-        "  NUMA node unknown: modules 7",
+        "  NUMA node 1: module 5",
+        "  NUMA node unknown: module 7",
         "one: serving",
         "  modules 0, 3, unit vllm-one.service",
         "  endpoint http://127.0.0.1:30001 (on the node itself)",
@@ -50,7 +50,7 @@ def test_an_instance_that_was_not_asked_is_said_without_an_answer(state: dict[st
         TOPOLOGY, "h", "1.22", [{"instance": "two", "active": "inactive", "state": state}], {}, ["two"]
     )
     assert lines[4] == f"two: {state.get('status', 'inactive')}"
-    assert lines[5:] == ["  modules none, unit vllm-two.service", "  endpoint none"]
+    assert lines[5:] == ["  no modules, unit vllm-two.service", "  endpoint none"]
 
 
 def test_an_endpoint_of_the_network_is_said_as_it_is() -> None:

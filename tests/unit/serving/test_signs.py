@@ -417,7 +417,6 @@ def test_what_the_plugin_says_of_the_memory() -> None:
         ),
         (NO_DEVICE_MEMORY, "out-of-device-memory", "weights do not fit"),
         ("AssertionError: req_id: cmpl-8f0a-0", "too-many-at-once", "Lower max_num_seqs"),
-        ("IndexError: index 256 is out of bounds for dimension 0 with size 256", "speculation", "speculative_config"),
     ],
 )
 def test_a_failure_of_the_plugin_has_an_advice(line: str, kind: str, advice: str) -> None:
@@ -429,6 +428,21 @@ def test_a_failure_of_the_plugin_has_an_advice(line: str, kind: str, advice: str
     )
     assert reason.kind == kind
     assert advice in reason.message
+
+
+def test_speculation_is_blamed_only_where_it_was_asked_for() -> None:
+    lines = [
+        "ERROR 11-22 10:00:00 [core.py:700] IndexError: index 256 is out of bounds for dimension 0 with size 256",
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+    ]
+    ngram = ("vllm", "serve", "--speculative-config", '{"method":"ngram","num_speculative_tokens":3}')
+    reason = diagnose(lines, 1, False, 0, Progress(), ngram)
+    assert reason.kind == "speculation"
+    assert "Leave speculative_config out" in reason.message
+    other = diagnose(lines, 1, False, 0, Progress(), ("vllm", "serve", "--max-num-seqs", "256"))
+    assert other.kind == "engine-died"
+    assert "IndexError: index 256" in other.message
+    assert "specul" not in other.message
 
 
 def test_the_wrapper_of_a_failure_points_above() -> None:

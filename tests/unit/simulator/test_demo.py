@@ -38,3 +38,22 @@ def test_site_yml_runs_in_the_scope_and_says_what_it_says_into_the_log(
 def test_a_release_that_has_no_image_made_from_the_built_one_is_refused() -> None:
     with pytest.raises(SimulatorError, match=r"shows release 1.22 and those with the plugin, .*, not 1.21"):
         demo.run(Scope("x"), "1.21")
+
+
+@pytest.mark.parametrize(
+    ("release", "described", "start"),
+    [
+        ("1.22", None, "From a bare node to"),
+        ("1.24.1", demo.BARE, "From a bare node to"),
+        ("1.24.1", "gaudi3-oam8", "From a node with its driver to"),
+        ("1.24.1", None, "From a node with its driver to"),
+    ],
+)
+def test_the_headline_says_what_the_node_starts_with(
+    monkeypatch: pytest.MonkeyPatch, release: str, described: str | None, start: str
+) -> None:
+    monkeypatch.setattr(demo, "_prepare", lambda *_: None)
+    monkeypatch.setattr(demo, "_site", lambda *_: 0)
+    said = io.StringIO()
+    demo._show(Scope("x"), release, described, Report(said, io.StringIO()), 0.0)
+    assert said.getvalue().strip().startswith(start)

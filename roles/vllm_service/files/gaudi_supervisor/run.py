@@ -107,7 +107,8 @@ class Run:
         boss.extend(boss.settings.stall)
         boss.door.open()
         boss.publish("starting", "starting the server", attached=False, started=now_text())
-        say(f"Starting container {self.plan.name} on modules {', '.join(str(c.module_id) for c in self.plan.cards)}.")
+        modules = ", ".join(str(card.module_id) for card in self.plan.cards)
+        say(f"Starting container {self.plan.name} on {'module' if len(self.plan.cards) == 1 else 'modules'} {modules}.")
         return self.spawn(command)
 
     def attach(self) -> subprocess.Popen[bytes]:
@@ -396,7 +397,8 @@ class Run:
         if self.ending:
             return boss.stopped()
         killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
-        return boss.failed(diagnose(list(boss.tail), self.status, boss.ready_at is not None, killed, boss.progress))
+        ready = boss.ready_at is not None
+        return boss.failed(diagnose(list(boss.tail), self.status, ready, killed, boss.progress, self.plan.command))
 
     def hand_over(self) -> int | None:
         """Become the program on disk, with the same process id; the container does not notice.
