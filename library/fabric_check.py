@@ -178,7 +178,7 @@ why:
   description: Why this run measures, or why it does not.
   returned: success
   type: str
-  sample: There is no verdict yet.
+  sample: The node had no verdict.
 lines:
   description: The verdict in a few lines for people; empty before the first one.
   returned: success

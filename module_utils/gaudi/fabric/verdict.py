@@ -363,7 +363,7 @@ def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[in
 
     busy are the module ids in use. A failed verdict that is not stale stays: measuring the same again is for people.
     """
-    stale = changes(verdict, now) if verdict else ("there is no verdict yet",)
+    stale = changes(verdict, now) if verdict else ("the node had no verdict",)
     if verdict and not stale:
         words = {ACCEPTED: "It was accepted", FAILED: "It failed", NOT_MEASURED: "Its static checks passed"}
         return Answer(

@@ -135,6 +135,8 @@ def due(before: Any, *faults: Fault, busy: tuple[int, ...] = (), why_not: str = 
 
 def test_a_first_verdict_is_made_whatever_keeps_the_cards_from_being_measured() -> None:
     assert due(None).allowed
+    # It is said beforehand, and beside the verdict that was then made.
+    assert due(None).sentence == "The node had no verdict."
     assert due(None, busy=(5,), why_not="Modules 5 were in use.").allowed
 
 
