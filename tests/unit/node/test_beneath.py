@@ -284,6 +284,8 @@ PLACES = {
     "library/instance_keys.py": OURS,
     "library/model_pins_info.py": "the controller, over HTTP",
     "library/model_weights_info.py": SYSTEM_FILES,
+    "library/node_bundle_info.py": f"{OURS}; {SYSTEM_FILES}",
+    "library/node_faults_info.py": f"{OURS}; {SYSTEM_FILES}",
     "library/node_files.py": f"{OURS}; {SYSTEM_FILES}; makes what a server writes to, opens nothing in it",
     "library/node_job.py": OURS,
     "library/node_library.py": OURS,
