@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_templates import evaluate
 
 LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend."
@@ -42,9 +41,9 @@ def test_what_a_repository_has_is_seen_when_it_is_known(check: bool, repository:
 @pytest.mark.parametrize("module", ["brought_packages", "ansible.builtin.apt", "ansible.builtin.dnf"])
 def test_headers_alone_are_installed_where_the_driver_is_there(module: str) -> None:
     """The next kernel lacks its headers: `steps` builds, and installs none of the driver's packages."""
-    text = (Path(__file__).parents[3] / "roles/gaudi_driver/tasks/install.yml").read_text(encoding="utf-8")
-    tasks = [task for part in yaml.safe_load(text) for task in part.get("block", [])]
-    (arguments,) = [task[module] for task in tasks if module in task]
+    (arguments,) = [
+        task[module] for task in tasks(load(ROOT / "roles/gaudi_driver/tasks/install.yml")) if module in task
+    ]
     found = {"steps": {"install": [], "build": ["6.8.0-60-generic"]}}
     headers = ["linux-headers-6.8.0-60-generic"]
     names = arguments["packages" if module == "brought_packages" else "name"]

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.catalogue.entries import State, Successor
+from ansible.module_utils.gaudi.catalogue.entries import Successor
 from ansible.module_utils.gaudi.model.headers import Weights
-from ansible.module_utils.gaudi.model.state import state_of
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.planning.moved import moved
 from ansible.module_utils.gaudi.request.options import Request
@@ -371,16 +370,6 @@ def hybrid(config: dict[str, Any], gib: int, **options: Any) -> dict[str, Any]:
         read_weights=lambda path: Weights(bytes=gib << 30),
     )
     return dict(answers[0])
-
-
-def test_what_layers_without_a_cache_keep() -> None:
-    # (2 * 16 * 128 + 32 * 128) * 3 in bfloat16, 32 * 128 * 128 in float32.
-    assert state_of(GDN_TEXT) == State("gdn", 30, 8192 * 3 * 2 + 32 * 128 * 128 * 4)
-    # (128 * 64 + 2 * 128) * 3 and 128 * 64 * 128, both in bfloat16.
-    assert state_of(MAMBA) == State("mamba", 36, 8448 * 3 * 2 + 128 * 64 * 128 * 2)
-    for key in ("linear_num_key_heads", "full_attention_interval"):
-        assert state_of({name: value for name, value in GDN_TEXT.items() if name != key}) is None
-    assert state_of({"num_hidden_layers": 4}) is None
 
 
 def test_states_that_the_server_does_not_count_are_warned_of() -> None:
