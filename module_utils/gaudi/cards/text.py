@@ -141,7 +141,7 @@ def _box(title: str, header: list[str], rows: Rows) -> list[str]:
     first, *more = textwrap.wrap(title, inner - 2)
     lines = [*more, "  ".join(header)]
     for row in rows:
-        words = textwrap.wrap(row[-1], last, break_on_hyphens=False)
+        words = textwrap.wrap(row[-1], last, break_on_hyphens=False) or [""]
         indent = " " * sum(len(cell) + 2 for cell in row[:-1])
         lines += ["  ".join([*row[:-1], words[0]]), *(indent + line for line in words[1:])]
     body = [f"| {line.ljust(inner)} |" for line in lines]

@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.cards.document import build_topology
 from ansible.module_utils.gaudi.cards.query import Answer, Seen, SeenCard, query_hl_smi
 from ansible.module_utils.gaudi.cards.sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
 from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.cards.nodes import (
@@ -531,6 +531,9 @@ CARDS = st.builds(
     links=st.none() | st.dictionaries(st.integers(0, 23), st.booleans(), max_size=4),
 )
 
+# A table of the picture with a cell that has nothing to print.
+BLANK_STATE = [SeenCard(), SeenCard(state="\r"), SeenCard(bus_id="")]
+
 
 @settings(max_examples=60)
 @given(
@@ -541,6 +544,7 @@ CARDS = st.builds(
     uid=st.sampled_from([0, 1000]),
     lspci=st.none() | st.builds(Answer, st.integers(0, 2), st.text(max_size=20), st.text(max_size=9)),
 )
+@example(cards=BLANK_STATE, failure=None, pci=[], accel=[], uid=0, lspci=None)
 def test_whatever_is_read_becomes_a_document_and_a_picture(
     cards: list[SeenCard], failure: str | None, **read: Any
 ) -> None:
