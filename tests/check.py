@@ -27,6 +27,8 @@ CONTRACTS = {
     "module_utils": ("tests/unit/base/test_refusals.py", "tests/unit/test_rooms.py"),
     "roles": ("tests/unit/base/test_paths.py",),
 }
+# Packages that nearly all others import.
+ROOTS = ("module_utils/gaudi/base", "module_utils/gaudi/node")
 # Where else a folder is tested than in the folder of tests that carries its name.
 TESTED_BY = {
     "catalog": ("catalogue", "planning"),
@@ -44,8 +46,7 @@ TESTED_BY = {
     "module_utils/gaudi/rules": ("planning",),
     "module_utils/gaudi/fanout": ("weights", "calibration"),
     "module_utils/gaudi/engine": ("preflight",),
-    "module_utils/gaudi/node": ("calibration", "cards", "fp8", "host", "jobs", "preflight", "vllm_service", "weights"),
-    "module_utils/gaudi/base": ("cards", "planning"),
+    "module_utils/gaudi/base": ("cards", "request"),
     "module_utils/gaudi/pages": ("planning", "vllm_service"),
     "module_utils/gaudi/serving": ("calibration", "vllm_service"),
 }
@@ -69,6 +70,7 @@ def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[s
     """Test files and folders for touched files: the folder of their package or role, and tests that name a plugin.
 
     ``names`` and ``tests`` are relative to the checkout. A touched test is itself; a helper of tests is its folder.
+    What all packages build on (ROOTS) is tested by those tests of the others that import the very module.
     """
     tests = list(tests)
     folders = {test.parts[2] for test in tests if len(test.parts) > 3}
@@ -80,13 +82,20 @@ def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[s
             found.add(name if path.name.startswith("test_") else str(path.parent))
             continue
         if top in PLUGINS:
-            word = re.compile(rf"\b{re.escape(path.stem)}\b")
-            found |= {str(test) for test in tests if word.search((ROOT / test).read_text(encoding="utf-8"))}
+            found |= naming(rf"\b{re.escape(path.stem)}\b", tests)
             continue
+        if str(path.parent) in ROOTS:
+            found |= naming(rf"gaudi\.{path.parent.name}(\.| import [^\n]*\b){re.escape(path.stem)}\b", tests)
         own = path.parts[1:3] if top in ("module_utils", "roles") else ()
         others = next((said for place, said in TESTED_BY.items() if name.startswith(f"{place}/")), ())
         found |= {f"tests/unit/{subject}" for subject in (*own, *others) if subject in folders}
     return sorted(name for name in found if not any(name.startswith(f"{other}/") for other in found))
+
+
+def naming(pattern: str, tests: Iterable[PurePosixPath]) -> set[str]:
+    """The tests in whose text something is found."""
+    word = re.compile(pattern)
+    return {str(test) for test in tests if word.search((ROOT / test).read_text(encoding="utf-8"))}
 
 
 def contracts(names: Iterable[str]) -> set[str]:
