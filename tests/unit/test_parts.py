@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests import parts
 from tests.parts import IMAGES, MORE, ROOT, TEST, Part, next_part, run, with_images
@@ -101,7 +102,9 @@ def test_every_scenario_is_a_part() -> None:
 @pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {"vm", "nfs"}))
 def test_nodes_that_are_not_tuned_do_not_see_the_machines_kernel_settings(name: str) -> None:
     """Another scenario may set them meanwhile, and what a node was like is compared with what it is like."""
-    create = (ROOT / "molecule" / name / "create.yml").read_text(encoding="utf-8")
+    folder = ROOT / "molecule" / name
+    scenario = yaml.safe_load((folder / "molecule.yml").read_text(encoding="utf-8"))
+    create = (folder / scenario["ansible"].get("playbooks", {}).get("create", "create.yml")).read_text(encoding="utf-8")
     assert ("--own-settings" in create) is not SCENARIOS[name].tunes
 
 
