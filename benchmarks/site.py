@@ -192,6 +192,8 @@ def names_cost(sides: Mapping[str, Side], counts: Sequence[int], folder: Path) -
         for count in counts:
             inventory = folder / f"{side.scope}-1" if count == 1 else inventory_of(folder, side, count)
             used[count] = run(side, "site.yml", inventory, check=True).processor
+            # At once: a larger number may fail on a machine that is too small for it.
+            print(f"  {title}: {used[count]:.1f} s of processors for {count} names", flush=True)
         first, *more = counts
         each = {count: (used[count] - used[first]) / (count - first) for count in more}
         told = ", ".join(f"{count}: {used[count]:.1f} s" for count in counts)
