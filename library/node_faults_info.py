@@ -105,9 +105,8 @@ def of_kernel(module: AnsibleModule) -> list[Finding]:
     return [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines())]
 
 
-def otherwise(module: AnsibleModule, instance: str) -> list[str]:
+def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None) -> list[str]:
     """How what runs of an instance differs from what lies on the node, a sentence each; nothing where it is stopped."""
-    plan = weight_folders.plans_on_node(instances.PLANS).get(instance)
     container = containers.look(module, f"vllm-{instance}") if plan else None
     if plan is None or container is None or not container.running:
         return []
@@ -140,10 +139,12 @@ def main() -> None:
     holders, _unreadable = read_holders()
     there = instances.read(module, instances.installed())
     silent = of_engine(module, bool(there))
-    running = {each["instance"]: each["active"] in ("active", "activating", "deactivating") for each in there}
+    running = {each["instance"]: each["active"] in (*instances.RUNNING, "deactivating") for each in there}
+    plans = weight_folders.plans_on_node(instances.PLANS)
     for each in there:
+        name = each["instance"]
         # Without the engine nobody can tell.
-        each["otherwise"] = [] if silent or not running[each["instance"]] else otherwise(module, each["instance"])
+        each["otherwise"] = [] if silent or not running[name] else otherwise(module, name, plans.get(name))
     found = [
         *of_verdict(),
         *findings.of_users(topology["cards"], holders, running),

@@ -28,7 +28,7 @@ def parse(index: str) -> dict[str, Size]:
     found = {}
     for stanza in stanzas(index):
         size, unpacked = (stanza.get(field, "") for field in ("Size", "Installed-Size"))
-        # What is installed has no file in an index.
+        # A stanza without Size is of an installed package that no repository offers.
         if size.isdigit():
             found[f"{stanza.get('Package')}={stanza.get('Version')}"] = Size(
                 int(size), int(unpacked) * KIB if unpacked.isdigit() else 0

@@ -15,6 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import ConnectionError as NotConnected
 from ansible.module_utils.urls import open_url
 
+from ..base import paths
 from ..base.refusal import Refusal
 from ..cards.document import build_topology
 from ..cards.sources import Sources
@@ -35,7 +36,7 @@ DEVICES = Path("/dev/accel")
 MODULES = Path("/lib/modules")
 PCI = Path("/sys/bus/pci/devices")
 # Where the role keeps the packages that it replaces.
-KEPT = "/var/lib/gaudi-serving/driver_before"
+KEPT = paths.DRIVER_KEPT
 # IFF_UP of <linux/if.h>: somebody has brought the interface up, whether or not a cable is in it.
 UP = 0x1
 APT_LISTS = Path("/var/lib/apt/lists")
