@@ -179,6 +179,10 @@ topology:
               description: Name of the process, as the kernel keeps it (15 characters).
               type: str
               sample: python3
+            account:
+              description: Whose process it is on the node, the user's name or C(user NUMBER).
+              type: str
+              sample: alice
             unit:
               description: Systemd unit that owns the process.
               type: str

@@ -139,14 +139,23 @@ def _places(card: Mapping[str, Any], sources: Sources) -> tuple[dict[str, Any], 
     )
 
 
+def users_of_unlisted(sources: Sources, cards: Sequence[Mapping[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
+    """Return (index, user) of the cards that are open and that the document has not: lost since, or never told of."""
+    listed = {card["index"] for card in cards}
+    unlisted = sorted({holder.index for holder in sources.holders} - listed)
+    return [(index, user) for index in unlisted for user in _users(index, sources)]
+
+
 def _users(index: int | None, sources: Sources) -> list[dict[str, Any]]:
     """Return who uses the card of an index: who holds its device files, and whom hl-smi lists."""
     users: dict[int, dict[str, Any]] = {}
     for holder in sources.holders:
         if holder.index == index:
             unit, container = owner_of(holder.cgroup, sources.init_cgroup)
-            user = {"pid": holder.pid, "name": printable(holder.name), "unit": unit, "container": container}
-            users[holder.pid] = {**new_user(), **user, "container_name": sources.container_names.get(container or "")}
+            user = {"pid": holder.pid, "name": printable(holder.name), "account": holder.account}
+            owner = {"unit": unit, "container": container}
+            name = sources.container_names.get(container or "")
+            users[holder.pid] = {**new_user(), **user, **owner, "container_name": name}
     for process in sources.seen.table.processes if sources.seen and sources.seen.table else ():
         if process.index == index:
             users.setdefault(process.pid, {**new_user(), "pid": process.pid, "name": printable(process.name)})

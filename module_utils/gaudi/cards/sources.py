@@ -35,12 +35,13 @@ class AccelCard:
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a device file of a card open; cgroup is its /proc/PID/cgroup."""
+    """A process that has a device file of a card open; cgroup is its /proc/PID/cgroup, account whose it is."""
 
     index: int
     pid: int
     name: str
     cgroup: str
+    account: str | None = None
 
 
 @dataclass(frozen=True)

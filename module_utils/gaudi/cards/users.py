@@ -1,7 +1,7 @@
 """Who uses a card: the process, and the systemd unit or container that owns it.
 
-A user is plain data: pid, name, unit, container (the twelve digits that ``docker ps`` shows) and
-container_name. What is not known is None.
+A user is plain data: pid, name, account (the person's on the node), unit, container (the twelve digits that
+``docker ps`` shows) and container_name. What is not known is None.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READERS = frozenset({"hl-smi"})
 
 def new_user() -> dict[str, Any]:
     """Return a user of whom nothing is known but that the card is in use."""
-    return {"pid": None, "name": None, "unit": None, "container": None, "container_name": None}
+    return {"pid": None, "name": None, "account": None, "unit": None, "container": None, "container_name": None}
 
 
 def device_index(path: str) -> int | None:
@@ -131,8 +131,11 @@ def may_stay(user: Mapping[str, Any], instance: str, is_held: bool) -> bool:
 
 
 def describe_user(user: Mapping[str, Any]) -> str:
-    """Return a user in a few words: ``vllm-qwen3-8b (container, pid 4242 python3)``."""
+    """Return a user in a few words: ``foo.service (pid 4242 python3 of alice)``."""
     process = " ".join([f"pid {user['pid']}"] * (user["pid"] is not None) + [user["name"]] * bool(user["name"]))
+    # In a container it is mostly root, and its name says more.
+    if process and user.get("account") and not user["container"]:
+        process += f" of {user['account']}"
     if user["container"] or user["container_name"]:
         owner = f"container {user['container_name'] or user['container']}"
     else:

@@ -17,7 +17,7 @@ from ansible.module_utils.urls import open_url
 
 from ..base import paths
 from ..base.refusal import Refusal
-from ..cards.document import build_topology
+from ..cards.document import build_topology, users_of_unlisted
 from ..cards.sources import Sources
 from ..cards.users import describe_user
 from ..driver import apt_files, decision, dkms, kernels, offered, packages, room
@@ -131,7 +131,13 @@ class Look:
         """Read what is judged."""
         running, coming = which_kernels(self.module)
         topology = build_topology(self.sources)
-        users = [(card["module_id"], user) for card in topology["cards"] for user in card["users"]]
+        cards = topology["cards"]
+        users = [(f"module {card['module_id']}", user) for card in cards for user in card["users"]]
+        # A card that is lost keeps its device file for as long as somebody has it open, and its module with it.
+        users += [
+            (f"{DEVICES}/accel{index}, which hl-smi does not list", user)
+            for index, user in users_of_unlisted(self.sources, cards)
+        ]
         instances = {name for _, user in users if (name := instance_of(user))}
         query = packages.query(self.wanted.format, ["habanalabs*"])
         return Found(
@@ -143,7 +149,7 @@ class Look:
             version=topology["driver_version"] or "",
             file=said(self.module, ["modinfo", "-F", "filename", "habanalabs"]).strip(),
             status=dkms.parse(said(self.module, ["dkms", "status"])),
-            users=tuple(f"module {module}: {describe_user(user)}" for module, user in users if not instance_of(user)),
+            users=tuple(f"{card}: {describe_user(user)}" for card, user in users if not instance_of(user)),
             instances=tuple(sorted(instances)),
         )
 

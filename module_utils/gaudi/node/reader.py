@@ -7,6 +7,7 @@ gaudi.topology as it is; nothing is decided here.
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
+from ..base.printable import printable
 from ..cards.document import build_topology
 from ..cards.findings import finding
 from ..cards.hl_smi import parse_bus_id, parse_links, parse_ports
@@ -208,7 +210,8 @@ def _read_open() -> Iterator[Holder]:
             # Gone again, or another reading of the cards: neither uses one.
             if name and not is_reader(name):
                 cgroup = _text(process / "cgroup")
-                yield from (Holder(index, int(process.name), name, cgroup) for index in sorted(indexes))
+                account = _account(process)
+                yield from (Holder(index, int(process.name), name, cgroup, account) for index in sorted(indexes))
 
 
 def _open_cards(process: Path) -> Iterator[int]:
@@ -237,7 +240,19 @@ def _read_listed(seen: Seen | None) -> Iterator[Holder]:
         folder = PROC / str(process.pid)
         name = _text(folder / "comm").strip()
         if name and process.name.rsplit("/", 1)[-1].startswith(name) and not is_reader(name):
-            yield Holder(process.index, process.pid, name, _text(folder / "cgroup"))
+            yield Holder(process.index, process.pid, name, _text(folder / "cgroup"), _account(folder))
+
+
+def _account(process: Path) -> str | None:
+    """Return the name of the user whose process it is, or the number of one that the node does not know."""
+    try:
+        uid = process.stat().st_uid
+    except OSError:
+        return None
+    try:
+        return printable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return f"user {uid}"
 
 
 def read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:

@@ -114,6 +114,10 @@ def sources(given: Mapping[str, Answer] | None = None, **changes: Any) -> Source
 
 
 def holder(
-    index: int, pid: int = 4242, name: str = "python3", cgroup: str = "0::/system.slice/foo.service\n"
+    index: int,
+    pid: int = 4242,
+    name: str = "python3",
+    cgroup: str = "0::/system.slice/foo.service\n",
+    account: str | None = None,
 ) -> Holder:
-    return Holder(index, pid, name, cgroup)
+    return Holder(index, pid, name, cgroup, account)

@@ -16,6 +16,7 @@ from ansible.module_utils.gaudi.cards.document import build_topology
 from ansible.module_utils.gaudi.cards.query import Answer, Seen, SeenCard, query_hl_smi
 from ansible.module_utils.gaudi.cards.sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
 from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
+from ansible.module_utils.gaudi.cards.users import new_user
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -224,16 +225,21 @@ def test_users_have_their_unit_and_container() -> None:
     docker = f"0::/system.slice/docker-{container}.scope\n"
     topology = build_topology(
         sources(
-            holders=[holder(0), holder(1, 99, "python3", docker), holder(1, 98, "ray::\x1b[2J", docker)],
+            holders=[
+                holder(0, account="alice"),
+                holder(1, 99, "python3", docker),
+                holder(1, 98, "ray::\x1b[2J", docker),
+            ],
             container_names={"4f1d2c3b4a59": "vllm-qwen3-8b"},
         )
     )
     assert card_of(topology, 3)["users"] == [
-        {"pid": 4242, "name": "python3", "unit": "foo.service", "container": None, "container_name": None}
+        {**new_user(), "pid": 4242, "name": "python3", "account": "alice", "unit": "foo.service"}
     ]
+    inside = {**new_user(), "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"}
     assert card_of(topology, 7)["users"] == [
-        {"pid": 98, "name": "ray::", "unit": None, "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"},
-        {"pid": 99, "name": "python3", "unit": None, "container": "4f1d2c3b4a59", "container_name": "vllm-qwen3-8b"},
+        {**inside, "pid": 98, "name": "ray::"},
+        {**inside, "pid": 99, "name": "python3"},
     ]
     assert card_of(topology, 0)["users"] == []
 
@@ -241,9 +247,7 @@ def test_users_have_their_unit_and_container() -> None:
 def test_a_process_that_only_hl_smi_lists_is_a_user() -> None:
     given = answers(**{"": ok(recorded("1.16.0/hl-smi.txt"))})
     topology = build_topology(sources(given))
-    assert card_of(topology, MODULES[6])["users"] == [
-        {"pid": 618796, "name": "ray::ServeRepli", "unit": None, "container": None, "container_name": None}
-    ]
+    assert card_of(topology, MODULES[6])["users"] == [{**new_user(), "pid": 618796, "name": "ray::ServeRepli"}]
     # The same process seen in /proc is one user, with its owner.
     topology = build_topology(sources(given, holders=[holder(6, 618796, "ray::ServeRepli")]))
     assert [user["unit"] for user in card_of(topology, MODULES[6])["users"]] == ["foo.service"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import pwd
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,7 @@ def test_who_holds_a_card_is_found_in_proc(tmp_path: Path, monkeypatch: pytest.M
             {
                 "pid": 99,
                 "name": "python3",
+                "account": pwd.getpwuid(os.getuid()).pw_name,
                 "unit": None,
                 "container": "4f1d2c3b4a59",
                 "container_name": "vllm-qwen3-8b",
@@ -115,6 +118,7 @@ def test_a_process_of_hl_smis_table_gets_its_owner_only_if_it_is_the_same(
         topology = run_main("gaudi_topology_info", {})["topology"]
     (user,) = next(card["users"] for card in topology["cards"] if card["index"] == 6)
     assert (user["pid"], user["unit"]) == (618796, "ray.service")
+    assert user["account"] == pwd.getpwuid(os.getuid()).pw_name
     (tmp_path / "proc/618796/comm").write_text("bash\n", encoding="utf-8")
     with commands(monkeypatch, node(busy)):
         topology = run_main("gaudi_topology_info", {})["topology"]

@@ -139,7 +139,8 @@ def test_own(user: dict[str, str], own: bool) -> None:
     [
         ({"pid": 4242, "name": "python3"}, "pid 4242 python3"),
         ({"pid": 4242, "name": "python3", "unit": "foo.service"}, "foo.service (pid 4242 python3)"),
-        ({"pid": 1, "name": "x", "container": "4f1d2c3b4a59"}, "container 4f1d2c3b4a59 (pid 1 x)"),
+        ({"pid": 4242, "name": "python3", "account": "alice"}, "pid 4242 python3 of alice"),
+        ({"pid": 1, "name": "x", "account": "root", "container": "4f1d2c3b4a59"}, "container 4f1d2c3b4a59 (pid 1 x)"),
         ({"pid": 1, "name": "x", "container": "4f1d", "container_name": "tgi"}, "container tgi (pid 1 x)"),
         ({}, "a process that cannot be seen"),
     ],

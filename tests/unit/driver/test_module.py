@@ -253,6 +253,18 @@ def test_who_uses_a_card_keeps_the_driver(run: Run, system: System) -> None:
     assert "cards are in use: module 3: pid 4242" in ran["msg"]
 
 
+def test_a_card_that_hl_smi_does_not_list_is_in_use_as_well(run: Run, system: System) -> None:
+    system.installed("1.21.3-57")
+    unit = "0::/system.slice/vllm-chat.service\n"
+    stranger, ours = Holder(7, 4242, "python3", "", "alice"), Holder(6, 17, "python3", unit, "root")
+    system.cards(6, stranger, ours, version="1.21.3-97ec1a4")
+    ran = run(gaudi_driver_info, {**GIVEN, "replace": True, "drain": True, "refuse": "before"}, system.answers)
+    assert ran["refused_id"] == "cards_in_use"
+    lost = f"{system.root}/accel/accel7, which hl-smi does not list: pid 4242 python3 of alice"
+    assert (ran["users"], ran["instances"]) == ([lost], ["chat"])
+    assert lost in ran["msg"]
+
+
 def test_our_instance_is_told_from_other_users(run: Run, system: System) -> None:
     system.installed("1.21.3-57")
     unit = "0::/system.slice/vllm-chat.service\n"
