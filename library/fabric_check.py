@@ -14,7 +14,8 @@ description:
     card or link is named.
   - A verdict that holds is not measured again. It is stale after another card, driver, firmware, base image, libfabric,
     wrapper or links.
-  - Cards that somebody uses are not measured, and two runs at a time are refused.
+  - Cards that somebody uses are not measured. Where they are of another group, a group that an instance asks for is,
+    and the verdict says which cards it is not about. Two runs at a time are refused.
   - Check mode says what would be measured and how long that takes.
 options:
   node:
@@ -206,14 +207,12 @@ refused_id:
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
 from ansible.module_utils.gaudi.fabric import (
@@ -221,17 +220,15 @@ from ansible.module_utils.gaudi.fabric import (
     burn_in,
     classes,
     locating,
-    measuring,
     nics,
     report,
     runs,
-    static,
     verdict,
 )
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, Output
 from ansible.module_utils.gaudi.node import instances, links
 from ansible.module_utils.gaudi.node.containers import systemctl
-from ansible.module_utils.gaudi.node.documents import make_room, read_json
+from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json, write_text
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -259,23 +256,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "override": {"type": "str", "default": ""},
 }
 
-VERDICT = Path(paths.ACCEPTANCE)
 REPORT = Path(paths.ACCEPTANCE_PAGE)
 LOCK = links.LOCK
 LOG = Path(paths.ACCEPTANCE_BURN_IN)
 KALLSYMS = Path("/proc/kallsyms")
-
-
-@dataclass(frozen=True)
-class Node:
-    """What was read: cards, what a verdict is about, the image, others' images, the last verdict, modules in use."""
-
-    cards: links.Cards
-    made_of: verdict.MadeOf
-    image: Mapping[str, Any]
-    others: Mapping[str, Mapping[str, Any]]
-    before: dict[str, Any] | None
-    busy: tuple[int, ...]
 
 
 def now() -> str:
@@ -283,66 +267,7 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def look(module: AnsibleModule) -> Node:
-    """Read the node and the image; changes nothing."""
-    given = module.params
-    wanted = static.Wanted(
-        cards=given["expected_cards"],
-        external=given["external"],
-        mtu=given["external_mtu"] or None,
-        speed=given["external_speed"] or None,
-    )
-    cards = links.read_cards(module, given["card_types"], wanted)
-    demo = measuring.Demo.from_mapping(given["demo"])
-    # One card asks for no measurement.
-    measures = given["again"] or bool(given["burn_in"]) or any(len(plan["modules"]) > 1 for plan in given["plans"])
-    image = look_into(module, given["image"], demo if measures else None, build=measures and not module.check_mode)
-    others = {
-        reference: look_into(module, reference, demo, build=False)
-        for reference in asked.other_images(given["plans"], given["image"])
-    }
-    return Node(cards, made_of(cards, image), image, others, last_verdict(module), cards.busy(drain=given["drain"]))
-
-
-def made_of(cards: links.Cards, image: Mapping[str, Any]) -> verdict.MadeOf:
-    """What a verdict on these cards and this image is about."""
-    topology = cards.topology
-    firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
-    return verdict.MadeOf(
-        serials={str(card["module_id"]): str(card["serial"]) for card in topology["cards"]},
-        driver=topology["driver_version"],
-        firmware=", ".join(firmware) or None,
-        base_image=image.get("base"),
-        libfabric=image.get("libfabric"),
-        wrapper=image.get("wrapper"),
-        hccl_demo=image.get("hccl_demo"),
-    )
-
-
-def look_into(module: AnsibleModule, reference: str, demo: measuring.Demo | None, *, build: bool) -> dict[str, Any]:
-    """Read an image. Where nobody needs the verdict, one that nobody can look into is a warning."""
-    given = module.params
-    try:
-        provider = given["provider"] if given["host_nics"] else ""
-        return links.read_measured(module, reference, provider, demo, given["proxies"], build=build)
-    except Refusal as refusal:
-        if given["required"] and not given["override"]:
-            raise
-        module.warn(str(refusal))
-        return {"unread": str(refusal)}
-
-
-def last_verdict(module: AnsibleModule) -> dict[str, Any] | None:
-    """Read the verdict; a damaged one is none, and that is said."""
-    try:
-        document = read_json(VERDICT)
-        return None if document is None else verdict.read_verdict(document)
-    except (Damaged, Refusal) as damage:
-        module.warn(f"{str(damage).rstrip('.')}. It counts as no verdict.")
-        return None
-
-
-def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *, direct: bool = False) -> Output:
+def perform(module: AnsibleModule, node: links.Node, fabric: Fabric, run: runs.Run, *, direct: bool = False) -> Output:
     """Run hccl_demo over the cards of a run, in a container that has no others.
 
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
@@ -354,7 +279,7 @@ def perform(module: AnsibleModule, node: Node, fabric: Fabric, run: runs.Run, *,
 
 
 def perform_all(
-    module: AnsibleModule, node: Node, fabric: Fabric, planned: Sequence[runs.Run]
+    module: AnsibleModule, node: links.Node, fabric: Fabric, planned: Sequence[runs.Run]
 ) -> tuple[list[tuple[runs.Run, Output]], Output | None]:
     """Return what each run printed, and what tells of Gaudi Direct: the run that had to go without, else the first.
 
@@ -374,7 +299,9 @@ def perform_all(
     return outputs, direct
 
 
-def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Result) -> tuple[locating.Located, ...]:
+def locate(
+    module: AnsibleModule, node: links.Node, fabric: Fabric, result: classes.Result
+) -> tuple[locating.Located, ...]:
     """Run fewer and fewer cards of a run below its floor until what is at fault is named."""
     tried = [locating.Tried(result.run.modules, result.nw_gb_s)]
     step = locating.next_step(result.run.modules, tried)
@@ -390,7 +317,7 @@ def locate(module: AnsibleModule, node: Node, fabric: Fabric, result: classes.Re
     return step.located
 
 
-def burn(module: AnsibleModule, node: Node) -> dict[str, Any] | None:
+def burn(module: AnsibleModule, node: links.Node) -> dict[str, Any] | None:
     """Run hl_qual where that is wished, keep what it prints, and return what came of it.
 
     Without a wish it is the last one of the same cards.
@@ -415,25 +342,25 @@ def burn(module: AnsibleModule, node: Node) -> dict[str, Any] | None:
 
 
 def measure(
-    module: AnsibleModule, node: Node, planned: Sequence[runs.Run], floors: Sequence[classes.Floor], why_not: str
+    module: AnsibleModule, node: links.Node, work: asked.Work, floors: Sequence[classes.Floor]
 ) -> dict[str, Any]:
     """Measure, locate, and return the new verdict."""
-    given, fabric = module.params, node.cards.fabric
+    given, fabric, why_not = module.params, node.cards.fabric, work.why_not
+    kept = verdict.keep(node.before, work.runs) if work.adds and node.before else verdict.Kept()
     results: tuple[classes.Result, ...] = ()
     located: list[locating.Located] = []
     host_nics = None
     burnt = burn(module, node)
     if not why_not and fabric is not None:
-        outputs, direct = perform_all(module, node, fabric, planned)
+        outputs, direct = perform_all(module, node, fabric, work.runs)
         ended = [output.failure for _, output in outputs if output.failure and output.failure.id in NOT_OF_CARDS]
-        if ended:
-            why_not, outputs = ended[0].sentence, []
+        why_not, outputs = (ended[0].sentence, []) if ended else (asked.left_out(work, kept.measurements), outputs)
         results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
         for result in results:
             # Over several groups it is the host NICs, which are no card's.
             if not result.passed and not result.run.over_host_nics and result.failure not in OF_ALL_CARDS:
                 located += locate(module, node, fabric, result)
-        if given["host_nics"]:
+        if given["host_nics"] and asked.shows_host_nics(work):
             host_nics = nics.judge_nics(seen_nics(node.image), given["provider"], direct)
     return verdict.new_verdict(
         node=given["node"],
@@ -446,6 +373,7 @@ def measure(
         not_measured=why_not,
         burn_in=burnt,
         before=node.before,
+        kept=kept,
         override=given["override"],
     )
 
@@ -476,26 +404,24 @@ def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
 
 def keep(document: Mapping[str, Any]) -> None:
     """Write the verdict, and its page beside it."""
-    for path in (VERDICT, REPORT):
+    for path in (links.VERDICT, REPORT):
         make_room(path)
-    write_json(VERDICT, document, mode=0o644)
+    write_json(links.VERDICT, document, mode=0o644)
     write_text(REPORT, report.report([document], None, now()), mode=0o644)
 
 
-def settled(
-    module: AnsibleModule, node: Node, planned: Sequence[runs.Run], due: verdict.Answer, why_not: str
-) -> tuple[dict[str, Any] | None, bool]:
+def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[dict[str, Any] | None, bool]:
     """Return the verdict as it is to be, made now where that is due, and whether it changes; keep it."""
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])
-    if due.allowed and not module.check_mode:
-        measures = not any(fault.fatal for fault in node.cards.faults) and bool(not why_not or given["burn_in"])
+    if work.due.allowed and not module.check_mode:
+        measures = not any(fault.fatal for fault in node.cards.faults) and bool(not work.why_not or given["burn_in"])
         with links.alone(LOCK), drained(module, given["drain"] and measures):
-            document = measure(module, node, planned, floors, why_not)
+            document = measure(module, node, work, floors)
             keep(document)
         return document, True
-    if due.allowed or before is None:
-        return before, due.allowed
+    if work.due.allowed or before is None:
+        return before, work.due.allowed
     # A reason that came or went is shown from now on.
     document = verdict.overridden(before, given["override"])
     if document != before and not module.check_mode:
@@ -503,38 +429,24 @@ def settled(
     return document, bool(document != before)
 
 
-def foreseen(module: AnsibleModule, node: Node, due: verdict.Answer) -> list[dict[str, Any]]:
-    """The plans of which it can be said now whether they may start.
-
-    In check mode a measurement is work to come, and so is an image that is not there yet.
-    """
-    plans: list[dict[str, Any]] = module.params["plans"]
-    if not module.check_mode:
-        return plans
-    return [] if due.allowed else [plan for plan in plans if node.others.get(plan["image"], True)]
-
-
 def main() -> None:
     """Look, measure where that is due, keep the verdict, say what may start."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params
+    _, damage = links.last_verdict()
+    if damage:
+        module.warn(damage)
     try:
         tests = burn_in.wished(given["burn_in"])
-        node = look(module)
-        planned = asked.planned(node.cards.fabric, node.cards.modules, given)
-        why_not = asked.not_measured(node.cards.faults, node.image, given["image"], planned, node.busy)
-        wishes = {"again": given["again"] or bool(tests), "host_nics": given["host_nics"]}
-        due = asked.due(node.before, node.made_of, node.cards.faults, node.busy, why_not, **wishes)
-        document, changed = settled(module, node, planned, due, why_not)
-        plans, policy = foreseen(module, node, due), verdict.Policy(given["required"], given["override"])
-        others = {reference: made_of(node.cards, image) for reference, image in node.others.items()}
-        answers = asked.answers(
-            document, node.made_of, plans, policy, lambda name: instances.is_up(module, name), others
-        )
+        node = links.look(module, given, build=not module.check_mode)
+        work = links.work(node, given)
+        document, changed = settled(module, node, work)
+        plans = asked.foreseen(work, given["plans"], node.others) if module.check_mode else given["plans"]
+        answers = links.answers(module, node, document, given, plans)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
         return
-    module.exit_json(changed=changed, **asked.result(document, node.cards.fabric, planned, due, answers, tests))
+    module.exit_json(changed=changed, **asked.result(document, node.cards.fabric, work, answers, tests))
 
 
 if __name__ == "__main__":

@@ -153,17 +153,12 @@ refused_id:
   sample: unknown_choice
 """
 
-import contextlib
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, runs, static, verdict
+from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, runs, static
 from ansible.module_utils.gaudi.node import links
-from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.planning.network import outside, read_addresses
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -177,16 +172,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "address": {"type": "str", "default": ""},
     "limit": {"type": "int", "default": 0},
 }
-
-VERDICT = Path(paths.ACCEPTANCE)
-
-
-def last_verdict() -> dict[str, Any]:
-    """The node's verdict; empty where there is none, or none that can be read."""
-    with contextlib.suppress(Damaged, Refusal):
-        document = read_json(VERDICT)
-        return {} if document is None else dict(verdict.read_verdict(document))
-    return {}
 
 
 def reached_at(topology: Any, wished: str) -> tuple[str | None, str, int]:
@@ -238,7 +223,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
         **dict.fromkeys(("size", "loop", "seconds", "limit"), 0),
         **(run_of(cards.fabric, modules, given) if cards.fabric and modules else {}),
     }
-    document = last_verdict()
+    document = links.last_verdict()[0] or {}
     why = meetings.not_ready(
         cards.faults,
         modules,

@@ -136,6 +136,13 @@ options:
     description: The content of C(catalog/cards.yml).
     type: dict
     default: {cards: {}}
+  fabric:
+    description:
+      - Where the role fabric_check follows, how it measures, by the names of the options of M(fabric_check). An
+        instance that it would refuse by a verdict that is neither stale nor missing is then a problem.
+      - Without it nobody looks at the verdict.
+    type: dict
+    default: {}
   driver:
     description:
       - Where the role gaudi_driver follows, what it is to do - C(facts), the content of C(catalog/driver.yml),
@@ -268,13 +275,15 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.engine import packages as engine_packages
-from ansible.module_utils.gaudi.node import folders, instances
+from ansible.module_utils.gaudi.fabric import asked, verdict
+from ansible.module_utils.gaudi.node import folders, instances, links
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement
+from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.weights import record as weights
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -303,6 +312,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "controller_time": {"type": "float", "required": True},
     "clock_tolerance": {"type": "float", "default": 60.0},
     "habana_path": {"type": "str", "default": ""},
+    "fabric": {"type": "dict", "default": {}},
     "driver": {"type": "dict", "default": {}},
     "reboots": {"type": "bool", "default": False},
     "driver_repository": {"type": "str", "default": "", "no_log": True},
@@ -526,6 +536,27 @@ def look_at_driver(
     return replace(told, rooms=tuple(look.rooms)) if told.first else told
 
 
+def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Answer]:
+    """Say which plans a verdict that stands keeps from starting, as the role fabric_check would; changes nothing.
+
+    Of a node whose verdict lets all of them start nothing more is read. What only that role can say, it says.
+    """
+    params = module.params
+    plans = judgement.servable(params["plans"])
+    before, _damage = links.last_verdict()
+    given = {**params["fabric"], "card_types": params["card_types"], "expected_cards": expected_cards, "plans": plans}
+    if not params["fabric"] or before is None or not asked.may_refuse(before, plans, links.policy(given)):
+        return []
+    given["image"] = asked.measuring_image(plans)
+    try:
+        node = links.look(module, given, build=False)
+        judged = asked.foreseen(links.work(node, given), plans, node.others, settled=True)
+    except Refusal:
+        return []
+    answers = links.answers(module, node, before, given, judged)
+    return [answer for answer in answers if not answer.allowed]
+
+
 def main() -> None:
     """Read the node, judge it, return every problem."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -536,6 +567,9 @@ def main() -> None:
     seen = look(module)
     driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
     driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
+    if not driver.first:
+        cards = inventory.read(module.params["inventory"])[0].expected_cards
+        seen = replace(seen, held_back=look_at_acceptance(module, cards))
     judged = judgement.judge(module.params, seen, levels, driver)
     module.exit_json(changed=False, topology=seen.topology, **judged)
 

@@ -67,15 +67,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
-from ansible.module_utils.gaudi.fabric import verdict
-from ansible.module_utils.gaudi.node import containers, instances, weight_folders
-from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node import containers, instances, links, weight_folders
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -83,7 +78,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "topology": {"type": "dict"},
 }
 
-VERDICT = Path(paths.ACCEPTANCE)
 BUDDYINFO = Path("/proc/buddyinfo")
 # The driver's errors; journalctl ends with status 1 where it has none.
 KERNEL_LOG = ["journalctl", "--dmesg", "--boot", "--priority=err", "--grep=habanalabs", "--output=cat", "--no-pager"]
@@ -91,11 +85,9 @@ KERNEL_LOG = ["journalctl", "--dmesg", "--boot", "--priority=err", "--grep=haban
 
 def of_verdict() -> list[Finding]:
     """What the last verdict on cards and links says; of a damaged file that it is."""
-    try:
-        document = read_json(VERDICT)
-        return list(findings.of_verdict(None if document is None else verdict.read_verdict(document)))
-    except (Damaged, Refusal) as damage:
-        return [Finding("verdict_damaged", findings.CARDS, printable(str(damage)))]
+    document, damage = links.last_verdict()
+    damaged = [Finding("verdict_damaged", findings.CARDS, damage)] if damage else []
+    return [*damaged, *findings.of_verdict(document)]
 
 
 def of_kernel(module: AnsibleModule) -> list[Finding]:

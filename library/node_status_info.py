@@ -95,14 +95,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.text import describe_node
-from ansible.module_utils.gaudi.fabric import asked, verdict
-from ansible.module_utils.gaudi.node import instances
-from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.fabric import asked
+from ansible.module_utils.gaudi.node import instances, links
 from ansible.module_utils.gaudi.node.driver_look import lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight.compatibility import remembered
@@ -112,16 +108,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-VERDICT = Path(paths.ACCEPTANCE)
-
-
-def acceptance() -> list[str]:
+def of_verdict() -> list[str]:
     """The verdict on cards and links, a line each; of a damaged file that it is."""
-    try:
-        document = read_json(VERDICT)
-        return asked.lines(None if document is None else verdict.read_verdict(document))
-    except (Damaged, Refusal) as damage:
-        return [f"cards and links: {damage}"]
+    document, damage = links.last_verdict()
+    return [f"cards and links: {damage}"] if damage else asked.lines(document)
 
 
 def waits(module: AnsibleModule, program: str) -> str:
@@ -146,7 +136,7 @@ def main() -> None:
         changed=False,
         picture=describe_node(topology, holders),
         waits="\n".join(filter(None, (waits(module, module.params["tuning_program"]), lost_at_reboot(module)))),
-        acceptance=acceptance(),
+        acceptance=of_verdict(),
         let_through=remembered(found),
         drop_ins=instances.say_drop_ins(found),
         instances=found,

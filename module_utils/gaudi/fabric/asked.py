@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..base.paths import ACCEPTANCE_PAGE
@@ -12,6 +13,85 @@ from .classes import modules_text
 from .runs import Run, runs_for, seconds, wished_tests
 from .static import Fault
 from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, to_measure
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run of the check does.
+
+    planned: the runs of a whole measurement; runs: those that are made where due allows it; why_not: why none can be
+    made, "" where some can.
+    """
+
+    planned: tuple[Run, ...]
+    runs: tuple[Run, ...]
+    due: Answer
+    why_not: str
+
+    @property
+    def adds(self) -> bool:
+        """Whether the runs add to a verdict that holds, and keep its other figures."""
+        return self.due.id == _ADDED
+
+    @property
+    def settled(self) -> bool:
+        """Whether the verdict is judged as it stands: it is neither made anew nor waits for cards to be free."""
+        return not self.due.allowed and self.due.id in _SETTLED
+
+
+_ADDED = "cards_added"
+_SETTLED = ("fabric_accepted", "fabric_failed", "faults_as_before")
+
+
+def work(
+    fabric: Fabric | None,
+    modules: Sequence[int],
+    wish: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    now: MadeOf,
+    faults: Sequence[Fault],
+    image: Mapping[str, Any],
+    busy: Sequence[int],
+) -> Work:
+    """Return what a run of the check does; wish has the options of the module fabric_check.
+
+    While cards are in use, those groups are measured that have none of them and that an instance asks for. Raises
+    Refusal for what hccl_demo does not take, and where somebody wants to measure again and cards are in use.
+    """
+    whole = planned(fabric, modules, wish)
+    again = bool(wish["again"] or wish["burn_in"])
+    free = whole if not busy else tuple(run for run in whole if _asked_for(run, busy, wish["plans"]))
+    why_not = not_measured(faults, image, wish["image"], whole, () if free else busy)
+    added = tuple(run for run in free if before and before["measurements"] and not covered(run, before))
+    answer = due(before, now, faults, busy, why_not, again=again, host_nics=wish["host_nics"], free=free, added=added)
+    made = added if answer.id == _ADDED else free if answer.allowed and free else whole
+    return Work(whole, made, answer, why_not)
+
+
+def _asked_for(run: Run, busy: Collection[int], plans: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a run has free cards only, and all those of an instance on several cards."""
+    free = not set(run.modules) & set(busy)
+    return free and any(set(_modules(plan)) <= set(run.modules) for plan in plans if _several(plan))
+
+
+def covered(run: Run, verdict: Mapping[str, Any]) -> bool:
+    """Whether a verdict has a figure of these cards, in the same way."""
+    return any(
+        each["over_host_nics"] == run.over_host_nics and set(run.modules) <= set(each["modules"])
+        for each in verdict["measurements"]
+    )
+
+
+def left_out(work: Work, kept: Sequence[Mapping[str, Any]]) -> str:
+    """Say which cards a measurement leaves out as they are in use, as a sentence; empty where it leaves out none."""
+    seen = {module for run in work.runs for module in run.modules} | {each for row in kept for each in row["modules"]}
+    rest = {module for run in work.planned for module in run.modules} - seen
+    return f"Modules {modules_text(tuple(rest))} were in use, and are not measured yet." if rest else ""
+
+
+def shows_host_nics(work: Work) -> bool:
+    """Whether a measurement tells of host NICs: it is a whole one, or goes over them."""
+    return set(work.runs) == set(work.planned) or any(run.over_host_nics for run in work.runs)
 
 
 def planned(fabric: Fabric | None, modules: Sequence[int], wish: Mapping[str, Any]) -> tuple[Run, ...]:
@@ -50,7 +130,7 @@ def not_measured(
     lacks = image_lacks(image, reference)
     if lacks:
         return lacks
-    return f"Modules {modules_text(busy)} were in use." if busy else ""
+    return _in_use(busy) if busy else ""
 
 
 def image_lacks(image: Mapping[str, Any], reference: str) -> str:
@@ -75,11 +155,14 @@ def due(
     *,
     again: bool,
     host_nics: bool = False,
+    free: Sequence[Run] = (),
+    added: Sequence[Run] = (),
 ) -> Answer:
     """Return whether a new verdict is made now; host_nics: they are configured.
 
     What the static checks find is news wherever the last verdict says something else, and a node's first verdict is
     made even where nothing can be measured: an instance on one card asks for no more. why_not: what not_measured says.
+    free: the runs that can be made though cards are busy; added: those of them that the last verdict has no figure of.
     Raises Refusal where somebody wants to measure again, and cards are in use.
     """
     fatal = sorted(fault.id for fault in faults if fault.fatal)
@@ -97,20 +180,42 @@ def due(
                 "them again.",
             )
         return Answer(True, "again", "It was asked for.")
+    waits = bool(busy) and not free
     if known:
         mended = "What the static checks found last time is mended."
-        return (
-            Answer(False, "faults_gone_but_busy", f"{mended} {used}") if busy else Answer(True, "faults_gone", mended)
-        )
-    answer = to_measure(before, now, busy)
+        if waits:
+            return Answer(False, "faults_gone_but_busy", f"{mended} {used}")
+        return Answer(True, "faults_gone", mended)
+    return _of_last(before, to_measure(before, now, busy if waits else ()), busy, why_not, host_nics, added)
+
+
+def _of_last(
+    before: Mapping[str, Any] | None,
+    answer: Answer,
+    busy: Sequence[int],
+    why_not: str,
+    host_nics: bool,
+    added: Sequence[Run],
+) -> Answer:
+    """Return the same for sound cards, where the last verdict holds (answer does not allow it) and lacks something."""
     if before is None:
         return Answer(True, "first_verdict", answer.sentence)
     if before["state"] == NOT_MEASURED and not answer.allowed and not why_not:
         return Answer(True, "measurable_now", f"Nothing was measured: {before['not_measured']} Now it can be.")
-    if host_nics and before["host_nics"] is None and not answer.allowed:
+    if answer.allowed or answer.warning:
+        return answer
+    if host_nics and before["host_nics"] is None and not (busy and added):
         new = "Host NICs are configured, and this node's were not looked at yet."
-        return Answer(not why_not, "host_nics_new", f"{new} {why_not}".rstrip())
+        lacks = why_not or (_in_use(busy) if busy else "")
+        return Answer(not lacks, "host_nics_new", f"{new} {lacks}".rstrip())
+    if added and not why_not:
+        modules = tuple({module for run in added for module in run.modules})
+        return Answer(True, _ADDED, f"Modules {modules_text(modules)} were not measured last time. Now they can be.")
     return answer
+
+
+def _in_use(busy: Sequence[int]) -> str:
+    return f"Modules {modules_text(busy)} were in use."
 
 
 def measuring_image(plans: Sequence[Mapping[str, Any]]) -> str:
@@ -144,6 +249,12 @@ def answers(
         )
         for plan in plans
     )
+
+
+def may_refuse(verdict: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], policy: Policy) -> bool:
+    """Whether a verdict keeps any of these plans from starting, if all on the node is as it was then."""
+    said = answers(verdict, MadeOf(**verdict["made_of"]), plans, policy, lambda _name: False, {})
+    return not all(answer.allowed for answer in said)
 
 
 def _needs(plan: Mapping[str, Any], others: Mapping[str, MadeOf]) -> Needs:
@@ -193,15 +304,28 @@ def lines(verdict: Mapping[str, Any] | None) -> list[str]:
     return [f"cards and links: {first}, page on the node: {ACCEPTANCE_PAGE}", *(f"  {line}" for line in rest)]
 
 
+def foreseen(
+    work: Work, plans: Sequence[Mapping[str, Any]], images: Mapping[str, Mapping[str, Any]], *, settled: bool = False
+) -> list[Mapping[str, Any]]:
+    """Return the plans of which it can be said before anything is done whether they may start.
+
+    A measurement is work to come, and so is an image that is not there yet (empty in images, the other ones). With
+    settled, a verdict that waits for cards to be free is as well.
+    """
+    if work.due.allowed or (settled and not work.settled):
+        return []
+    return [plan for plan in plans if images.get(plan["image"], True)]
+
+
 def result(
     verdict: Mapping[str, Any] | None,
     fabric: Fabric | None,
-    runs: Sequence[Run],
-    due: Answer,
+    work: Work,
     said: Sequence[Answer],
     burn_in: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what the module fabric_check returns; burn_in are the tests of hl_qual that are wished."""
+    runs, due = work.runs, work.due
     times = [seconds(run, fabric) if fabric else 0 for run in runs]
     return {
         "verdict": dict(verdict or {}),

@@ -28,7 +28,7 @@ _NO_DIRECT = ("gaudi_direct", "no_provider")
 
 # What is said of Gaudi Direct.
 SLOWER = "Traffic goes through the host's memory, which is slower."
-DIRECT: Mapping[bool | None, str] = {True: "in use", False: "not in use", None: "not told"}
+DIRECT: Mapping[bool | None, str] = {True: "in use", False: "not in use", None: "not known"}
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault
         return False, (Fault("no_dmabuf", f"Gaudi Direct cannot be used. {said} {SLOWER}", fatal=False),)
     if failure is not None:
         return None, (Fault("gaudi_direct_unknown", f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
-    said = "Cards of one group talk over their own links on one node, so nothing here used the host NICs."
-    return None, (
-        Fault("host_nics_not_used", f"{said} Runs over two nodes do: playbooks/accept_pairs.yml.", fatal=False),
+    said = (
+        "Cards of one group talk over their own links, so that no run on this node went over the host NICs, and none "
+        "tells whether Gaudi Direct is in use. A run over two nodes does: playbooks/accept_pairs.yml."
     )
+    return None, (Fault("host_nics_not_used", said, fatal=False),)

@@ -48,7 +48,12 @@ _FORM = {
     "faults": [{"id": str, "sentence": str, "modules": [int], "fatal": bool}],
     "host_nics": (dict, _NONE),
     "measurements": [
-        {**_MEASUREMENT, "floor_gb_s": (*_NUMBER, _NONE), "algo_gb_s": (*_NUMBER, _NONE), "basis": str, "sentence": str}
+        {
+            **_MEASUREMENT,
+            **{"floor_gb_s": (*_NUMBER, _NONE), "algo_gb_s": (*_NUMBER, _NONE), "basis": str, "sentence": str},
+            # Of one that was kept from an earlier verdict.
+            "time?": str,
+        }
     ],
     "located": [{"kind": str, "modules": [int], "sentence": str}],
     "not_measured": str,
@@ -119,6 +124,32 @@ class Answer:
     warning: bool = False
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What of the last verdict still holds beside new figures, as it stands there; each measurement with its time."""
+
+    measurements: Sequence[Mapping[str, Any]] = ()
+    located: Sequence[Mapping[str, Any]] = ()
+    host_nics: Mapping[str, Any] | None = None
+
+
+def keep(verdict: Mapping[str, Any], runs: Sequence[Run]) -> Kept:
+    """Return what of a verdict that holds is kept where these runs are made: what is not of their cards."""
+
+    def again(modules: Sequence[int], over: bool) -> bool:
+        return any(over == run.over_host_nics and set(modules) <= set(run.modules) for run in runs)
+
+    return Kept(
+        measurements=[
+            {"time": verdict["time"], **each}
+            for each in verdict["measurements"]
+            if not again(each["modules"], each["over_host_nics"])
+        ],
+        located=[each for each in verdict["located"] if not again(each["modules"], False)],
+        host_nics=verdict["host_nics"],
+    )
+
+
 def new_verdict(
     *,
     node: str,
@@ -131,28 +162,32 @@ def new_verdict(
     not_measured: str = "",
     burn_in: Mapping[str, Any] | None = None,
     before: Mapping[str, Any] | None = None,
+    kept: Kept | None = None,
     override: str = "",
 ) -> dict[str, Any]:
     """Return the document.
 
-    before is the last one: its figures become history, and its record goes on where the cards are the same ones.
+    before is the last one: its figures become history, and its record goes on where the cards are the same ones. kept:
+    what of it still holds beside the new figures.
     not_measured says why nothing was run, "" where something was. Keys: schema, node, time, state (accepted, failed,
     not_measured), override, made_of, faults, host_nics, measurements, located, not_measured, burn_in, record, history.
     """
-    measurements = [result.as_dict() for result in results]
-    bad = any(fault.fatal for fault in (*faults, *(nics.faults if nics else ())))
-    bad = bad or not all(result.passed for result in results) or (burn_in or {}).get("passed") is False
+    kept = kept or Kept()
+    measurements = [*kept.measurements, *(result.as_dict() for result in results)]
+    host_nics = nics.as_dict() if nics else kept.host_nics
+    bad = any(fault["fatal"] for fault in (host_nics or {}).get("faults", ())) or any(fault.fatal for fault in faults)
+    bad = bad or any(each["class"] not in PASSING for each in measurements) or (burn_in or {}).get("passed") is False
     document = {
         "schema": SCHEMA,
         "node": node,
         "time": time,
-        "state": FAILED if bad else ACCEPTED if results else NOT_MEASURED,
+        "state": FAILED if bad else ACCEPTED if measurements else NOT_MEASURED,
         "override": override,
         "made_of": asdict(made_of),
         "faults": [fault.as_dict() for fault in faults],
-        "host_nics": nics.as_dict() if nics else None,
+        "host_nics": host_nics,
         "measurements": measurements,
-        "located": [{**asdict(each), "modules": list(each.modules)} for each in located],
+        "located": [*kept.located, *({**asdict(each), "modules": list(each.modules)} for each in located)],
         "not_measured": not_measured,
         "burn_in": dict(burn_in) if burn_in else None,
         "record": _record(results, before, made_of),
@@ -184,8 +219,8 @@ def _history(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return the verdicts before this one, newest first, each with its figures."""
     if before is None:
         return []
-    kept = [{key: each[key] for key in _MEASUREMENT} for each in before["measurements"]]
-    last = {"time": before["time"], "state": before["state"], "measurements": kept}
+    figures = [{key: each[key] for key in _MEASUREMENT} for each in before["measurements"]]
+    last = {"time": before["time"], "state": before["state"], "measurements": figures}
     return [last, *before["history"]][:MOST_HISTORY]
 
 
@@ -342,6 +377,10 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
     if not verdict["measurements"]:
         return Answer(False, "fabric_not_measured", f"Nothing was measured. {verdict['not_measured']}".strip())
     covering = [each for each in verdict["measurements"] if set(needs.modules) <= set(each["modules"])]
+    missing = set(needs.modules).difference(*(each["modules"] for each in verdict["measurements"]))
+    if missing:
+        said = f"Modules {modules_text(tuple(missing))} were not measured. {verdict['not_measured']}".strip()
+        return Answer(False, "fabric_not_measured", f"{said} {_AGAIN}")
     if not covering:
         said = f"Modules {modules_text(needs.modules)} were not measured together: they are of several groups."
         return Answer(
@@ -354,8 +393,10 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
     bad = [each for each in covering if len(each["modules"]) == least and each["class"] not in PASSING]
     if bad:
         why = [each["sentence"] for each in (*bad, *verdict["located"])]
-        return Answer(False, "fabric_failed", f"The node failed at {verdict['time']}. {' '.join(why)} {_AGAIN}")
-    return Answer(True, "fabric_accepted", f"Measured at {verdict['time']}: {covering[0]['sentence']}")
+        at = bad[0].get("time", verdict["time"])
+        return Answer(False, "fabric_failed", f"The node failed at {at}. {' '.join(why)} {_AGAIN}")
+    best = covering[0]
+    return Answer(True, "fabric_accepted", f"Measured at {best.get('time', verdict['time'])}: {best['sentence']}")
 
 
 def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[int]) -> Answer:

@@ -1,4 +1,4 @@
-"""The cards and links of a node: what is read of them, and hccl_demo over them.
+"""The cards and links of a node: what is read of them, the last verdict, and hccl_demo over them.
 
 It runs in a container of the serving image that has the cards of one run, and is gone afterwards.
 """
@@ -27,15 +27,17 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES, Fabric
 from ..engine.image_record import digest_of
-from ..fabric import asked, burn_in, measuring, runs, static
+from ..fabric import asked, burn_in, measuring, runs, static, verdict
 from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import Output, parse_output
 from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, hosts, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
-from . import containers
+from . import containers, instances
+from .documents import read_json
 from .reader import read_interfaces, read_ports, read_topology
 
+VERDICT = Path(paths.ACCEPTANCE)
 LOCK = Path(paths.ACCEPTANCE_LOCK)
 # Where gaudinet.json lies: the first is where the habana runtime looks, the second where older ones had it.
 GAUDINET = (Path("/etc/habanalabs/gaudinet.json"), Path("/etc/gaudinet.json"))
@@ -348,3 +350,114 @@ def alone(lock: Path) -> Iterator[None]:
         ) from None
     finally:
         os.close(handle)
+
+
+@dataclass(frozen=True)
+class Node:
+    """What was read: cards, what a verdict is about, the image, others' images, the last verdict, modules in use."""
+
+    cards: Cards
+    made_of: verdict.MadeOf
+    image: Mapping[str, Any]
+    others: Mapping[str, Mapping[str, Any]]
+    before: dict[str, Any] | None
+    busy: tuple[int, ...]
+
+    @property
+    def made_of_others(self) -> dict[str, verdict.MadeOf]:
+        """What a verdict would be about with each of the other images."""
+        return {reference: made_of(self.cards, image) for reference, image in self.others.items()}
+
+
+def last_verdict() -> tuple[dict[str, Any] | None, str]:
+    """Return the node's verdict, None before the first one, and what is wrong with its file; a damaged one is none."""
+    try:
+        document = read_json(VERDICT)
+        return None if document is None else verdict.read_verdict(document), ""
+    except (Damaged, Refusal) as damage:
+        return None, printable(f"{str(damage).rstrip('.')}. It counts as no verdict.")
+
+
+def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Node:
+    """Read the node and its images; given has the options of the module fabric_check. Changes nothing without build.
+
+    Raises Refusal where no container of an image can be looked into.
+    """
+    wanted = static.Wanted(
+        cards=given["expected_cards"],
+        external=given["external"],
+        mtu=given["external_mtu"] or None,
+        speed=given["external_speed"] or None,
+    )
+    cards = read_cards(module, given["card_types"], wanted)
+    demo = measuring.Demo.from_mapping(given["demo"])
+    # One card asks for no measurement.
+    measures = given["again"] or bool(given["burn_in"]) or any(len(plan["modules"]) > 1 for plan in given["plans"])
+    image = look_into(module, given, given["image"], demo if measures else None, build=measures and build)
+    others = {
+        reference: look_into(module, given, reference, demo, build=False)
+        for reference in asked.other_images(given["plans"], given["image"])
+    }
+    busy = cards.busy(drain=given["drain"])
+    return Node(cards, made_of(cards, image), image, others, last_verdict()[0], busy)
+
+
+def made_of(cards: Cards, image: Mapping[str, Any]) -> verdict.MadeOf:
+    """What a verdict on these cards and this image is about."""
+    topology = cards.topology
+    firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
+    return verdict.MadeOf(
+        serials={str(card["module_id"]): str(card["serial"]) for card in topology["cards"]},
+        driver=topology["driver_version"],
+        firmware=", ".join(firmware) or None,
+        base_image=image.get("base"),
+        libfabric=image.get("libfabric"),
+        wrapper=image.get("wrapper"),
+        hccl_demo=image.get("hccl_demo"),
+    )
+
+
+def look_into(
+    module: AnsibleModule, given: Mapping[str, Any], reference: str, demo: measuring.Demo | None, *, build: bool
+) -> dict[str, Any]:
+    """Read an image. Where nobody needs the verdict, one that nobody can look into is a warning."""
+    try:
+        provider = given["provider"] if given["host_nics"] else ""
+        return read_measured(module, reference, provider, demo, given["proxies"], build=build)
+    except Refusal as refusal:
+        if given["required"] and not given["override"]:
+            raise
+        module.warn(str(refusal))
+        return {"unread": str(refusal)}
+
+
+def work(node: Node, given: Mapping[str, Any]) -> asked.Work:
+    """Return what a run of the check does on this node. Raises Refusal for what hccl_demo does not take."""
+    return asked.work(
+        node.cards.fabric,
+        node.cards.modules,
+        given,
+        node.before,
+        node.made_of,
+        node.cards.faults,
+        node.image,
+        node.busy,
+    )
+
+
+def policy(given: Mapping[str, Any]) -> verdict.Policy:
+    """Return what the site wishes."""
+    return verdict.Policy(given["required"], given["override"])
+
+
+def answers(
+    module: AnsibleModule,
+    node: Node,
+    document: Mapping[str, Any] | None,
+    given: Mapping[str, Any],
+    plans: Sequence[Mapping[str, Any]],
+) -> tuple[verdict.Answer, ...]:
+    """Return for each of these plans whether it may start, by this verdict."""
+    return asked.answers(
+        document, node.made_of, plans, policy(given), lambda name: instances.is_up(module, name), node.made_of_others
+    )

@@ -15,6 +15,7 @@ from ..base.refusal import Refusal
 from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
 from ..engine import daemon
+from ..fabric.verdict import Answer
 from ..host import cmdline, state
 from ..weights import source_plan
 from ..weights.hub_kinds import kind_sentences, origin_sentences
@@ -120,6 +121,8 @@ class Seen:
     coming: Sequence[Coming] = ()
     python: str = ""
     """What the downloader's Python says of itself, such as 3.11, or why it cannot be asked."""
+    held_back: Sequence[Answer] = ()
+    """Why the verdict on cards and links keeps plans from starting."""
     space: Mapping[str, Space] = field(default_factory=dict)
     """By path, for each of ``wishes`` and ``recipe_wishes``."""
 
@@ -212,6 +215,7 @@ def judge(
         *_of_fetches(asked, seen),
         *(images.check_processor(plans, seen.cpuinfo) if asked["image_built"] else []),
         *_of_space(asked, seen, driver.rooms),
+        *(Problem(answer.id, answer.sentence) for answer in seen.held_back),
         *(Problem("pins", said) for said in (*never, *(pins.refused(moving) if site.require_pins else ()))),
     ]
     findings = [

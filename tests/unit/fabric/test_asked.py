@@ -220,7 +220,7 @@ def test_each_instance_is_judged_by_its_own_cards() -> None:
     answers = asked.answers(document(DOWN), NOW, plans, Policy(), running, {})
     assert [answer.id for answer in answers] == ["fabric_static_fault", "fabric_not_measured"]
     assert asked_for == ["one", "two"]
-    said = asked.result(document(DOWN), None, (), due(document(DOWN), DOWN), answers)
+    said = asked.result(document(DOWN), None, asked.Work((), (), due(document(DOWN), DOWN), ""), answers)
     assert [sentence[:5] for sentence in said["held_back"]] == ["one: ", "two: "]
     assert said["verdict"]["faults"][0]["id"] == "link_down"
     assert said["lines"] == [
@@ -233,6 +233,6 @@ def test_what_is_let_through_is_said() -> None:
     answers = asked.answers(
         document(), NOW, [plan("two", 0, 1)], Policy(override="a good reason"), lambda _name: False, {}
     )
-    said = asked.result(document(), None, (), due(document()), answers)
+    said = asked.result(document(), None, asked.Work((), (), due(document()), ""), answers)
     assert said["held_back"] == []
     assert "a good reason" in said["warnings_of_start"][0]

@@ -240,7 +240,7 @@ def test_a_status_has_the_state_and_why() -> None:
     assert "port 9 down" in describe(FAULTY)[1]
 
 
-@pytest.mark.parametrize(("direct", "words"), [(True, "in use"), (False, "not in use"), (None, "not told")])
+@pytest.mark.parametrize(("direct", "words"), [(True, "in use"), (False, "not in use"), (None, "not known")])
 def test_a_status_has_what_carries_the_traffic_over_host_nics_and_what_is_wrong_with_it(
     direct: bool | None, words: str
 ) -> None:

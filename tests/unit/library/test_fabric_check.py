@@ -164,7 +164,8 @@ def answer_all(patch: pytest.MonkeyPatch, answer: Callable[[list[str]], tuple[in
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
-    for name, file in (("VERDICT", "acceptance.json"), ("REPORT", "acceptance.html"), ("LOCK", "acceptance.lock")):
+    monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
+    for name, file in (("REPORT", "acceptance.html"), ("LOCK", "acceptance.lock")):
         monkeypatch.setattr(fabric_check, name, tmp_path / file)
     monkeypatch.setattr(links, "read_topology", made.topology)
     monkeypatch.setattr(links, "read_ports", made.ports)
@@ -500,6 +501,110 @@ def test_two_groups_are_measured_apart_and_not_together(node: Node) -> None:
     assert refused.startswith("across: ")
 
 
+STRANGER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}
+
+
+def groups(node: Node) -> list[list[int]]:
+    """The cards of each measurement in the verdict."""
+    return [each["modules"] for each in node.verdict()["measurements"]]
+
+
+@pytest.fixture
+def quads(node: Node) -> Node:
+    """A node of two groups of four."""
+    node.name, node.tells_ports = "HL-288E", False
+    return node
+
+
+def test_a_group_is_measured_while_the_other_one_serves(quads: Node) -> None:
+    """The verdict says which cards it is not about; they are measured when they are free, and nothing else is."""
+    quads.users = {5: [STRANGER]}
+    plans = [plan(0, 1, 2, 3), plan(4, 5, 6, 7, instance="two")]
+    said = check(plans=plans)
+    assert groups(quads) == [[0, 1, 2, 3]]
+    assert quads.verdict()["state"] == "accepted"
+    (refused,) = said["held_back"]
+    assert refused.startswith("two: Modules 4-7 were not measured. Modules 4-7 were in use")
+    assert "  Modules 4-7 were in use, and are not measured yet." in said["lines"]
+    again = check(plans=plans)
+    assert (again["measured"], again["held_back"]) == (False, [refused])
+    quads.users = {1: [STRANGER]}
+    foreseen = check(plans=plans, check=True)
+    assert foreseen["plan"].startswith("all_reduce of 32m over modules 4, 5, 6, 7 ")
+    said = check(plans=plans)
+    assert (groups(quads), said["held_back"]) == ([[0, 1, 2, 3], [4, 5, 6, 7]], [])
+    assert quads.verdict()["not_measured"] == ""
+    assert len(quads.measured()) == 2
+    assert not check(plans=plans)["measured"]
+    quads.users = {}
+    assert not check(plans=plans)["measured"]
+
+
+def test_a_stale_verdict_is_made_anew_for_a_group_that_is_free(quads: Node) -> None:
+    """Of the other one nothing that was measured before holds; who runs there goes on."""
+    check()
+    quads.driver, quads.users = "1.23.0-2eae87a", {5: [STRANGER]}
+    assert check(plans=[plan(4, 5, 6, 7)])["held_back"], "nobody asks for the free group"
+    assert groups(quads) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    quads.active = "active"
+    said = check(plans=[plan(0, 1), plan(4, 5, 6, 7, instance="two")])
+    assert (groups(quads), said["held_back"]) == ([[0, 1, 2, 3]], [])
+    (warned,) = said["warnings_of_start"]
+    assert warned.startswith("two: Modules 4-7 were not measured.")
+
+
+def test_a_group_that_is_added_keeps_what_is_known_of_the_other_one(quads: Node) -> None:
+    quads.users = {5: [STRANGER]}
+    quads.bandwidth = lambda modules: full(modules) * (0.5 if 2 in modules else 1)
+    assert check(plans=[plan(0, 1, 2, 3)], floors=[{"collective": "all_reduce", "nw_gb_s": 90}])["held_back"]
+    first = quads.verdict()
+    quads.users = {}
+    said = check(plans=[plan(0, 1, 2, 3), plan(4, 5, 6, 7, instance="two")])
+    assert [sentence[:5] for sentence in said["held_back"]] == ["one: "]
+    assert first["time"] in said["held_back"][0]
+    found = quads.verdict()
+    assert (found["state"], found["located"], groups(quads)) == (
+        "failed",
+        first["located"],
+        [[0, 1, 2, 3], [4, 5, 6, 7]],
+    )
+    assert found["measurements"][0]["time"] == first["time"]
+    quads.bandwidth = full
+    assert check(again=True)["verdict"]["state"] == "accepted"
+    assert [each.get("time") for each in quads.verdict()["measurements"]] == [None, None]
+
+
+def test_cards_of_one_group_of_eight_are_measured_together_or_not_at_all(node: Node) -> None:
+    node.users = {5: [STRANGER]}
+    assert check(plans=[plan(0, 1, 2, 3)])["held_back"]
+    assert node.measured() == []
+
+
+def test_to_measure_again_asks_for_all_cards(quads: Node) -> None:
+    quads.users = {5: [STRANGER]}
+    assert check(again=True, plans=[plan(0, 1, 2, 3)])["refused_id"] == "cards_in_use_to_measure"
+
+
+def test_all_cards_over_host_nics_wait_for_all_cards(quads: Node) -> None:
+    quads.loads, quads.users = True, {5: [STRANGER]}
+    check(host_nics=True, plans=[plan(0, 1, 2, 3)])
+    assert (groups(quads), quads.verdict()["host_nics"]) == ([[0, 1, 2, 3]], None)
+    quads.users = {1: [STRANGER]}
+    check(host_nics=True, plans=[plan(0, 1, 2, 3), plan(4, 5, 6, 7)])
+    assert (groups(quads), quads.verdict()["host_nics"]) == ([[0, 1, 2, 3], [4, 5, 6, 7]], None)
+    quads.users = {}
+    assert check(host_nics=True, plans=[plan(0, 1, 2, 3)])["measured"]
+    assert groups(quads)[-1] == list(range(8))
+    assert quads.verdict()["host_nics"]["gaudi_direct"] is True
+    assert not check(host_nics=True)["measured"]
+
+
+def test_fewer_ranks_are_no_measurement_of_the_others(node: Node) -> None:
+    check(ranks=4)
+    said = check(plans=[plan(4, 5)])
+    assert (said["measured"], said["held_back"], groups(node)) == (True, [], [list(range(8))])
+
+
 OTHER = "gaudi-serving/vllm:1.23"
 
 
@@ -547,8 +652,8 @@ def test_cards_of_one_group_of_eight_use_no_host_nics_and_that_is_said(
     monkeypatch.setattr(fabric_check, "KALLSYMS", node.folder / "kallsyms")
     said = check(host_nics=True, plans=[{**plan(*range(8)), "requires": {"host_nics": True}}])
     assert (node.verdict()["state"], said["held_back"]) == ("accepted", [])
-    words = "Cards of one group talk over their own links on one node, so nothing here used the host NICs."
-    assert "Gaudi Direct not told" in said["lines"][1]
+    words = "Cards of one group talk over their own links, so that no run on this node went over the host NICs"
+    assert "Gaudi Direct not known" in said["lines"][1]
     assert words in said["lines"][2]
     assert words in re.sub("<[^>]*>", "", (node.folder / "acceptance.html").read_text())
 

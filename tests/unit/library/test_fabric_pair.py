@@ -21,7 +21,7 @@ USER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container
 @pytest.fixture(autouse=True)
 def places(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's own files, and an address that others reach."""
-    monkeypatch.setattr(fabric_pair_info, "VERDICT", node.folder / "acceptance.json")
+    monkeypatch.setattr(links, "VERDICT", node.folder / "acceptance.json")
     monkeypatch.setattr(links, "LOCK", node.folder / "acceptance.lock")
     monkeypatch.setattr(fabric_pair, "read_topology", node.topology)
     monkeypatch.setattr(fabric_pair_info, "outside", lambda _addresses: [("eth0", "127.0.0.1"), ("eth0", "fd00::1")])

@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
-from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node import containers, instances, links
 from ansible.module_utils.gaudi.node.containers import Container
 
 from library import node_faults_info
@@ -37,7 +37,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=active\n")
-    monkeypatch.setattr(node_faults_info, "VERDICT", tmp_path / "acceptance.json")
+    monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
     monkeypatch.setattr(node_faults_info, "BUDDYINFO", tmp_path / "buddyinfo")
     monkeypatch.setattr(node_faults_info, "read_holders", lambda: ({0: "tiny"}, []))
     monkeypatch.setattr(node_faults_info, "read_containers", lambda _module, _complaints: ({}, {}))

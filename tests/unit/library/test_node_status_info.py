@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import instances, links
 
 from library import gaudi_preflight, node_status_info
 from tests.unit.host.modules import run_main
@@ -31,7 +31,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
-    monkeypatch.setattr(node_status_info, "VERDICT", tmp_path / "acceptance.json")
+    monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
     for module in (node_status_info, gaudi_preflight):
         monkeypatch.setattr(module, "read_topology", lambda _module: {**TOPOLOGY, "findings": []})
         monkeypatch.setattr(module, "read_holders", lambda: ({}, [FINDING]))
