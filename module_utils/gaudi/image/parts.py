@@ -39,17 +39,17 @@ def ordered(parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part for part in PARTS if part in wanted)
 
 
-def needed(binds: bool, media: Collection[str], host_nics: bool) -> tuple[str, ...]:
+def needed(binds: bool, media: Collection[str], host_nics: bool, build: Build | None = None) -> tuple[str, ...]:
     """The parts that a plan asks for.
 
     binds: whether the server is bound with numactl. media: what a model takes beside text (image, video, audio).
-    host_nics: whether its cards talk over host NICs.
+    host_nics: whether its cards talk over host NICs. build: the release's, which not every faster part goes with.
     """
     wanted = {
         NUMACTL: binds,
         HOST_NICS: host_nics,
         AUDIO: "audio" in media,
-        PILLOW_SIMD: bool({"image", "video"} & set(media)),
+        PILLOW_SIMD: bool({"image", "video"} & set(media)) and (build is None or build.pillow_simd is not None),
     }
     return ordered(part for part, is_needed in wanted.items() if is_needed)
 
@@ -62,7 +62,7 @@ def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
             raise Refusal(
                 "image_part_not_offered",
                 f"An image of release {release} cannot have {part} ({PARTS[part]}): its vLLM names no such libraries. "
-                "Leave it out of serving_image_parts, or use a later release.",
+                "Leave it out of serving_image_parts, or use another release.",
             )
 
 

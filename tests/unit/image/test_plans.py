@@ -48,6 +48,14 @@ def test_a_model_brings_the_parts_that_it_needs(model: str, needs: list[str]) ->
     assert said["image"] == made(needs=tuple(needs)).reference
 
 
+@pytest.mark.parametrize("release", ["1.23", "1.24", "1.24.1"])
+def test_a_model_that_sees_does_without_a_faster_part_where_the_release_has_none(release: str) -> None:
+    said = plan("qwen2.5-vl-7b-instruct", {"build": True}, release)
+    assert said["requires"]["image"] == ["numactl"]
+    asked = plan("qwen2.5-vl-7b-instruct", {"build": True, "parts": ["pillow_simd"]}, release)
+    assert asked["refused_id"] == "image_part_not_offered"
+
+
 def test_a_ready_image_is_taken_as_it_is_named() -> None:
     said = plan("qwen3-8b", {"ref": "registry.example.com/gaudi/vllm:7"})
     assert said["image"] == "registry.example.com/gaudi/vllm:7"
