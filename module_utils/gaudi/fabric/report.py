@@ -291,7 +291,7 @@ def _history(verdict: Mapping[str, Any]) -> Html:
     history = verdict["history"]
     if not history:
         return Html("")
-    curves = [_curve(verdict, each) for each in verdict["measurements"]]
+    curves = list(filter(None, (_curve(verdict, each) for each in verdict["measurements"])))
     rows = [
         (
             _time(entry["time"]),
@@ -316,7 +316,7 @@ def _history(verdict: Mapping[str, Any]) -> Html:
 
 
 def _curve(verdict: Mapping[str, Any], measured: Mapping[str, Any]) -> Html:
-    """Return a measurement's figures over time."""
+    """Return a measurement's figures over time; nothing of one that was made once."""
     keys = ("modules", "collective", "size", "over_host_nics")
     values = [
         each["nw_gb_s"]
@@ -324,6 +324,8 @@ def _curve(verdict: Mapping[str, Any], measured: Mapping[str, Any]) -> Html:
         for each in entry["measurements"]
         if all(each[key] == measured[key] for key in keys)
     ]
+    if len(values) == 1:
+        return Html("")
     over = ", over host NICs" if measured["over_host_nics"] else ""
     name = f"{measured['collective']} of {size_text(measured['size'])} over modules {modules_text(measured['modules'])}"
     return element("figure", None, element("figcaption", None, f"{name}{over}"), trend(values, measured["floor_gb_s"]))

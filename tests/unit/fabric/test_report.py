@@ -138,6 +138,12 @@ def test_history_is_a_curve_and_a_table() -> None:
     assert made.of("figcaption") == ["all_reduce of 32m over modules 0-7"]
     once = accepted()
     assert page({**once, "history": []}).of("polyline") == []
+    # Of other measurements a single point would be no curve.
+    others = [{**entry, "measurements": []} for entry in once["history"]]
+    assert (page({**once, "history": others}).of("figure"), len(page({**once, "history": others}).of("summary"))) == (
+        [],
+        2,
+    )
 
 
 def test_every_group_has_a_curve_of_its_own() -> None:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.gaudi.node import containers, folders
 from ansible.module_utils.gaudi.preflight import judgement
 
@@ -13,6 +14,7 @@ from library import gaudi_preflight
 from tests.unit.host.modules import run_main
 from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, OTHER, Node, check, full, node, plan
 from tests.unit.preflight.test_modules import LEVELS, site
+from tests.unit.preflight.test_templates import ROLES, evaluate
 
 __all__ = ["node"]
 
@@ -93,6 +95,19 @@ def test_who_lets_it_through_or_measures_again_is_not_refused(node: Node, how: d
     check()
     assert refused(node, served(4, 5, 6, 7))
     assert refused(node, served(4, 5, 6, 7), **how) == []
+
+
+def test_the_role_says_how_is_measured_as_the_role_that_measures_is_told() -> None:
+    """By the options of that role, with the commit of hccl_demo that the site pins before the release's."""
+    defaults = yaml.safe_load((ROLES / "fabric_check/defaults/main.yml").read_text(encoding="utf-8"))
+    options = {**defaults, "serving_image_pins": {"hccl_demo": {"commit": "new"}}}
+    options |= {f"serving_image_{name}": "" for name in ("ref", "build", "name", "base", "way", "lock")}
+    options |= {"serving_image_parts": [], "serving_image_constraints": [], "fabric_check_external_mtu": "9000"}
+    release = {"pins": {"hccl_demo": {"repository": "r", "commit": "old"}}}
+    for serving, demo in (({"release": release}, {"repository": "r", "commit": "new"}), ({}, {"commit": "new"})):
+        given = {"__preflight_options": {"options": options}, "preflight_serving": serving, "role_path": "/"}
+        told = evaluate("preflight", "{{ __preflight_fabric }}", **given)
+        assert told == {**HOW, "demo": demo, "external_mtu": 9000}
 
 
 def test_a_running_instance_goes_on(node: Node) -> None:
