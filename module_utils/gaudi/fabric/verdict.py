@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..base.documents import misfit
+from ..base.documents import misfit, parse
 from ..base.printable import printable
-from ..base.refusal import Refusal
 from .classes import PASSING, Earlier, Result, modules_text
 from .locating import Located
 from .nics import DIRECT, HostNics
@@ -224,16 +223,13 @@ def _history(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return [last, *before["history"]][:MOST_HISTORY]
 
 
-def read_verdict(value: object) -> dict[str, Any]:
-    """Return a document that was read back. Raises Refusal for one that is damaged or of another schema."""
-    wrong = misfit(value, _FORM)
+def read_verdict(text: str) -> dict[str, Any]:
+    """Return the document of a file. Raises ValueError, with a clause that begins with "it", for anything else."""
+    document = parse(text, _FORM, SCHEMA)
     for key, form in (("host_nics", _HOST_NICS), ("burn_in", _BURN_IN)):
-        if wrong is None and isinstance(value, dict) and value[key] is not None and misfit(value[key], form):
-            wrong = key
-    if wrong is not None or not isinstance(value, dict) or value["schema"] != SCHEMA:
-        what = f"its {wrong} is missing or of another type" if wrong not in (None, ".") else "it has another form"
-        raise Refusal("damaged_verdict", f"The node's verdict cannot be read: {what}. Measure the node again.")
-    return value
+        if document[key] is not None and misfit(document[key], form):
+            raise ValueError(f"it has no {key}, or of another type")
+    return document
 
 
 def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...]:

@@ -34,7 +34,7 @@ from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, hosts, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
 from . import containers, instances
-from .documents import read_json
+from .documents import read
 from .reader import read_interfaces, read_ports, read_topology
 
 VERDICT = Path(paths.ACCEPTANCE)
@@ -372,10 +372,9 @@ class Node:
 def last_verdict() -> tuple[dict[str, Any] | None, str]:
     """Return the node's verdict, None before the first one, and what is wrong with its file; a damaged one is none."""
     try:
-        document = read_json(VERDICT)
-        return None if document is None else verdict.read_verdict(document), ""
-    except (Damaged, Refusal) as damage:
-        return None, printable(f"{str(damage).rstrip('.')}. It counts as no verdict.")
+        return read(VERDICT, verdict.read_verdict), ""
+    except Damaged as damage:
+        return None, printable(f"{damage}. It counts as no verdict; playbooks/accept.yml makes a new one.")
 
 
 def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Node:

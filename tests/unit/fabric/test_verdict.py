@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric.classes import Earlier, judge
 from ansible.module_utils.gaudi.fabric.locating import Located
 from ansible.module_utils.gaudi.fabric.nics import HostNics
@@ -81,23 +80,21 @@ def test_the_states() -> None:
 
 def test_a_verdict_survives_being_written_and_read() -> None:
     full = verdict((USUAL, printed(USUAL, 258.2)), nics=WELL, before=GOOD, faults=(Fault("x", "Told.", (1,), False),))
-    assert read_verdict(json.loads(json.dumps(full))) == full
+    assert read_verdict(json.dumps(full)) == full
 
 
 @pytest.mark.parametrize("key", sorted(GOOD))
 def test_a_verdict_without_one_of_its_keys_is_refused(key: str) -> None:
     damaged = copy.deepcopy(GOOD)
     del damaged[key]
-    with pytest.raises(Refusal) as refused:
-        read_verdict(damaged)
-    assert refused.value.id == "damaged_verdict"
-    assert key in str(refused.value)
+    with pytest.raises(ValueError, match="schema" if key == "schema" else f"it has no {key}"):
+        read_verdict(json.dumps(damaged))
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 3, {}, {**GOOD, "schema": 2}, {**GOOD, "host_nics": {}}])
 def test_what_is_no_verdict_is_refused(value: object) -> None:
-    with pytest.raises(Refusal, match="cannot be read"):
-        read_verdict(value)
+    with pytest.raises(ValueError, match=r"^it "):
+        read_verdict(json.dumps(value))
 
 
 def test_what_comes_from_outside_is_printable() -> None:
@@ -230,7 +227,7 @@ def test_history_is_newest_first_and_ends_somewhere() -> None:
     assert [each["time"] for each in document["history"][:2]] == ["day 28", "day 27"]
     assert len(document["history"]) == 20
     assert document["history"][0]["measurements"][0]["nw_gb_s"] == 242.8
-    read_verdict(json.loads(json.dumps(document)))
+    read_verdict(json.dumps(document))
 
 
 def test_a_status_has_the_state_and_why() -> None:

@@ -145,4 +145,5 @@ def test_the_verdict_on_cards_and_links_is_shown(node: Path) -> None:
 def test_a_damaged_verdict_is_said_and_ends_nothing(node: Path, kind: str) -> None:
     damage(node / "acceptance.json", kind)
     (said,) = status(node / "none.py")["acceptance"]
-    assert said.startswith("cards and links: ")
+    assert said.startswith(f"cards and links: {node / 'acceptance.json'} is damaged: it ")
+    assert said.endswith(". It counts as no verdict; playbooks/accept.yml makes a new one.")
