@@ -30,6 +30,14 @@ def test_another_scope_is_no_trace(what: str, scope: str, *, ours: bool) -> None
     assert readme.could_be_ours(what, scope) is ours
 
 
+def test_the_transcript_and_the_demo_show_the_verdict_and_its_page() -> None:
+    transcript = (readme.ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = readme.ACCEPTED.findall(transcript)
+    assert readme.unsaid(transcript, f"2026-11-25 p=1 u=root | {line}\n") == []
+    assert readme.unsaid(transcript, line.replace("accepted", "FAILED")) == ["the demo"]
+    assert readme.unsaid("", "cards and links: accepted at now") == ["README.md", "the demo"]
+
+
 def test_the_labels_are_the_simulators() -> None:
     assert (readme.LABEL, readme.SHARED) == (LABEL, IMAGES)
 
