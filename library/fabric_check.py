@@ -158,7 +158,9 @@ measured:
   type: bool
   sample: true
 planned:
-  description: The runs of a measurement of this node, each with its cards and the seconds it takes.
+  description: >-
+    The runs of a measurement of this node, each with its cards and the seconds it takes; of this measurement, where it
+    leaves out cards that are in use or known.
   returned: success
   type: list
   elements: dict

@@ -13,9 +13,12 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
 from ansible.module_utils.gaudi.fabric import asked
+from ansible.module_utils.gaudi.fabric.classes import Result
 from ansible.module_utils.gaudi.fabric.runs import seconds
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, Policy, new_verdict
+from hypothesis import given
+from hypothesis import strategies as st
 
 from filter_plugins.acceptance import acceptance_image
 
@@ -112,6 +115,46 @@ def test_why_nothing_is_measured(faults: Any, image: dict[str, Any], runs: int, 
 def test_cards_in_use_are_not_measured() -> None:
     planned = asked.planned(fabric("HL-225"), range(8), WISH)
     assert asked.not_measured((), {"hccl_demo": "f623d69"}, "x", planned, (5, 1)) == "Modules 1, 5 were in use."
+
+
+@given(
+    busy=st.sets(st.integers(0, 7)),
+    cards=st.sets(st.integers(0, 7), min_size=2),
+    host_nics=st.booleans(),
+    measured=st.sampled_from([None, (), (0,), (1,), (0, 1)]),
+)
+def test_a_card_in_use_is_never_measured(
+    busy: set[int], cards: set[int], host_nics: bool, measured: tuple[int, ...] | None
+) -> None:
+    """Whatever is in use, asked for and known: what is made has free cards only, and adds what is not known."""
+    kind = fabric("HL-288E")
+    whole = asked.planned(kind, range(8), WISH)
+    results = [Result(whole[place], "unpublished", 200.0, 133.0, None, "none", "Measured.") for place in measured or ()]
+    before = None
+    if measured is not None:
+        why_not = "" if measured else "In use."
+        made: dict[str, Any] = {
+            "made_of": NOW,
+            "faults": (),
+            "nics": None,
+            "results": results,
+            "located": (),
+            "not_measured": why_not,
+        }
+        before = new_verdict(node="n", time="2026-11-24T00:00:00+00:00", **made)
+    wish = {**WISH, "host_nics": host_nics, "image": "x", "again": False, "burn_in": []}
+    wish["plans"] = [plan("one", *sorted(cards))]
+    work = asked.work(kind, range(8), wish, before, NOW, (), {"hccl_demo": "f623d69"}, sorted(busy))
+    if not work.due.allowed or work.why_not:
+        return
+    used = {module for run in work.runs for module in run.modules}
+    assert not used & busy
+    assert not busy or cards <= used
+    assert not (work.adds and before and all(asked.covered(run, before) for run in work.runs))
+    # Measured or not, every card of the node is accounted for.
+    told = asked.left_out(work, before["measurements"] if work.adds and before else ())
+    known = {module for each in results for module in each.run.modules} if work.adds else set()
+    assert bool(told) == (used | known != set(range(8)))
 
 
 def document(*faults: Fault, why_not: str = "", state: str = "accepted") -> dict[str, Any]:
