@@ -85,6 +85,8 @@ class Family:
     plans_by_length: bool = False
     # Variables of the caller that are read as the options they stand for.
     options_in_environment: Mapping[str, str] = field(default_factory=dict)
+    # Further arguments that are read as the options they stand for, beside those of every release.
+    options_in_arguments: Mapping[str, str] = field(default_factory=dict)
 
     # ---- the server
     # The words that mean true in its switches, in lower case.

@@ -7,8 +7,10 @@ they were asked for, and named where they come from a model's file.
 
 from __future__ import annotations
 
+import difflib
 import json
 
+from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..request.options import PLUGIN_OPTIONS
 from ..request.resolved import ResolvedRequest
@@ -239,6 +241,14 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
             "enable_prefix_caching and contiguous_pa are both on, but the plugin turns prefix caching off with "
             "contiguous paged attention (vllm_gaudi/platform.py). Keep one.",
         )
+    _check_speculation(resolved)
+    if request.quantization == "inc" and "QUANT_CONFIG" not in draft.environment:
+        raise Refusal(
+            "inc_without_config",
+            "quantization is inc, but neither quantization_config nor dtype fp8 says where its measurements are "
+            "(QUANT_CONFIG): the server would end once the weights are loaded. Set quantization_config, or leave "
+            "quantization out.",
+        )
     method = str((request.speculative_config or {}).get("method", ""))
     if method in release.unsupported:
         raise Refusal("unsupported_speculation", f"speculative_config has {method}: {release.unsupported[method]}")
@@ -247,6 +257,28 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
     if method and request.async_scheduling:
         draft.warn("async_scheduling is on, but the plugin turns it off with speculative_config. Leave it out.")
     _check_gated_delta_nets(draft, resolved)
+
+
+# What a speculative_config says of its length, and how alike a mistyped key is to it.
+TOKENS, ALIKE = "num_speculative_tokens", 0.85
+
+
+def _check_speculation(resolved: ResolvedRequest) -> None:
+    """The buckets follow from the tokens that are guessed; vLLM's own check ends the start."""
+    said = resolved.request.speculative_config or {}
+    mistyped = difflib.get_close_matches(TOKENS, [key for key in said if key != TOKENS], 1, cutoff=ALIKE)
+    if mistyped:
+        raise Refusal(
+            "unknown_speculation",
+            f"speculative_config has {shown(mistyped[0])}, which the server does not know: it would not start. Did you "
+            f"mean {TOKENS}?",
+        )
+    tokens = said.get(TOKENS)
+    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1):
+        raise Refusal(
+            "wrong_speculation",
+            f"speculative_config has {TOKENS} {shown(tokens)}; it must be a whole number of at least 1. Correct it.",
+        )
 
 
 def _check_gated_delta_nets(draft: Draft, resolved: ResolvedRequest) -> None:
@@ -368,6 +400,17 @@ PLUGIN = Family(
     options_in_environment={
         "VLLM_CONTIGUOUS_PA": "contiguous_pa",
         "VLLM_BUCKETING_FROM_FILE": "bucketing_file",
+    },
+    # Those that buckets, memory or a check follow from.
+    options_in_arguments={
+        "--num-gpu-blocks-override": "num_gpu_blocks_override",
+        "--speculative-config": "speculative_config",
+        "-sc": "speculative_config",
+        "--enable-expert-parallel": "enable_expert_parallel",
+        "-ep": "enable_expert_parallel",
+        "--enable-prefix-caching": "enable_prefix_caching",
+        "--enable-chunked-prefill": "enable_chunked_prefill",
+        "--async-scheduling": "async_scheduling",
     },
     true_words=("true", "t", "1", "yes", "y", "on"),
     chunks_prefill=True,

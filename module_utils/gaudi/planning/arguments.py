@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
 from ..base.absent import absent
-from ..base.checks import shown
+from ..base.checks import mapping, shown, switch
 from ..base.refusal import Refusal
 from ..catalogue.surface import Surface, normal
 from ..catalogue.typed import Typed
+from ..request.options import READERS
 from ..rules.draft import Draft
 
 # Options of a request that decide more than one argument: set here, they would contradict the buckets or the cards.
@@ -34,6 +36,9 @@ OWNED = {
     "--dtype": "dtype",
     "--quantization": "dtype or quantization_config",
     "-q": "dtype or quantization_config",
+    "--spec-method": "speculative_config",
+    "--spec-model": "speculative_config",
+    "--spec-tokens": "speculative_config",
 }
 
 # They divide the cards of one node as well.
@@ -94,7 +99,6 @@ OPTIONS = {
     "--trust-remote-code": "trust_remote_code",
     "--enforce-eager": "enforce_eager",
 }
-FLAGS = ("--trust-remote-code", "--enforce-eager")
 
 # A key on a command line can be read by every process of the node.
 SECRETS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
@@ -117,10 +121,11 @@ def value_in(arguments: Sequence[str], option: str) -> str | None:
     return found
 
 
-def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
+def options_in_arguments(request: Mapping[str, object], further: Mapping[str, str]) -> dict[str, object]:
     """A request whose ``extra_args`` that are options in disguise became these options.
 
-    Raises Refusal when the option is given as well, with another value.
+    ``further`` has those of the release beside OPTIONS. Raises Refusal when the option is given as well, with another
+    value.
     """
     result = dict(request)
     tokens = request.get("extra_args")
@@ -130,34 +135,57 @@ def options_in_arguments(request: Mapping[str, object]) -> dict[str, object]:
     queue = list(tokens)
     while queue:
         token = queue.pop(0)
-        name, _, value = token.partition("=")
-        option = OPTIONS.get(normal(name))
+        name = token.partition("=")[0]
+        option, on = _option_of(normal(name), {**OPTIONS, **further})
         if option is None:
             rest.append(token)
             continue
-        found: object = True
-        if normal(name) not in FLAGS:
-            if not value and not queue:
-                raise Refusal(
-                    "argument_without_value",
-                    f"extra_args ends with {name}, which needs a value. Use the option {option}.",
-                )
-            found = value or queue.pop(0)
-        said = result.get(option)
-        if normal(name) in FLAGS and isinstance(said, str) and said.lower() in ("true", "yes"):
-            raise Refusal(
-                "argument_repeats_option",
-                f"extra_args has {name}, and {option} is {shown(said)}: both say the same. Keep the option, and take "
-                f"{name} out of extra_args.",
-            )
-        if said is not None and str(said) != str(found):
-            raise Refusal(
-                "argument_contradicts_option",
-                f"extra_args has {name} {shown(found)}, but {option} is {shown(result[option])}. Keep one.",
-            )
+        found: object = on if READERS[option] is switch else _value(token, option, queue)
+        _check_said(name, option, found, result.get(option))
         result[option] = found
     result["extra_args"] = rest
     return result
+
+
+def _option_of(name: str, known: Mapping[str, str]) -> tuple[str | None, bool]:
+    """The option that an argument stands for, and whether it turns a switch on; only switches have a --no- form."""
+    if name in known:
+        return known[name], True
+    option = known.get(f"--{name[5:]}") if name.startswith("--no-") else None
+    return (option if option is not None and READERS[option] is switch else None), False
+
+
+def _value(token: str, option: str, queue: list[str]) -> object:
+    """What stands behind the equals sign of an argument or follows it in ``queue``; a mapping is written as JSON."""
+    name, _, value = token.partition("=")
+    if not value and not queue:
+        raise Refusal(
+            "argument_without_value",
+            f"extra_args ends with {name}, which needs a value. Use the option {option}.",
+        )
+    value = value or queue.pop(0)
+    if READERS[option] is not mapping:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        # The reader of the option says what it takes.
+        return value
+
+
+def _check_said(name: str, option: str, found: object, said: object) -> None:
+    """Refuse an argument whose option is given as well: with another value, or in other words."""
+    if READERS[option] is switch and isinstance(said, str) and said.lower() in ("true", "yes"):
+        raise Refusal(
+            "argument_repeats_option",
+            f"extra_args has {name}, and {option} is {shown(said)}: both say the same. Keep the option, and take "
+            f"{name} out of extra_args.",
+        )
+    if said is not None and str(said) != str(found):
+        raise Refusal(
+            "argument_contradicts_option",
+            f"extra_args has {name} {shown(found)}, but {option} is {shown(said)}. Keep one.",
+        )
 
 
 def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None:

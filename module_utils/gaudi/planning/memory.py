@@ -147,6 +147,14 @@ def _kv_cache(
     blocks = memory.blocks(kept.get("kv_cache_gib", split.kv_cache), per_token, resolved.block_size)
     blocks = _asked_blocks(draft, resolved, blocks)
     tokens, length = blocks * resolved.block_size, lengths.max_model_len or 0
+    asked = resolved.request.num_gpu_blocks_override
+    if tokens < length and asked is not None:
+        raise Refusal(
+            "too_few_kv_blocks",
+            f"{label}: num_gpu_blocks_override is {asked}, blocks for {tokens} tokens, but one request may have "
+            f"max_model_len {lengths.spoken}. Raise num_gpu_blocks_override to {-(-length // resolved.block_size)} at "
+            f"least, leave it out, or lower max_model_len.",
+        )
     if tokens < length:
         raise Refusal(
             "kv_cache_too_small",

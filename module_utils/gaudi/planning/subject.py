@@ -133,11 +133,11 @@ def _wanted(
     request: object, release: ReleaseEntry, entry: ModelEntry | None, cards: Mapping[str, CardType], node: Node
 ) -> tuple[Request, frozenset[str]]:
     """The request over its model's defaults, and the options that stand in the request itself."""
-    card_type = cards.get(card_name(node.topology))
-    said = options_in_arguments(check_options(request))
+    card_type, family = cards.get(card_name(node.topology)), family_of(release)
+    said = options_in_arguments(check_options(request), family.options_in_arguments)
     asked = frozenset(name for name, value in said.items() if value is not None)
-    wanted = Request.from_mapping(options_in_arguments(merged(request, release, entry, card_type)))
-    wanted = options_in_environment(wanted, family_of(release))
+    whole = options_in_arguments(merged(request, release, entry, card_type), family.options_in_arguments)
+    wanted = options_in_environment(Request.from_mapping(whole), family)
     if wanted.modules == ALL:
         wanted = replace(wanted, modules=all_modules(node.topology) or None)
     return wanted, asked

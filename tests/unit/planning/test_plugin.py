@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -324,7 +325,6 @@ def test_more_blocks_than_fit_are_warned_of() -> None:
     assert not any("num_gpu_blocks_override" in line for line in plan("1.24", num_gpu_blocks_override=fit)["warnings"])
     more = plan("1.24", num_gpu_blocks_override=fit + 1)
     assert any(f"num_gpu_blocks_override is {fit + 1}" in line for line in more["warnings"])
-    assert "would hold 128 tokens" in refused("1.24", num_gpu_blocks_override=1)
 
 
 GDN_TEXT: dict[str, Any] = {
@@ -559,3 +559,52 @@ def test_a_sites_pins_of_the_fork_are_a_line_of_what_changes() -> None:
     assert any(line.startswith("serving_image_pins.vllm_fork: take it out") for line in made["changes"])
     assert made["image"] == vendor.plan_request("1.24", MODEL, image={"build": True})["image"]
     assert "refused" in vendor.plan_request("1.24", MODEL, image={**site, "pins": {"vllm_frok": {"commit": "a" * 40}}})
+
+
+def test_arguments_that_buckets_and_checks_follow_from_are_read_as_their_options() -> None:
+    speculation = {"method": "eagle", "model": "/data/models/eagle", "num_speculative_tokens": 2}
+    options = {"num_gpu_blocks_override": 3000, "enable_expert_parallel": True, "enable_chunked_prefill": False}
+    arguments = ["--num_gpu_blocks_override=3000", "-ep", "--no-enable-chunked-prefill", "--speculative-config"]
+    by_arguments = plan("1.24.1", extra_args=[*arguments, json.dumps(speculation), "--seed", "7"])
+    by_options = plan("1.24.1", speculative_config=speculation, extra_args=["--seed", "7"], **options)
+    assert by_arguments["arguments"] == by_options["arguments"]
+    assert by_arguments["buckets"] == by_options["buckets"]
+    assert by_arguments["buckets"]["kv_blocks_from"] == "num_gpu_blocks_override"
+    assert "both on" in refused("1.24.1", contiguous_pa=True, extra_args=["--enable-prefix-caching"])
+    assert "num_gpu_blocks_override is 40. Keep one" in refused(
+        "1.24.1", num_gpu_blocks_override=40, extra_args=["--num-gpu-blocks-override", "50"]
+    )
+    assert "must be a mapping" in refused("1.24.1", extra_args=["--speculative-config", "ngram"])
+    assert "Use the option speculative_config" in refused("1.24.1", extra_args=["--spec-tokens", "3"])
+
+
+@pytest.mark.parametrize(
+    ("speculation", "words"),
+    [
+        ({"num_speculative_token": 3}, "Did you mean num_speculative_tokens?"),
+        ({"num_speculative_tokens": "3"}, "num_speculative_tokens '3'; it must be a whole number"),
+        ({"num_speculative_tokens": True}, "it must be a whole number"),
+        ({"num_speculative_tokens": 0}, "of at least 1"),
+    ],
+)
+def test_a_length_of_speculation_that_the_buckets_cannot_follow_is_refused(
+    speculation: dict[str, Any], words: str
+) -> None:
+    assert words in refused("1.24", speculative_config={"method": "eagle", **speculation})
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_inc_without_measurements_is_refused(release: str) -> None:
+    assert "quantization is inc, but neither" in refused(release, quantization="inc")
+    for made in (
+        plan(release, quantization="inc", quantization_config="/data/quantization/own.json"),
+        plan(release, dtype="fp8"),
+    ):
+        assert said(made, "--quantization") == "inc"
+        assert made["environment"]["QUANT_CONFIG"]
+
+
+def test_too_few_blocks_that_were_asked_for_are_not_answered_with_more_memory() -> None:
+    words = refused("1.24.1", max_model_len=4096, num_gpu_blocks_override=31)
+    assert words.endswith("Raise num_gpu_blocks_override to 32 at least, leave it out, or lower max_model_len.")
+    plan("1.24.1", max_model_len=4096, num_gpu_blocks_override=32)
