@@ -56,16 +56,36 @@ def work(
     """Return what a run of the check does; wish has the options of the module fabric_check.
 
     While cards are in use, those groups are measured that have none of them and that an instance asks for. Raises
-    Refusal for what hccl_demo does not take, and where somebody wants to measure again and cards are in use.
+    Refusal for what hccl_demo does not take, and where somebody wants to measure again and cannot.
     """
     whole = planned(fabric, modules, wish)
     again = bool(wish["again"] or wish["burn_in"])
     free = whole if not busy else tuple(run for run in whole if _asked_for(run, busy, wish["plans"]))
     why_not = not_measured(faults, image, wish["image"], whole, () if free else busy)
     added = tuple(run for run in free if before and before["measurements"] and not covered(run, before))
-    answer = due(before, now, faults, busy, why_not, again=again, host_nics=wish["host_nics"], free=free, added=added)
+    fatal = any(fault.fatal for fault in faults)
+    if not image and before and before["measurements"] and not fatal and not wish["burn_in"]:
+        answer = _without_image(before, wish)
+    else:
+        answer = due(
+            before, now, faults, busy, why_not, again=again, host_nics=wish["host_nics"], free=free, added=added
+        )
     made = added if answer.id == _ADDED else free if answer.allowed and free else whole
     return Work(whole, made, answer, why_not)
+
+
+def _without_image(before: Mapping[str, Any], wish: Mapping[str, Any]) -> Answer:
+    """Return why the figures that are there stay: without the image nobody can tell whether they are stale.
+
+    Raises Refusal where somebody wants to measure again.
+    """
+    said = f"{image_lacks({}, wish['image']).rstrip('.')}, so that nothing is measured and the verdict stays."
+    if wish["again"]:
+        raise Refusal(
+            "no_image_to_measure_with",
+            f"{said} Have the image fetched (site.yml --tags serving_image), or name another one (-e image=REFERENCE).",
+        )
+    return Answer(False, "image_absent", said)
 
 
 def _asked_for(run: Run, busy: Collection[int], plans: Sequence[Mapping[str, Any]]) -> bool:
@@ -271,11 +291,14 @@ def _modules(plan: Mapping[str, Any]) -> list[int]:
     return [card["module_id"] for card in plan["modules"]]
 
 
-def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str] = ()) -> str:
-    """Say what would be measured, and how long that takes where all is sound; burn_in are tests of hl_qual."""
+def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str] = (), why_not: str = "") -> str:
+    """Say what would be measured, and how long that takes where all is sound; burn_in are tests of hl_qual.
+
+    why_not: why nothing can be measured.
+    """
     burning = f"{', '.join(burn_in)} of hl_qual, which may reset cards and take an hour each; " if burn_in else ""
-    if fabric is None or not runs:
-        return f"{burning}nothing else" if burning else "nothing"
+    if fabric is None or not runs or why_not:
+        return f"{burning}nothing{' else' if burning else ''}" + (f": {why_not.rstrip('.')}" if why_not else "")
     said = [
         f"{run.collective} of {size_text(run.size)} over modules {', '.join(map(str, run.modules))} ({run.loop} loops)"
         for run in runs
@@ -332,7 +355,7 @@ def result(
         "measured": due.allowed,
         "planned": [{**run.as_dict(), "seconds": time} for run, time in zip(runs, times)],
         "seconds": total_seconds(runs, fabric),
-        "plan": plan_text(runs, fabric, burn_in),
+        "plan": plan_text(runs, fabric, burn_in, work.why_not),
         "why": due.sentence,
         "lines": lines(verdict),
         "held_back": [answer.sentence for answer in said if not answer.allowed],

@@ -501,6 +501,26 @@ def test_two_groups_are_measured_apart_and_not_together(node: Node) -> None:
     assert refused.startswith("across: ")
 
 
+def test_a_mistyped_image_takes_no_verdict_away(node: Node) -> None:
+    """Whether the figures are stale nobody can tell without it; what is there stays."""
+    check()
+    before = node.verdict()
+    said = check(again=True, image="nowhere/none:1")
+    assert said["refused_id"] == "no_image_to_measure_with"
+    assert "The image nowhere/none:1 is not on the node" in said["msg"]
+    waits = check(image="nowhere/none:1", plans=[plan(0, 1, image="nowhere/none:1")])
+    assert (waits["measured"], waits["changed"], len(waits["held_back"])) == (False, False, 1)
+    assert node.verdict() == before
+    node.down = [(5, 9)]
+    assert check(image="nowhere/none:1")["measured"], "what the static checks find is news"
+
+
+def test_what_cannot_be_measured_is_not_said_to_be(node: Node) -> None:
+    foreseen = check(check=True, again=True, image="nowhere/none:1")
+    assert foreseen["plan"] == "nothing: The image nowhere/none:1 is not on the node"
+    assert check(check=True, again=True)["plan"].startswith("all_reduce")
+
+
 STRANGER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}
 
 
