@@ -315,7 +315,8 @@ options:
       - It holds the result of M(gaudi_topology_info), its C(topology) alone, or what hl-smi printed, by the keys
         C(hl_smi_name_csv) (C(hl-smi -Q name -f csv)), C(hl_smi_index_module_csv) (C(hl-smi -Q index,module_id -f csv))
         and C(hl_smi_topo) (C(hl-smi topo -c -N)); C(modules_in_use), a list of module ids, and C(addresses), pairs of
-        interface and address, may be left out. C(docs/examples/topologies) has three of them.
+        interface and address, may be left out. C(docs/examples/topologies) has some of them.
+      - A file that a request names as C(bucketing_file) is read under this path on the machine that plans.
     type: str
   on_refusal:
     description: Whether a refused request ends the task (V(fail)), or is reported beside the plans of the others.
@@ -665,7 +666,7 @@ def reservations_of(module: AnsibleModule) -> Reservations:
 def planned(
     params: dict[str, Any], catalogue: Catalogue, topology: dict[str, Any], reservations: Reservations
 ) -> list[dict[str, Any]]:
-    """The plan of each request; of a topology that was given no file of this machine is read."""
+    """The plan of each request; of a topology that was given no weights and no last start of this machine are read."""
     here = params["topology"] is None
     plans: list[dict[str, Any]] = plan_all(
         params["requests"],
@@ -678,7 +679,8 @@ def planned(
         reservations=reservations,
         last_starts=last_starts() if here else None,
         read_weights=read_weights if here else None,
-        read_file=read_file if here else None,
+        # Somebody wrote it for the server, and has it where they plan as well.
+        read_file=read_file,
     )
     return plans
 
@@ -690,7 +692,7 @@ def main() -> None:
     try:
         catalogue = Catalogue.from_mappings(module.params["release"], module.params["models"], module.params["cards"])
         topology = topology_of(module) if given is None else given_topology(given)
-        # A topology that was given says nothing about the files of the machine this runs on.
+        # A topology that was given says nothing about who uses the cards of the machine this runs on.
         reservations = reservations_of(module) if given is None else {}
         plans = planned(module.params, catalogue, topology, reservations)
     except Refusal as refusal:
