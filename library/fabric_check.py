@@ -413,7 +413,10 @@ def keep(document: Mapping[str, Any]) -> None:
 
 
 def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[dict[str, Any] | None, bool]:
-    """Return the verdict as it is to be, made now where that is due, and whether it changes; keep it."""
+    """Return the verdict as it is to be, made now where that is due, and whether it changes; keep it.
+
+    Check mode keeps nothing, and knows only a verdict for which nothing is run.
+    """
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])
     if work.due.allowed and not module.check_mode:
@@ -422,6 +425,8 @@ def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[
             document = measure(module, node, work, floors)
             keep(document)
         return document, True
+    if work.ended:
+        return measure(module, node, work, floors), True
     if work.due.allowed or before is None:
         return before, work.due.allowed
     # A reason that came or went is shown from now on.

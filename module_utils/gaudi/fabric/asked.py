@@ -34,12 +34,17 @@ class Work:
         return self.due.id == _ADDED
 
     @property
+    def ended(self) -> bool:
+        """Whether the static checks end it before anything is run: what comes of it is known beforehand."""
+        return self.due.id == _ENDED
+
+    @property
     def settled(self) -> bool:
         """Whether the verdict is judged as it stands: it is neither made anew nor waits for cards to be free."""
         return not self.due.allowed and self.due.id in _SETTLED
 
 
-_ADDED = "cards_added"
+_ADDED, _ENDED = "cards_added", "static_faults"
 _SETTLED = ("fabric_accepted", "fabric_failed", "faults_as_before")
 
 
@@ -190,7 +195,7 @@ def due(
     if fatal:
         if before and fatal == known and not again:
             return Answer(False, "faults_as_before", "The static checks find what they found last time.")
-        return Answer(True, "static_faults", "The static checks found what has to be mended first.")
+        return Answer(True, _ENDED, "The static checks found what has to be mended first.")
     used = f"Modules {modules_text(busy)} are in use, and a measurement needs all cards to itself."
     if again:
         if busy:
@@ -332,10 +337,10 @@ def foreseen(
 ) -> list[Mapping[str, Any]]:
     """Return the plans of which it can be said before anything is done whether they may start.
 
-    A measurement is work to come, and so is an image that is not there yet (empty in images, the other ones). With
-    settled, a verdict that waits for cards to be free is as well.
+    A measurement is work to come, unless the static checks end it, and so is an image that is not there yet (empty in
+    images, the other ones). With settled, a new verdict is, and one that waits for cards to be free.
     """
-    if work.due.allowed or (settled and not work.settled):
+    if (work.due.allowed and not work.ended) or (settled and not work.settled):
         return []
     return [plan for plan in plans if images.get(plan["image"], True)]
 

@@ -521,6 +521,20 @@ def test_what_cannot_be_measured_is_not_said_to_be(node: Node) -> None:
     assert check(check=True, again=True)["plan"].startswith("all_reduce")
 
 
+def test_check_mode_refuses_what_the_static_checks_end(node: Node) -> None:
+    """Nothing has to be run to know that."""
+    check()
+    before = node.verdict()
+    node.down = [(5, 9)]
+    foreseen = check(check=True, plans=[plan(4, 5)])
+    assert node.verdict() == before
+    assert "FAILED" in foreseen["lines"][0]
+    done = check(plans=[plan(4, 5)])
+    time = re.compile(r"20[0-9-]{8}T[0-9:+]+")
+    assert [time.sub("", said) for said in foreseen["held_back"]] == [time.sub("", said) for said in done["held_back"]]
+    assert len(done["held_back"]) == 1
+
+
 STRANGER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}
 
 
