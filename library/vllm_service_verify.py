@@ -13,6 +13,7 @@ description:
     the node, has the image that the plan names, is confined as planned by the engine
     and by the kernel, the server serves the planned model under its name, and the question is answered.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
+  - Waits until its supervisor has closed the ports of the server's own processes to others; fails where it does not.
   - Fails where somebody else than the container listens at the port, before anything is sent there.
   - A guarded server is asked without a key on every path of its release, and has to answer 401; then it is asked with
     the token that its supervisor has drawn for it. No key is needed.
@@ -84,6 +85,7 @@ models:
 import contextlib
 import http.client
 import json
+import shlex
 import socket
 import time
 import urllib.parse
@@ -98,6 +100,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, listening
 from ansible.module_utils.gaudi.node.documents import read_text
 from ansible.module_utils.gaudi.serving import answers
+from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed, table_of
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
@@ -230,6 +233,25 @@ def await_supervisor(module: AnsibleModule, instance: str) -> None:
         time.sleep(LOOK_AGAIN)
 
 
+def await_closed_ports(module: AnsibleModule, plan: dict[str, Any]) -> None:
+    """End the module unless the supervisor keeps others out of the ports of the server's own processes."""
+    if "closed_ports" not in plan["listen"]:
+        return
+    ports, deadline = ClosedPorts(*plan["listen"]["closed_ports"]), time.monotonic() + HAND_OVER_SECONDS
+    command = ["nft", "list", "table", "inet", table_of(plan["instance"])]
+    while True:
+        status, listed, said = module.run_command(command)
+        if status == 0 and is_closed(listed, ports):
+            return
+        if time.monotonic() > deadline:
+            module.fail_json(
+                msg=f"Ports {ports} of the server's own processes are not closed to others: {shlex.join(command)} says "
+                f"{printable(said.strip() or listed.strip() or 'nothing')}. Look at journalctl -u "
+                f"{container_name(module)}."
+            )
+        time.sleep(LOOK_AGAIN)
+
+
 def answer_to(module: AnsibleModule, container: containers.Container) -> str:
     """What the instance answers to the question; end the module where that is nothing."""
     params, plan = module.params, module.params["plan"]
@@ -253,6 +275,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     await_supervisor(module, plan["instance"])
+    await_closed_ports(module, plan)
     check_listener(module, container)
     if plan["guarded"]:
         check_guard(module, plan)

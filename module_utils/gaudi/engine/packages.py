@@ -26,9 +26,12 @@ def family_of(os_release: str) -> str:
 def engine_packages(family: str, apparmor: bool) -> list[str]:
     """The packages of the engine; `apparmor` says whether the kernel has it on.
 
-    Where AppArmor is on, no container starts without its parser, which docker.io only recommends.
+    Where AppArmor is on, no container starts without its parser, which docker.io only recommends. With nftables, an
+    instance closes its processes' own ports to others.
     """
-    return [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
+    if family not in PACKAGES:
+        return []
+    return [*PACKAGES[family], *(["apparmor"] if apparmor and family == "Debian" else []), "nftables"]
 
 
 # Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine (DOCKER_BUILDKIT=1).

@@ -36,12 +36,14 @@ from .refusals import (
 )
 from .server import (
     between_cards,
+    closed_ports,
     execution_mode,
     extra_environment,
     guarded,
     listen,
     model_options,
     network_variables,
+    own_ports_variable,
     ready_timeout,
     served_names,
     shutdown,
@@ -139,6 +141,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     module_variables(draft, subject.cards, subject.node_cards, release)
     host_nics = fabric_warning(resolved, subject.card_type) is not None
     network_variables(draft, request, release, host, node, host_nics)
+    own_ports_variable(draft, subject.cards, surface)
     if not family.scales_while_loading:
         scale_once(draft, subject.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
@@ -185,7 +188,7 @@ def _document(
         "cpu_binding": binding,
         "arguments": _arguments(draft, request),
         "guarded": setting.guarded,
-        "listen": address,
+        "listen": {**address, **closed_ports(draft.environment)},
         # Nobody without a key gets past the guard on any of them, which is looked at.
         "paths": list(release.paths),
         "execution_mode": mode,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
 from ..base.refusal import Refusal
+from ..cards.placement import Card
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..request.node import Node
 from ..request.options import Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Rule, given, rule
+from ..serving.closed_ports import EVERY, VARIABLE, closed_from, first_port
 from .network import LOOPBACK, Network, check_reach, network, outside, read_addresses
 
 # Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).
@@ -61,6 +63,12 @@ def listen(draft: Draft, resolved: ResolvedRequest, node: Node, label: str) -> d
         holder = node.ports[port.result]
         raise Refusal(
             "port_taken", f"{label}: port {port.result} is planned for {holder} already. Choose another port."
+        )
+    if EVERY.first <= port.result <= EVERY.last:
+        raise Refusal(
+            "port_kept",
+            f"{label}: port {port.result} is one of those that servers have for their own processes "
+            f"({EVERY.first} to {EVERY.last}), which are closed to others. Choose another port.",
         )
     because = resolved.request.open_without_keys
     check_reach(host.result, guarded(resolved.request), because)
@@ -191,6 +199,24 @@ def network_variables(
             draft.note(f"environment.{name}", value, found.rule, found.source, inputs)
     for sentence in found.warnings:
         draft.warn(sentence)
+
+
+@rule("own-ports", "gaudi-serving: PyTorch's store listens on every address, so that its port is closed to others")
+def own_ports(modules: Sequence[int]) -> str:
+    """The first port that the server's own processes try, by its lowest card."""
+    return str(first_port(modules))
+
+
+def own_ports_variable(draft: Draft, cards: Sequence[Card], surface: Surface) -> None:
+    """Ports that are known beforehand, so that they can be closed; nothing where the release does not read which."""
+    if surface.reads(VARIABLE):
+        draft.variable(VARIABLE, own_ports(modules=[card.module_id for card in cards]))
+
+
+def closed_ports(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What of a plan's address says which ports are closed to others; empty where nobody knows them."""
+    ports = closed_from(environment.get(VARIABLE, ""))
+    return {} if ports is None else {"closed_ports": [ports.first, ports.last]}
 
 
 def between_cards(request: Request, node: Node) -> str | None:

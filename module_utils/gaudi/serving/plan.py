@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+from .closed_ports import ClosedPorts
 from .last_start import sized_by
 from .signs import configuration, transient
 
@@ -60,6 +61,8 @@ class Plan:
     guarded: bool | None = None
     # Why others may reach it without a key, where they may.
     open_because: str | None = None
+    # Ports of its own processes, closed to others; None in plans that do not know them.
+    closed_ports: ClosedPorts | None = None
     # Stands for what the number of KV blocks follows from (last_start.py).
     sized_by: str = ""
 
@@ -85,6 +88,9 @@ class Plan:
                 environment={str(k): str(v) for k, v in document["environment"].items()},
                 guarded=document.get("guarded"),
                 open_because=document["listen"].get("open_without_keys"),
+                closed_ports=ClosedPorts(*map(int, closed))
+                if (closed := document["listen"].get("closed_ports"))
+                else None,
                 sized_by=sized_by(document),
             )
             plan.check_guard()

@@ -24,7 +24,7 @@ def test_no_model_listens_to_everybody_unless_asked_to(model: str) -> None:
 @pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
 def test_what_a_script_opens_to_everybody_is_on_loopback(release: str) -> None:
     plan = vendor.plan_request(release, {"weights": "/models/DeepSeek-R1"})
-    assert plan["listen"] == {"host": "127.0.0.1", "port": 8688}
+    assert plan["listen"].items() >= {"host": "127.0.0.1", "port": 8688}.items()
 
 
 # Those of the vendor's document; a further one may be warmed up otherwise.

@@ -25,6 +25,8 @@ from . import vendor
 OUTSIDE = ["0.0.0.0", "::", "10.20.0.11", "node-1.example"]
 INSIDE = ["127.0.0.1", "::1", "localhost", "127.0.0.53"]
 WHY = "the site's gateway asks for keys"
+# The ports of its own processes, by its lowest card.
+CLOSED = {"closed_ports": [28000, 28015]}
 ADDRESSES = [["lo", "127.0.0.1/8"], ["lo", "127.0.0.53/8"], ["lo", "::1/128"], ["eth0", "10.20.0.11/24"]]
 
 
@@ -49,16 +51,16 @@ def test_a_server_that_others_reach_without_keys_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize("host", OUTSIDE)
 def test_with_keys_or_a_reason_others_may_reach_it(host: str) -> None:
-    assert plan(host=host, guarded=True)["listen"] == {"host": host, "port": 30001}
+    assert plan(host=host, guarded=True)["listen"] == {"host": host, "port": 30001, **CLOSED}
     opened = plan(host=host, open_without_keys=WHY)
-    assert opened["listen"] == {"host": host, "port": 30001, "open_without_keys": WHY}
+    assert opened["listen"] == {"host": host, "port": 30001, "open_without_keys": WHY, **CLOSED}
     assert f"Whoever reaches {host}:30001 may ask without a key: {WHY}" in opened["warnings"]
 
 
 @pytest.mark.parametrize("host", INSIDE)
 def test_the_node_itself_needs_no_key(host: str) -> None:
     assert plan(host=host)["guarded"] is False
-    assert plan(host=host)["listen"] == {"host": host, "port": 30001}
+    assert plan(host=host)["listen"] == {"host": host, "port": 30001, **CLOSED}
 
 
 @pytest.mark.parametrize("request_", [{}, {"host": "::1"}, {"host": "0.0.0.0", "guarded": True}])

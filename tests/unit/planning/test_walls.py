@@ -90,3 +90,26 @@ def test_host_nics_keep_the_network_of_the_releases_script() -> None:
     plan = vendor.plan_request("1.21", request, "pcie8")
     assert plan["requires"]["host_nics"] is True
     assert plan["environment"]["VLLM_HOST_IP"] != "127.0.0.1"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_ports_of_a_servers_own_processes_are_known_and_closed(release: str) -> None:
+    """PyTorch's store listens on every address whatever it is told."""
+    plan = vendor.plan_request(
+        release, {"instance": "a", "weights": "/models/x", "modules": [3, 2], "tensor_parallel_size": 2}
+    )
+    if "VLLM_PORT" not in vendor.catalogue(release).release.variables:
+        # Nobody can tell this release which ports to take: SECURITY.md says so.
+        assert "closed_ports" not in plan["listen"]
+        return
+    assert plan["environment"]["VLLM_PORT"] == "28032"
+    assert plan["listen"]["closed_ports"] == [28032, 28047]
+    moved = {"instance": "a", "weights": "/models/x", "extra_environment": {"VLLM_PORT": "40000"}}
+    assert vendor.plan_request(release, moved)["listen"]["closed_ports"] == [40000, 40015]
+
+
+@pytest.mark.parametrize("port", [28000, 28127])
+def test_clients_are_served_on_none_of_them(port: int) -> None:
+    plan = vendor.plan_request("1.22", {"instance": "a", "weights": "/models/x", "port": port})
+    assert plan["refused_id"] == "port_kept"
+    assert "28000 to 28127" in plan["refused"]

@@ -38,9 +38,14 @@ def test_the_family_of_a_system(os_release: str, family: str) -> None:
 
 
 def test_the_parser_of_apparmor_comes_where_the_kernel_has_it_on() -> None:
-    assert packages.engine_packages("Debian", apparmor=True) == ["docker.io", "apparmor"]
-    assert packages.engine_packages("Debian", apparmor=False) == ["docker.io"]
-    assert packages.engine_packages("RedHat", apparmor=True) == ["docker-ce", "docker-ce-cli", "containerd.io"]
+    assert packages.engine_packages("Debian", apparmor=True) == ["docker.io", "apparmor", "nftables"]
+    assert packages.engine_packages("Debian", apparmor=False) == ["docker.io", "nftables"]
+    assert packages.engine_packages("RedHat", apparmor=True) == [
+        "docker-ce",
+        "docker-ce-cli",
+        "containerd.io",
+        "nftables",
+    ]
     assert packages.engine_packages("", apparmor=True) == []
 
 
@@ -64,8 +69,12 @@ def look(run: Run, node: Path, listed: str, unit: str = UNIT, **given: Any) -> d
 
 
 def test_a_settled_node_lacks_nothing(run: Run, node: Path) -> None:
-    found = look(run, node, "docker.io installed\napparmor installed\n")
-    assert (found["family"], found["packages"], found["missing"]) == ("Debian", ["docker.io", "apparmor"], [])
+    found = look(run, node, "docker.io installed\napparmor installed\nnftables installed\n")
+    assert (found["family"], found["packages"], found["missing"]) == (
+        "Debian",
+        ["docker.io", "apparmor", "nftables"],
+        [],
+    )
     assert (found["engine"], found["unit_settled"], found["habana"]) == (True, True, True)
 
 
@@ -73,7 +82,7 @@ def test_what_is_missing_is_named(run: Run, node: Path) -> None:
     (node / "docker").unlink()
     (node / "habana").chmod(0o644)
     found = look(run, node, "apparmor config-files\n", UNIT.replace("enabled", "disabled"))
-    assert found["missing"] == ["docker.io", "apparmor"]
+    assert found["missing"] == ["docker.io", "apparmor", "nftables"]
     assert (found["engine"], found["unit_settled"], found["habana"]) == (False, False, False)
 
 
@@ -101,7 +110,7 @@ def test_where_images_are_built_the_builder_is_looked_for(
     run: Run, node: Path, plugin: int, missing: list[str]
 ) -> None:
     answers: dict[str, Answer] = {
-        "dpkg-query": (0, "docker.io installed\napparmor installed\n", ""),
+        "dpkg-query": (0, "docker.io installed\napparmor installed\nnftables installed\n", ""),
         "systemctl show docker.service": (0, UNIT, ""),
         f"{node / 'docker'} --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
         f"{node / 'docker'} buildx version": (plugin, "", ""),
@@ -109,12 +118,12 @@ def test_where_images_are_built_the_builder_is_looked_for(
     found = run(container_runtime_info, {"habana_path": str(node / "habana"), "builds": True}, answers).result
     assert found["missing"] == missing
     # A node on which nothing is built is not asked.
-    assert look(run, node, "docker.io installed\napparmor installed\n")["missing"] == []
+    assert look(run, node, "docker.io installed\napparmor installed\nnftables installed\n")["missing"] == []
 
 
 def test_a_node_without_a_client_is_asked_again_when_it_has_one(run: Run, node: Path) -> None:
     (node / "docker").unlink()
-    assert look(run, node, "", builds=True)["missing"] == ["docker.io", "apparmor"]
+    assert look(run, node, "", builds=True)["missing"] == ["docker.io", "apparmor", "nftables"]
     *_, last = load(ROLES / "container_runtime/tasks/install.yml")
     assert last["ansible.builtin.include_tasks"]["file"] == "engine.yml"
     assert evaluate(
@@ -137,11 +146,15 @@ def test_whoever_builds_says_so_to_the_engine(playbook: str) -> None:
 def test_rpm_is_asked_on_the_other_family(run: Run, node: Path) -> None:
     (node / "os-release").write_text('ID="rhel"\n')
     answers: dict[str, Answer] = {
-        "rpm --query": (1, "docker-ce\npackage containerd.io is not installed\n", ""),
+        "rpm --query": (
+            1,
+            "docker-ce\npackage containerd.io is not installed\npackage nftables is not installed\n",
+            "",
+        ),
         "systemctl show docker.service": (0, UNIT, ""),
     }
     found = run(container_runtime_info, {"habana_path": str(node / "habana")}, answers).result
-    assert (found["family"], found["missing"]) == ("RedHat", ["docker-ce-cli", "containerd.io"])
+    assert (found["family"], found["missing"]) == ("RedHat", ["docker-ce-cli", "containerd.io", "nftables"])
 
 
 def test_documented_options_are_the_real_ones() -> None:

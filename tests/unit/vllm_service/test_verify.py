@@ -457,3 +457,28 @@ def test_what_keeps_a_file_from_being_written_is_said(
     path = tmp_path / "not there/state.json"
     said = f"{path} cannot be written: the file system of {tmp_path} {what}" if what else ""
     assert folders.no_room(path, instances.ROOM) == said
+
+
+def test_ports_that_are_open_to_others_end_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor closes them within its next look: it is waited for, and told where it does not."""
+    plan = copy.deepcopy(PLAN)
+    plan["listen"]["closed_ports"] = [28000, 28015]
+    rule = 'type filter hook input priority filter - 10;\niifname != "lo" tcp dport 28000-28015 reject with tcp reset\n'
+    answers = [(1, "", "Error: No such file or directory"), (0, rule, "")]
+    asked: list[list[str]] = []
+
+    def command(_module: AnsibleModule, words: list[str], *_more: Any) -> tuple[int, str, str]:
+        if words[0] != "nft":
+            return 0, json.dumps([inspected()]), ""
+        asked.append(words)
+        return answers[min(len(asked), len(answers)) - 1]
+
+    monkeypatch.setattr(AnsibleModule, "run_command", command)
+    monkeypatch.setattr(vllm_service_verify, "LOOK_AGAIN", 0.0)
+    assert "failed" not in verify(server, plan=plan)
+    assert asked == [["nft", "list", "table", "inet", "gaudi_serving_tiny"]] * 2
+    monkeypatch.setattr(vllm_service_verify, "HAND_OVER_SECONDS", 0.0)
+    answers[1:] = []
+    told = verify(server, plan=plan)
+    assert told["failed"]
+    assert "Ports 28000-28015 of the server's own processes are not closed to others" in told["msg"]

@@ -8,6 +8,7 @@ import sys
 
 from gaudi.serving.signs import EngineGone, Failure
 
+from .closing import Closing
 from .instance import Supervisor
 from .settings import Paths, Settings
 from .stopping import EXIT_STOPPED
@@ -28,6 +29,7 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
     try:
         supervisor.earlier = supervisor.read_state()
         found = supervisor.own_container()
+        Closing(instance, None).open()
         if found is None:
             print(f"There is no container of {instance}.")
             return EXIT_STOPPED

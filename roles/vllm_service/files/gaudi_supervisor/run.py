@@ -21,6 +21,7 @@ from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Progre
 
 from . import clock
 from .clock import now_text
+from .closing import Closing
 from .emptying import Emptying
 from .endpoint import Endpoint
 from .engine import Container
@@ -44,6 +45,7 @@ class Run:
         self.made_of = made_of
         self.bearer = self.token(attach)
         self.endpoint = self.listen()
+        self.closing = Closing(plan.instance, plan.closed_ports)
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
@@ -106,6 +108,7 @@ class Run:
         )
         boss.extend(boss.settings.stall)
         boss.door.open()
+        self.closing.close()
         boss.publish("starting", "starting the server", attached=False, started=now_text())
         modules = ", ".join(str(card.module_id) for card in self.plan.cards)
         say(f"Starting container {self.plan.name} on {'module' if len(self.plan.cards) == 1 else 'modules'} {modules}.")
@@ -115,6 +118,7 @@ class Run:
         """Follow a container that runs already."""
         boss = self.boss
         boss.extend(boss.settings.stall)
+        self.closing.hold()
         if not self.ending:
             # A supervisor that was killed while it drained has left it closed.
             boss.door.open()
@@ -240,6 +244,7 @@ class Run:
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
         boss = self.boss
+        self.closing.hold()
         problem = self.endpoint.problem(models=False)
         if problem is None:
             self.unwell_since = None
@@ -392,6 +397,7 @@ class Run:
         left = boss.own_container()
         if left is not None:
             boss.docker.remove(left.id)
+        self.closing.open()
         if self.end is not None:
             return boss.failed(self.end)
         if self.ending:

@@ -1,0 +1,85 @@
+"""Ports of a server's own processes, which other machines are kept out of."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+from gaudi.serving.closed_ports import ClosedPorts, closed, is_closed, opened, table_of
+from gaudi.serving.signs import Failure, configuration, quote
+
+from .clock import COMMAND_TIMEOUT
+from .systemd import say
+
+
+class Closing:
+    """The packet-filter table of one instance, for as long as its container is there."""
+
+    def __init__(self, instance: str, ports: ClosedPorts | None) -> None:
+        self.instance = instance
+        self.ports = ports
+        # What was wrong when it was held last: said once, not every ten seconds.
+        self.said = ""
+
+    def close(self) -> None:
+        """Make the table what it is to be; raises Failure."""
+        if self.ports is None:
+            return
+        done = self._run("--file", "-", rules=closed(self.instance, self.ports))
+        if done.returncode != 0:
+            raise configuration(
+                "ports-open",
+                f"Ports {self.ports} of the server's own processes cannot be closed to others: nft says "
+                f"{quote(done.stderr or done.stdout)} Look at nft list ruleset.",
+            )
+
+    def hold(self) -> None:
+        """Close the ports again where somebody took the table away; what serves goes on where that fails."""
+        if self.ports is None:
+            return
+        problem = ""
+        try:
+            if not self._is_closed(self.ports):
+                self.close()
+                say(f"The rules that keep others out of ports {self.ports} were gone. They are there again.", 4)
+        except Failure as failed:
+            problem = str(failed)
+        if problem and problem != self.said:
+            say(problem, 3)
+        self.said = problem
+
+    def open(self) -> None:
+        """Take the table away, also one that an earlier plan had; it harms nobody where that fails."""
+        if shutil.which("nft") is None:
+            return
+        try:
+            done = self._run("--file", "-", rules=opened(self.instance))
+        except Failure as failed:
+            say(str(failed), 4)
+            return
+        if done.returncode != 0:
+            say(f"The table {table_of(self.instance)} cannot be taken away: nft says {quote(done.stderr)}", 4)
+
+    def _is_closed(self, ports: ClosedPorts) -> bool:
+        done = self._run("list", "table", "inet", table_of(self.instance))
+        return is_closed(done.stdout if done.returncode == 0 else "", ports)
+
+    def _run(self, *arguments: str, rules: str = "") -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                ["nft", *arguments],
+                input=rules,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=COMMAND_TIMEOUT,
+                check=False,
+            )
+        except FileNotFoundError as missing:
+            raise configuration(
+                "ports-open",
+                f"nft is not on this node, so ports {self.ports} of the server's own processes cannot be closed to "
+                "others. Install the package nftables; the role container_runtime does so.",
+            ) from missing
+        except subprocess.TimeoutExpired as slow:
+            raise configuration("ports-open", f"nft did not answer in {COMMAND_TIMEOUT:g} s.") from slow

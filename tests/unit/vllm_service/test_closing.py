@@ -1,0 +1,106 @@
+"""The supervisor keeps others out of the ports of its server's own processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed
+from gaudi_supervisor import clock, closing
+
+if TYPE_CHECKING:
+    from tests.unit.vllm_service.node import Node
+
+PORTS = ClosedPorts(28000, 28015)
+
+
+@pytest.fixture
+def closed(node: Node) -> Node:
+    """A node with a plan that names ports to close."""
+    node.plan["listen"]["closed_ports"] = [PORTS.first, PORTS.last]
+    node.write_plan()
+    return node
+
+
+def rules(node: Node) -> str:
+    """What nft lists; empty where the table is not there."""
+    path = node.root / "rules"
+    return path.read_text() if path.exists() else ""
+
+
+def test_they_are_closed_before_the_container_starts_and_open_when_it_has_ended(closed: Node) -> None:
+    process = closed.start()
+    closed.wait_for((closed.root / "container.json").exists, "the container")
+    assert is_closed(rules(closed), PORTS)
+    closed.wait_ready()
+    process.terminate()
+    process.communicate(timeout=60)
+    assert rules(closed) == ""
+
+
+def test_a_server_whose_ports_cannot_be_closed_does_not_start(closed: Node) -> None:
+    (closed.root / "nft-fails").write_text("Error: Could not process rule: Operation not permitted")
+    status, output = closed.run()
+    assert status == 78
+    assert not closed.container_exists()
+    assert "Ports 28000-28015 of the server's own processes cannot be closed to others" in output
+    assert "Operation not permitted" in output
+
+
+def test_a_node_without_nft_is_told_which_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(closing.Failure, match="Install the package nftables"):
+        closing.Closing("tiny", PORTS).close()
+    # Where nothing is to be closed, nothing is missing.
+    closing.Closing("tiny", None).close()
+    closing.Closing("tiny", None).open()
+
+
+@pytest.fixture
+def beside(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """A node whose nft this process calls."""
+    monkeypatch.setenv("PATH", f"{Path(__file__).parent / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("FAKE_NODE", str(node.root))
+    return node
+
+
+def test_a_table_that_somebody_took_away_comes_back_and_is_told(
+    beside: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = closing.Closing("tiny", PORTS)
+    held.close()
+    held.hold()
+    assert capsys.readouterr().out == ""
+    (beside.root / "rules").unlink()
+    held.hold()
+    assert is_closed(rules(beside), PORTS)
+    assert "were gone. They are there again." in capsys.readouterr().out
+
+
+def test_what_cannot_be_closed_again_is_told_once_and_ends_nothing(
+    beside: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = closing.Closing("tiny", PORTS)
+    (beside.root / "nft-fails").write_text("Error: no")
+    held.hold()
+    held.hold()
+    assert capsys.readouterr().out.count("cannot be closed") == 1
+    (beside.root / "nft-fails").unlink()
+    held.hold()
+    assert is_closed(rules(beside), PORTS)
+
+
+def test_a_serving_instance_is_looked_at(closed: Node) -> None:
+    assert clock.POLL_SERVING <= 10
+    closed.start()
+    closed.wait_ready()
+    (closed.root / "rules").unlink()
+    closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
+
+
+def test_clean_takes_the_table_away(closed: Node) -> None:
+    (closed.root / "rules").write_text("left by a killed supervisor")
+    status, _ = closed.run(action="clean")
+    assert status == 0
+    assert rules(closed) == ""
