@@ -95,17 +95,21 @@ def test_host_nics_keep_the_network_of_the_releases_script() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_ports_of_a_servers_own_processes_are_known_and_closed(release: str) -> None:
     """PyTorch's store listens on every address whatever it is told."""
-    plan = vendor.plan_request(
-        release, {"instance": "a", "weights": "/models/x", "modules": [3, 2], "tensor_parallel_size": 2}
-    )
+    plan = vendor.plan_request(release, {"instance": "a", "weights": "/models/x"})
     if "VLLM_PORT" not in vendor.catalogue(release).release.variables:
         # Nobody can tell this release which ports to take: SECURITY.md says so.
         assert "closed_ports" not in plan["listen"]
         return
-    assert plan["environment"]["VLLM_PORT"] == "28032"
-    assert plan["listen"]["closed_ports"] == [28032, 28047]
+    assert plan["environment"]["VLLM_PORT"] == "28000"
+    assert plan["listen"]["closed_ports"] == [28000, 28015]
     moved = {"instance": "a", "weights": "/models/x", "extra_environment": {"VLLM_PORT": "40000"}}
     assert vendor.plan_request(release, moved)["listen"]["closed_ports"] == [40000, 40015]
+
+
+def test_they_go_with_the_lowest_card() -> None:
+    request = {"instance": "a", "weights": "/models/x", "modules": [3, 2], "tensor_parallel_size": 2}
+    plan = vendor.plan_request("1.22", request)
+    assert plan["listen"]["closed_ports"] == [28032, 28047]
 
 
 @pytest.mark.parametrize("port", [28000, 28127])
