@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append("/usr/local/lib/gaudi-serving")
-from gaudi.base.paths import INSTANCE_STATES
+from gaudi.base.paths import INSTANCE_STATES, INSTANCES
+from gaudi.serving.closed_ports import table_of
 
 INSTANCE, PORT = "simulated-tiny", 30001
 NAME = f"vllm-{INSTANCE}"
@@ -27,6 +28,7 @@ UNIT = f"{NAME}.service"
 CACHE = f"/data/recipe_cache/{INSTANCE}"
 STATE = Path(INSTANCE_STATES, INSTANCE, "state.json")
 NEIGHBOUR = "attacks-neighbour"
+VISITOR = "attacks-visitor"
 # Of the node, which a container of the node's IPC sees.
 SHARED = Path("/dev/shm", NEIGHBOUR)  # noqa: S108 - this is about that directory
 NOBODY = 65534
@@ -56,6 +58,22 @@ for place in ("/attack", "/etc/passwd", "/usr/attack", "/sys/kernel/attack", "/p
 tries("a device", lambda: os.mknod("/tmp/attack", 0o60600, os.makedev(8, 0)))
 tries("raw packets", lambda: __import__("socket").socket(17, 3))
 print("looked")
+"""
+
+# A process of the server that listens on every address, as PyTorch's store does, until somebody sends it a word; and who
+# comes to it.
+OPEN = """
+import socket, sys
+with socket.create_server(("", int(sys.argv[1]))) as door:
+    while True:
+        with door.accept()[0] as visitor:
+            if visitor.recv(16):
+                break
+"""
+CONNECT = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) as door:
+    door.sendall(sys.argv[3].encode())
 """
 
 # Answers whoever asks as a server would, and writes down what it was sent.
@@ -156,9 +174,51 @@ def ports() -> Iterator[str]:
     local = [words[3] for words in of_server]
     if f"127.0.0.1:{PORT}" not in local:
         raise RuntimeError(f"the server's own port is not among {local}: nothing was looked at")
+    first, last = closed_ports()
     for address in local:
-        if not address.startswith(("127.", "[::1]")):
+        closed = first <= int(address.rpartition(":")[2]) <= last
+        if not (closed or address.startswith(("127.", "[::1]"))):
             yield f"the server listens at {address}, which others reach"
+
+
+def closed_ports() -> tuple[int, int]:
+    """The first and the last port of the server's own processes."""
+    first, last = json.loads(Path(INSTANCES, INSTANCE, "plan.json").read_text(encoding="utf-8"))["listen"][
+        "closed_ports"
+    ]
+    return first, last
+
+
+def own_ports() -> Iterator[str]:
+    """Reach, over the network, a port that a process of the server has opened to everybody."""
+    _, port = closed_ports()
+
+    def connects(address: str, *through: str, word: str = "") -> bool:
+        return _succeeds(*through, "python3", "-c", CONNECT, address, str(port), word)
+
+    gateway = run("ip", "-4", "-oneline", "address", "show", "docker0").split()[3].partition("/")[0]
+    run("docker", "exec", "--detach", NAME, "python3", "-c", OPEN, str(port))
+    until("the open port", lambda: connects("127.0.0.1"), SECONDS)
+    image = str(inspected()["Config"]["Image"])
+    run("docker", "run", "--detach", "--name", VISITOR, "--entrypoint=sleep", image, "infinity")
+
+    def reached() -> bool:
+        return connects(gateway, "docker", "exec", VISITOR)
+
+    def reached_without_rules() -> bool:
+        run("nft", "delete", "table", "inet", table_of(INSTANCE), status=None)
+        return reached()
+
+    try:
+        if reached():
+            yield f"port {port} of the server's own processes is open to others"
+        # Where nothing keeps it the same works: otherwise it would prove nothing.
+        until("a way in without the rules", reached_without_rules, SECONDS)
+        # The supervisor sees that they are gone, and has them back.
+        until("the rules", lambda: not reached(), SECONDS)
+    finally:
+        run("docker", "rm", "--force", VISITOR)
+        connects("127.0.0.1", word="end")
 
 
 def emergency() -> Iterator[str]:
@@ -240,6 +300,7 @@ ATTACKS: tuple[Callable[[], Iterator[str]], ...] = (
     out_of_the_container,
     shared_memory,
     ports,
+    own_ports,
     emergency,
     the_port_first,
 )
