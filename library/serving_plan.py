@@ -419,9 +419,10 @@ plans:
       type: str
       sample: vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32
     listen:
-      description: Address and port of the server.
+      description: Address and port of the server; C(closed_ports) are the first and the last port of its own processes,
+        which others are kept out of.
       type: dict
-      sample: {host: 127.0.0.1, port: 30001}
+      sample: {host: 127.0.0.1, port: 30001, closed_ports: [28000, 28015]}
     guarded:
       description: Whether everybody has to bring an API key. The guard, its mounts and its argument are in the plan.
       type: bool

@@ -60,8 +60,8 @@ tries("raw packets", lambda: __import__("socket").socket(17, 3))
 print("looked")
 """
 
-# A process of the server that listens on every address, as PyTorch's store does, until somebody sends it a word; and who
-# comes to it.
+# A process of the server that listens on every address, as the store of PyTorch does, until somebody sends it a word;
+# and who comes to it.
 OPEN = """
 import socket, sys
 with socket.create_server(("", int(sys.argv[1]))) as door:
