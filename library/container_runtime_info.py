@@ -172,7 +172,8 @@ def main() -> None:
     """Read."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     family = engine_packages.family_of(text_of(OS_RELEASE))
-    packages = module.params["packages"] or engine_packages.engine_packages(family, text_of(APPARMOR).strip() == "Y")
+    apparmor = text_of(APPARMOR).strip() == "Y"
+    packages = engine_packages.engine_packages(family, apparmor, module.params["packages"])
     packages = [*packages, *builder(module, packages)]
     module.exit_json(
         changed=False,

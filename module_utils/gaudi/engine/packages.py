@@ -11,6 +11,8 @@ PACKAGES = {
     "RedHat": ["docker-ce", "docker-ce-cli", "containerd.io"],
 }
 """What each family of systems calls the engine."""
+BESIDE = ("nftables",)
+"""What instances need beside the engine, by the same name everywhere."""
 
 FAMILIES = {"debian": "Debian", "ubuntu": "Debian", "rhel": "RedHat", "fedora": "RedHat", "centos": "RedHat"}
 """Names in os-release and the family they belong to, as Ansible's facts call it."""
@@ -23,15 +25,14 @@ def family_of(os_release: str) -> str:
     return next((FAMILIES[name] for name in names if name in FAMILIES), "")
 
 
-def engine_packages(family: str, apparmor: bool) -> list[str]:
-    """The packages of the engine; `apparmor` says whether the kernel has it on.
+def engine_packages(family: str, apparmor: bool, wished: Sequence[str] = ()) -> list[str]:
+    """The packages of the engine, or those that a site wishes, and what instances need beside it.
 
-    Where AppArmor is on, no container starts without its parser, which docker.io only recommends. With nftables, an
-    instance closes its processes' own ports to others.
+    apparmor: whether the kernel has it on. Then no container starts without its parser, which docker.io only
+    recommends. With nftables, an instance closes its processes' own ports to others.
     """
-    if family not in PACKAGES:
-        return []
-    return [*PACKAGES[family], *(["apparmor"] if apparmor and family == "Debian" else []), "nftables"]
+    engine = wished or [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
+    return [*engine, *[name for name in BESIDE if engine and name not in engine]]
 
 
 # Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine (DOCKER_BUILDKIT=1).
