@@ -133,7 +133,7 @@ from ansible.module_utils.gaudi.image import inside, sbom
 from ansible.module_utils.gaudi.image.tidying import tidied
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node import weight_folders as plans
-from ansible.module_utils.gaudi.node.documents import read, read_text
+from ansible.module_utils.gaudi.node.documents import make_room, read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.preflight import pins
 
@@ -301,17 +301,20 @@ def looked_at(
     return kept, bill
 
 
-def read_record(path: Path) -> str:
-    """Return the text of the record, empty where there is none. Raises Refusal for what is no file of text."""
+def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Record]:
+    """The text of the record and what it says. A damaged one counts as none, with a warning: the images say it all."""
     try:
-        return read_text(path) or ""
+        text = read_text(path) or ""
+        return text, read(path, image_record.Record.parse) or image_record.Record()
     except Damaged as damage:
-        raise Refusal("image_record_damaged", f"{damage}. Move it away: it is written anew.") from damage
+        module.warn(f"{damage}. {image_record.WRITTEN_ANEW}")
+        return "", image_record.Record()
 
 
 def write_record(module: AnsibleModule, path: str, text: str) -> None:
     """Replace the record in one step."""
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_room(Path(path))
     # Beside its target: the step that puts it in place is then a rename.
     handle, name = tempfile.mkstemp(dir=str(Path(path).parent))
     module.add_cleanup_file(name)
@@ -398,8 +401,8 @@ def main() -> None:
     if docker is None:
         module.exit_json(**absent, foreseen=False, untidy=False)
     try:
-        before = read_record(Path(path))
-        images, history = image_record.parse_record(before, path), image_record.parse_history(before, path)
+        before, known = read_record(module, Path(path))
+        images, history = known.images, known.history
         absent.update(foreseen=True, untidy=untidy(params, images, history))
         inspected, pulled = at_hand(module, docker, absent)
         found, bill = described(module, docker, inspected, images.get(image, {}))

@@ -124,12 +124,11 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node import weight_folders as plans
-from ansible.module_utils.gaudi.node.documents import read, read_text
+from ansible.module_utils.gaudi.node.documents import read
 
 ARGUMENT_SPEC: dict[str, Any] = {"record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"}}
 PLANS = Path(paths.INSTANCES)
@@ -183,11 +182,9 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path = Path(module.params["record"])
     try:
-        images = image_record.parse_record(read_text(path) or "", str(path))
+        images = (read(path, image_record.Record.parse) or image_record.Record()).images
     except Damaged as damage:
-        module.fail_json(msg=f"{damage}. Move it away: it is written anew.", refused_id="image_record_damaged")
-    except Refusal as refusal:
-        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+        module.fail_json(msg=f"{damage}. The next run of site.yml writes it anew.", refused_id="image_record_damaged")
     for file in plans.damaged_plans(PLANS):
         module.warn(f"{file} is damaged: which image {file.parent.name} has is not known.")
     there = present(module, images)

@@ -83,12 +83,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
 from ansible.module_utils.gaudi.image.tidying import tidied
 from ansible.module_utils.gaudi.node import weight_folders as plans
-from ansible.module_utils.gaudi.node.documents import read_text
+from ansible.module_utils.gaudi.node.documents import read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -138,15 +137,15 @@ def unknown_use(plan: Path) -> str:
     return f"{plan} is damaged: which image {plan.parent.name} uses is not known."
 
 
-def read_record(module: AnsibleModule, path: Path) -> tuple[str, dict[str, Any], dict[str, list[str]]]:
-    """The text of the record, its images and their history; end the module with what is wrong with it."""
+def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Record]:
+    """The text of the record and what it says; end the module where it is damaged, as nobody knows what may go."""
     try:
-        text = read_text(path) or ""
-        return text, image_record.parse_record(text, str(path)), image_record.parse_history(text, str(path))
+        return read_text(path) or "", read(path, image_record.Record.parse) or image_record.Record()
     except Damaged as damage:
-        module.fail_json(msg=f"{damage}. Move it away: it is written anew.", refused_id="image_record_damaged")
-    except Refusal as refusal:
-        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+        module.fail_json(
+            msg=f"{damage}. Nothing is removed. The next run of site.yml writes it anew.",
+            refused_id="image_record_damaged",
+        )
     raise AssertionError("fail_json ends the module")
 
 
@@ -157,7 +156,8 @@ def main() -> None:
     docker = module.get_bin_path("docker")
     if docker is None:
         module.exit_json(changed=False, removed=[], stays=[])
-    before, images, history = read_record(module, path)
+    before, known = read_record(module, path)
+    images, history = known.images, known.history
     used = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}
     tidy = tidied(images, history, used, params["wanted"], params["references"], params["keep"])
     unread = [unknown_use(file) for file in plans.damaged_plans(PLANS)]

@@ -5,55 +5,49 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.documents import misfit
+from ..base.documents import parse
 from ..base.refusal import Refusal
 from ..image.recipe import LABEL
 
 SCHEMA = 1
+_FORM = {
+    "images": {
+        str: {
+            "id?": str,
+            "digest?": (str, type(None)),
+            "packages?": {str: str},
+            "built?": {str: str},
+            "checked?": str,
+            "parts?": [str],
+            "python?": str,
+        }
+    },
+    "history?": {str: [str]},
+}
+# After a sentence that says what is wrong with the file. Nothing of it is lost but which images earlier plans had.
+WRITTEN_ANEW = "It is written anew: images are looked into again, and those of earlier plans stay on the node."
 _SEPARATORS = re.compile(r"[-_.]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def parse_record(text: str, path: str) -> dict[str, dict[str, Any]]:
-    """Read the images of a record file; an empty or missing file records nothing.
+@dataclass(frozen=True)
+class Record:
+    """What a node knows of its serving images.
 
-    Raises Refusal, with the file, when it is not one of ours.
+    images: by reference. history: the images of each instance, its newest first; "" is for no instance.
     """
-    if not text.strip():
-        return {}
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise Refusal(
-            "image_record_damaged",
-            f"{path}, line {error.lineno}, is not valid JSON ({error.msg}). Move it away: it is written anew.",
-        ) from error
-    except RecursionError as error:
-        raise Refusal(
-            "image_record_damaged", f"{path} is nested too deeply. Move it away: it is written anew."
-        ) from error
-    if (
-        not isinstance(document, dict)
-        or document.get("schema") != SCHEMA
-        or not isinstance(document.get("images"), dict)
-    ):
-        raise Refusal(
-            "image_record_damaged", f"{path} is not a record of schema {SCHEMA}. Move it away: it is written anew."
-        )
-    return dict(document["images"])
 
+    images: dict[str, dict[str, Any]] = field(default_factory=dict)
+    history: dict[str, list[str]] = field(default_factory=dict)
 
-def parse_history(text: str, path: str) -> dict[str, list[str]]:
-    """The images of each instance, its newest first, of a record that parse_record has read; "" is for no instance.
-
-    Raises Refusal where they are something else. Records of earlier releases hold none.
-    """
-    said: Any = json.loads(text).get("history", {}) if text.strip() else {}
-    if misfit(said, {str: [str]}):
-        raise Refusal("image_record_damaged", f"{path} has a history that is none. Move it away: it is written anew.")
-    return dict(said)
+    @classmethod
+    def parse(cls, text: str) -> Record:
+        """Read a record file; records of earlier releases hold no history. Raises ValueError."""
+        document = parse(text, _FORM, SCHEMA)
+        return cls(dict(document["images"]), dict(document.get("history", {})))
 
 
 def render_record(images: Mapping[str, Mapping[str, Any]], history: Mapping[str, Sequence[str]] | None = None) -> str:

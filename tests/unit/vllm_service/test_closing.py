@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed
+from gaudi.serving.closed_ports import ClosedPorts, is_closed
+from gaudi.serving.signs import Failure
 from gaudi_supervisor import clock, closing
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def test_a_server_whose_ports_cannot_be_closed_does_not_start(closed: Node) -> N
 
 def test_a_node_without_nft_is_told_which_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(closing.Failure, match="Install the package nftables"):
+    with pytest.raises(Failure, match="Install the package nftables"):
         closing.Closing("tiny", PORTS).close()
     # Where nothing is to be closed, nothing is missing.
     closing.Closing("tiny", None).close()
-    closing.Closing("tiny", None).open()
+    closing.Closing("tiny", None).end()
 
 
 @pytest.fixture

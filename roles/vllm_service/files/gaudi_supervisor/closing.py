@@ -48,7 +48,7 @@ class Closing:
             say(problem, 3)
         self.said = problem
 
-    def open(self) -> None:
+    def end(self) -> None:
         """Take the table away, also one that an earlier plan had; it harms nobody where that fails."""
         if shutil.which("nft") is None:
             return

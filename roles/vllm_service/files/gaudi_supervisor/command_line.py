@@ -29,7 +29,7 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
     try:
         supervisor.earlier = supervisor.read_state()
         found = supervisor.own_container()
-        Closing(instance, None).open()
+        Closing(instance, None).end()
         if found is None:
             print(f"There is no container of {instance}.")
             return EXIT_STOPPED

@@ -397,7 +397,7 @@ class Run:
         left = boss.own_container()
         if left is not None:
             boss.docker.remove(left.id)
-        self.closing.open()
+        self.closing.end()
         if self.end is not None:
             return boss.failed(self.end)
         if self.ending:
