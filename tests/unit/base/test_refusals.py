@@ -54,7 +54,6 @@ SHARED = {
     "out_of_range": "a number outside its limits",
     "range_backwards": "a lowest number above the highest",
     "record_damaged": "a JSON file that is there and does not hold what it must",
-    "image_record_damaged": "the record of images",
     "request_unreadable": "the request of a job",
     "reservations_damaged": "the file of reservations",
     "serial_changed": "another card in the place of one that is known",
