@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=0, help="bytes per second, 0 for no limit")
     parser.add_argument("--token", action="append", default=[], help="one that is known; others are refused")
     parser.add_argument("--xet", action="store_true", help="have large files in Xet storage, too")
+    parser.add_argument("--commit", help="what it calls its commit, whatever that holds: a mirror that lies")
     parser.add_argument("repositories", nargs="+", metavar="OWNER/NAME=FOLDER")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gaudi-hub-") as bare:
@@ -43,6 +44,8 @@ def main() -> None:
                     made = git.publish(hub, name, Path(folder), Path(bare))
                 else:
                     made = hub.repository(name, Path(folder))
+                    if arguments.commit:
+                        made.rename(arguments.commit)
                 print(f"{hub.endpoint}/{name} at {made.main}", flush=True)
             signal.sigwait({signal.SIGTERM, signal.SIGINT})
 

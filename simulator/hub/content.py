@@ -72,6 +72,11 @@ class Repository:
         self.commits[self.main] = files
         return self.main
 
+    def rename(self, commit: str) -> None:
+        """Call the newest commit by another id, as a mirror does that passes other files off as these."""
+        self.commits[commit] = self.commits.pop(self.main)
+        self.main = commit
+
 
 def describe(name: str, path: Path) -> File:
     """Compute what a hub states about a file."""
