@@ -14,9 +14,10 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
+from ansible.module_utils.gaudi.serving import load
 from ansible.module_utils.gaudi.serving.state import unit_fault
 
-HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "SAYS")
+HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "NOW", "SAYS")
 
 
 def warm_up(state: dict[str, Any]) -> str:
@@ -44,6 +45,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
         str(state.get("endpoint", "-")),
         str(state.get("since", "-")).replace("T", " ").rstrip("Z"),
         warm_up(state),
+        load.words(state["load"]) if state.get("load") else "-",
         says,
     )
     return tuple(map(printable, cells))

@@ -28,6 +28,7 @@ FORM = {
     "warm_up?": {str: [int]},
     "warm_up_seconds?": (int, float, type(None)),
     "memory?": dict,
+    "load?": (dict, type(None)),
 }
 """The form of state.json (see base.documents.misfit); a program that reads more of it names more."""
 

@@ -39,12 +39,13 @@ class Emptying:
         A request counts once it has a slot, so that only the second look at none is believed.
         """
         try:
-            self.running = self.endpoint.requests()
+            load = self.endpoint.load()
         except ConnectionRefusedError:
             return "Nobody listens at the server's port any more: stopping the server."
         except (OSError, http.client.HTTPException) as failed:
             # A busy server may be slow to answer; only the end of the time is the end of patience.
             return f"The server does not answer ({failed}): what still runs is cut." if self.left <= 0 else None
+        self.running = None if load is None else load.requests
         idle, self._idle = self._idle, self.running == 0
         if self.running is None and self.own:
             self.told = min(self.own, max(self.left, 0.0))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import errno
 import http.client
 import json
-import re
 import socket
 
 from gaudi.node import listening
+from gaudi.serving.load import Load
+from gaudi.serving.load import read as read_load
 from gaudi.serving.plan import Plan
 
 from .clock import HTTP_TIMEOUT
 from .engine import Docker
 from .listening import Listening, Stranger, instance_at
-
-# A line of the server's metrics: requests that have a slot, that wait for one, or (older releases) that lost it.
-REQUESTS = re.compile(rb"^vllm:num_requests_(?:running|waiting|swapped)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 # Bytes. The longest is that of the metrics.
 LONGEST_ANSWER = 1 << 20
@@ -76,18 +74,13 @@ class Endpoint:
             return f"GET /v1/models names {', '.join(names) or 'no model'}, not {self._model}"
         return None
 
-    def requests(self) -> int | None:
-        """How many requests the server's own metrics name, running or waiting; None where they name none.
+    def load(self) -> Load | None:
+        """What the server's own metrics say of its load; None where they say nothing.
 
         Raises OSError or http.client.HTTPException where the server does not answer; a busy one may not, for a while.
         """
         status, body = self._get("/metrics")
-        try:
-            counts = [float(count) for count in REQUESTS.findall(body)]
-            return int(sum(counts)) if status == http.client.OK and counts else None
-        except (ValueError, OverflowError):
-            # The metrics are the container's words: a count that is none, or is endless, says nothing.
-            return None
+        return read_load(body.decode(errors="replace")) if status == http.client.OK else None
 
 
 def port_problem(plan: Plan, docker: Docker) -> str | None:

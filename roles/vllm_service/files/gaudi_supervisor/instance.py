@@ -90,6 +90,7 @@ class Supervisor:
         changed = phase != self.state.get("phase")
         if changed:
             self.state["since"] = now_text()
+            self.state.pop("load", None)
         # Lines of the log may be read after the endpoint has answered, and belong into the state all the same.
         learned = {
             "warm_up": {name: list(counts) for name, counts in self.progress.warm_up.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import selectors
@@ -10,11 +11,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gaudi.base.documents import Damaged
 from gaudi.base.printable import journal_line, printable
 from gaudi.node.documents import read_text
+from gaudi.serving import load
+from gaudi.serving.load import Load
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
 from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Progress, Reason, diagnose, quote, transient
@@ -51,6 +54,8 @@ class Run:
         self.next_poll = 0.0
         self.next_watchdog = 0.0
         self.unwell_since: float | None = None
+        # What the server's metrics said last, and when.
+        self.load: tuple[Load, float] | None = None
         # What waits for requests in flight; None while nobody asked for the end.
         self.emptying: Emptying | None = None
         self.draining: subprocess.Popen[bytes] | None = None
@@ -248,7 +253,7 @@ class Run:
         problem = self.endpoint.problem(models=False)
         if problem is None:
             self.unwell_since = None
-            boss.publish("serving", self.plan.serving)
+            boss.publish("serving", self.plan.serving, **self.load_now(now))
             if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
                 boss.publish("serving", boss.state["status"], failures=0)
             return
@@ -259,6 +264,17 @@ class Run:
         if silent > boss.settings.unhealthy:
             text = f"The server did not answer for {silent:.0f} s ({problem})."
             self.drain(text, Reason("not-answering", text, retry=True))
+
+    def load_now(self, now: float) -> dict[str, Any]:
+        """What changed in the load of the server since the last look; a server that does not tell has none."""
+        try:
+            seen = self.endpoint.load()
+        except (OSError, http.client.HTTPException):
+            seen = None
+        before, since = self.load or (None, now)
+        self.load = None if seen is None else (seen, now)
+        told = None if seen is None else load.document(seen, before, now - since)
+        return {} if told == self.boss.state.get("load") else {"load": told}
 
     # -- ends
 
