@@ -28,7 +28,8 @@ ALIKE = 0.9
 
 
 def moved(wanted: Request, said: Mapping[str, object], release: ReleaseEntry, draft: Draft) -> Request:
-    """The request in the words of the release; ``said`` is the request itself, without its model's defaults.
+    """The request in the words of the release; ``said`` is the request itself, without its model's defaults, and with
+    its arguments read as options.
 
     Raises Refusal for what has no successor and was asked for, a sentence for each.
     """

@@ -252,7 +252,13 @@ def check_validated(
     if "vllm_gaudi" not in release.pins:
         return
     said = entry.validated
-    if said is None or release.name not in said.releases:
+    if said is not None and release.name not in said.releases:
+        draft.warn(
+            f"The model {entry.title} is validated by the plugin's maintainers with release "
+            f"{', '.join(said.releases)}, not with {release.name}."
+        )
+        return
+    if said is None:
         draft.warn(
             f"The model {entry.title} is not validated by the plugin: validated_models.md of vllm-gaudi "
             f"{release.pins['vllm_gaudi'].reference} does not name it."

@@ -69,8 +69,9 @@ def settled(
     node: Node,
 ) -> Subject:
     """Settle what is asked for, read what lies on the node, choose the cards; refuse what cannot be served."""
-    wanted, asked = _wanted(request, release, entry, cards, node)
-    wanted = moved(wanted, check_options(request), release, draft)
+    said = options_in_arguments(check_options(request), family_of(release).options_in_arguments)
+    asked = frozenset(name for name, value in said.items() if value is not None)
+    wanted = moved(_wanted(request, release, entry, cards, node), said, release, draft)
     check_values(wanted, release)
     card_type = cards.get(card_name(node.topology))
     scales = family_of(release).scales_while_loading
@@ -131,13 +132,11 @@ def _parser(request: Request, release: ReleaseEntry, entry: ModelEntry | None, m
 
 def _wanted(
     request: object, release: ReleaseEntry, entry: ModelEntry | None, cards: Mapping[str, CardType], node: Node
-) -> tuple[Request, frozenset[str]]:
-    """The request over its model's defaults, and the options that stand in the request itself."""
+) -> Request:
+    """The request over its model's defaults."""
     card_type, family = cards.get(card_name(node.topology)), family_of(release)
-    said = options_in_arguments(check_options(request), family.options_in_arguments)
-    asked = frozenset(name for name, value in said.items() if value is not None)
     whole = options_in_arguments(merged(request, release, entry, card_type), family.options_in_arguments)
     wanted = options_in_environment(Request.from_mapping(whole), family)
     if wanted.modules == ALL:
         wanted = replace(wanted, modules=all_modules(node.topology) or None)
-    return wanted, asked
+    return wanted

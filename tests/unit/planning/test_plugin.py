@@ -608,3 +608,8 @@ def test_too_few_blocks_that_were_asked_for_are_not_answered_with_more_memory() 
     words = refused("1.24.1", max_model_len=4096, num_gpu_blocks_override=31)
     assert words.endswith("Raise num_gpu_blocks_override to 32 at least, leave it out, or lower max_model_len.")
     plan("1.24.1", max_model_len=4096, num_gpu_blocks_override=32)
+
+
+def test_what_arguments_say_is_refused_with_the_rest_at_once() -> None:
+    words = refused("1.24", extra_args=["--num-scheduler-steps=4", "--task=generate"], padding_limit=0.2)
+    assert [name in words for name in ("scheduler_steps: ", "'--task': ", "padding_limit: ")] == [True] * 3
