@@ -13,7 +13,7 @@ from ..model.facts import ModelFacts
 from ..request.node import Node
 from ..request.options import Request
 from ..rules.draft import Draft, given, rule
-from .refusals import check_card_names, check_heads, inputs_of, one_node_only
+from .refusals import cards_together, check_card_names, check_heads, inputs_of, one_node_only
 
 # More cards than this on one node are beyond every manual and script.
 MOST_TRIED = 8
@@ -80,8 +80,9 @@ def place(
     _check_serials(cards, own, node.reservations.serials, label)
     within = _within(request, label, draft, count, fixed=fixed is not None)
     joined = Joined(card_type.groups if card_type else (), node.host_nics)
+    apart = count // cards_together(model, size, copies)
     chosen = choose(
-        cards, count, what=label, wanted=request.modules, within=within, own=own, joined=joined, copies=copies
+        cards, count, what=label, wanted=request.modules, within=within, own=own, joined=joined, copies=apart
     )
     check_card_names(chosen, label)
     _say_choice(draft, request, cards, chosen, own, label)

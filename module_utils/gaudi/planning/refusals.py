@@ -420,14 +420,23 @@ def check_missing(weights: Weights | None, path: str, label: str) -> None:
         )
 
 
+def cards_together(model: ModelFacts, size: int, copies: int) -> int:
+    """Cards that talk to each other: those of one copy, of a model with experts those of all.
+
+    Such copies gather each other's tokens before the experts (dispatch and combine, hpu_communicator.py of the plugin).
+    """
+    return size * copies if model.shape.num_experts else size
+
+
 def fabric_warning(resolved: ResolvedRequest, card_type: CardType | None) -> str | None:
     """Where cards need host NICs with libfabric between them: a warning here, a refusal at the start."""
     alone = card_type.cards_without_host_nics if card_type else None
     parameters = resolved.model.shape.parameters
-    if alone is not None and resolved.cards > alone:
+    together = cards_together(resolved.model, resolved.cards, resolved.request.data_parallel_size or 1)
+    if alone is not None and together > alone:
         return (
             f"More than {alone} {resolved.card_name} cards talk over host NICs: libfabric and hccl_ofi_wrapper must be "
-            f"in the image and the NICs verified before {resolved.cards} cards start."
+            f"in the image and the NICs verified before {together} cards start."
         )
     if resolved.model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
         return (

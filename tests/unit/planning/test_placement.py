@@ -413,6 +413,16 @@ def test_each_copy_of_a_model_has_cards_of_one_quad() -> None:
     assert modules(copies(busy=[0, 4, 5], tensor_parallel_size=2, held=(1, 2, 6, 7))) == [1, 2, 6, 7]
 
 
+def test_copies_of_a_model_with_experts_talk_to_each_other() -> None:
+    experts: dict[str, Any] = {"model_config": {"model_type": "qwen3_moe", "num_experts": 128}}
+    assert copies(**experts)["refused_id"] == "cards_not_joined"
+    assert copies(modules=[0, 1, 2, 3, 4, 5, 6, 7], **experts)["refused_id"] == "cards_not_joined"
+    assert modules(copies(tensor_parallel_size=2, busy=[0], **experts)) == [4, 5, 6, 7]
+    over = copies(verified=True, **experts)
+    assert modules(over) == list(range(8))
+    assert over["requires"]["host_nics"] is True
+
+
 def test_copies_that_no_quad_holds_are_refused_without_host_nics() -> None:
     answer = copies(busy=[0, 1, 2, 7], tensor_parallel_size=2)
     assert answer["refused_id"] == "cards_not_joined"
