@@ -178,6 +178,8 @@ LOOK_SECONDS = 600
 LAST = 2000
 # timeout(1) ends with this status when it ended the program.
 _TIMED_OUT = 124
+# Wishes that an image is known to serve: those of as many plans as an instance keeps, and of some that failed.
+MOST_CHECKED = 10
 
 
 def inspect(module: AnsibleModule, docker: str, image: str) -> dict[str, Any]:
@@ -282,7 +284,11 @@ def looked_at(
     """
     params = module.params
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
-    settled = known.get("id") == now["id"] and (not params["instances"] or known.get("checked") == asked)
+    same = known.get("id") == now["id"]
+    # Several: an instance that goes back to an earlier plan is asked nothing anew. Earlier releases recorded one.
+    checked = known.get("checked", []) if same else []
+    checked = [checked] if isinstance(checked, str) else checked
+    settled = same and (not params["instances"] or asked in checked)
     # An earlier release of this project did not record the Python.
     kept: dict[str, Any] = (
         {key: known[key] for key in ("checked", "parts", "python") if key in known} if settled else {}
@@ -296,7 +302,7 @@ def looked_at(
     if params["instances"] or now.get("built"):
         hold_against(image, found, params)
     if params["instances"]:
-        kept = {"checked": asked, "parts": list(found.parts), "python": found.python}
+        kept = {"checked": [*checked, asked][-MOST_CHECKED:], "parts": list(found.parts), "python": found.python}
     bill = None if billed else sbom.rendered(sbom.bill(image, now["id"], found, now.get("built", {})))
     return kept, bill
 

@@ -399,6 +399,23 @@ def test_another_image_under_the_same_name_is_looked_into_again(run: Run, record
     assert json.loads(record.read_text())["images"][IMAGE]["id"] == "sha256:id"
 
 
+def test_an_earlier_plan_is_not_asked_of_its_image_again(run: Run, record: Path) -> None:
+    def asked(seed: int) -> Any:
+        wish = {"x": {"arguments": ["python3", "-m", "server", "--seed", str(seed)], "parts": []}}
+        return run(serving_image, {"image": IMAGE, "record": str(record), "instances": wish}, engine(present=True))
+
+    assert [asked(seed)["changed"] for seed in (1, 2, 1, 2)] == [True, True, False, False]
+    # As a release of before wrote it down.
+    written = json.loads(record.read_text())
+    known = written["images"][IMAGE]
+    known["checked"] = known["checked"][0]
+    record.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
+    assert [asked(seed)["changed"] for seed in (1, 2)] == [False, True]
+    for seed in range(3, 20):
+        asked(seed)
+    assert len(json.loads(record.read_text())["images"][IMAGE]["checked"]) == serving_image.MOST_CHECKED
+
+
 def test_an_image_that_was_exchanged_below_its_name_is_said(
     run: Run, record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
