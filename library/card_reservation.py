@@ -109,23 +109,19 @@ refused_id:
   sample: card_reserved
 """
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import reservations as decisions
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.node.reader import read_topology
-from ansible.module_utils.gaudi.node.reservations import read_reservations
+from ansible.module_utils.gaudi.node.reservations import read_reservations, turn
 
 STATE = Path(paths.STATE)
 PLANS = Path(paths.INSTANCES)
@@ -141,31 +137,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "given_up_by": {"type": "list", "elements": "str", "default": []},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
-
-
-@contextlib.contextmanager
-def turn(check_mode: bool) -> Iterator[None]:
-    """Hold the lock of the reservations. Check mode creates no lock file; without one there is nothing to wait for.
-
-    Raises Refusal where something else lies in its place.
-    """
-    guard_file = STATE / "cards.lock.guard"
-    if check_mode and not guard_file.exists():
-        yield
-        return
-    if not check_mode:
-        STATE.mkdir(mode=0o755, parents=True, exist_ok=True)
-    try:
-        guard = os.open(guard_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except IsADirectoryError:
-        damage = Damaged(str(guard_file), "it is a directory")
-        raise Refusal("lock_damaged", f"{damage}. Move it away, then run this again. Nothing was changed.") from None
-    try:
-        # The kernel releases the lock when its holder ends, even when it is killed.
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(guard)
 
 
 def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]:
@@ -225,7 +196,7 @@ def main() -> None:
             "Run the task with become: true."
         )
     try:
-        with turn(module.check_mode):
+        with turn(STATE, module.check_mode):
             text, before, damaged = read_file(module)
             after = decide(module, before)
             # A damaged file is written anew, whatever is asked for.

@@ -123,6 +123,28 @@ def reserve(
     return {**reservations, instance: {"cards": granted, "since": now}}
 
 
+def again(reservations: Reservations, instance: str, cards: Sequence[Mapping[str, Any]], now: str) -> Reservations:
+    """Return the reservations with the cards of a former plan held by its instance again, since now (ISO 8601).
+
+    Nobody looks at the cards: they were granted once, and whoever starts looks. Raises Refusal where another instance
+    holds one by now.
+    """
+    wanted = [{"module_id": card["module_id"], "serial": card.get("serial")} for card in sorted(cards, key=_module)]
+    before = reservations.get(instance)
+    if before is not None and before["cards"] == wanted:
+        return reservations
+    for card in wanted:
+        holder = _holder(reservations, instance, card)
+        if holder is not None:
+            raise Refusal(
+                "card_reserved",
+                f"{instance} cannot have module {card['module_id']} again: it is reserved by {holder} since "
+                f"{reservations[holder]['since']}. Choose another card, or take {holder} off this node first: "
+                f"playbooks/remove.yml --limit NODE -e instance={holder}",
+            )
+    return {**reservations, instance: {"cards": wanted, "since": now}}
+
+
 def _module(card: Mapping[str, Any]) -> int:
     """Return what cards are sorted by."""
     return int(card["module_id"])

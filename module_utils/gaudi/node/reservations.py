@@ -1,16 +1,23 @@
-"""Read who has which card; a damaged file is made up for from the plans on the node."""
+"""Read who has which card, one at a time; a damaged file is made up for from the plans on the node."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..cards.reservations import Reservations, parse_reservations, rebuild
-from .documents import read, read_json
+from ..cards.reservations import Reservations, again, parse_reservations, rebuild, render_reservations
+from .documents import make_room, read, read_json
+from .files import write_text
 from .folders import of_instances
+
+FILE = "cards.lock"
 
 
 @dataclass(frozen=True)
@@ -76,3 +83,42 @@ def _started_with(state: Path, damage: Damaged) -> dict[str, Any]:
     if not written or not written["cards"]:
         raise damage
     return {"modules": written["cards"]}
+
+
+@contextlib.contextmanager
+def turn(state: Path, check_mode: bool = False) -> Iterator[None]:
+    """Hold the lock of the reservations. Check mode creates no lock file; without one there is nothing to wait for.
+
+    state: the directory that they lie in. Raises Refusal where something else lies in the place of the lock.
+    """
+    guard_file = state / f"{FILE}.guard"
+    if check_mode and not guard_file.exists():
+        yield
+        return
+    if not check_mode:
+        state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        guard = os.open(guard_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except IsADirectoryError:
+        damage = Damaged(str(guard_file), "it is a directory")
+        raise Refusal("lock_damaged", f"{damage}. Move it away, then run this again. Nothing was changed.") from None
+    try:
+        # The kernel releases the lock when its holder ends, even when it is killed.
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(guard)
+
+
+def reserve_again(state: Path, plans: Path, instance: str, cards: Sequence[Mapping[str, Any]], now: str) -> None:
+    """Have an instance hold the cards of a former plan again, and no others.
+
+    Raises Refusal where another instance has one, and OSError where that cannot be written.
+    """
+    path = state / FILE
+    with turn(state):
+        before = read_reservations(path, plans, now).reservations
+        after = again(before, instance, cards, now)
+        if after != before:
+            make_room(path)
+            write_text(path, render_reservations(after), mode=0o600)
