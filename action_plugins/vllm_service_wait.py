@@ -15,13 +15,14 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.serving.state import STARTING
+from ansible.module_utils.gaudi.serving.state import STARTING, went_back
 
 from plugin_utils.following import Following
 from plugin_utils.screen import WAITING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str", "required": True},
+    "labels": {"type": "dict", "default": {}},
     "timeout": {"type": "int", "default": 14400},
     "interval": {"type": "int", "default": 10},
 }
@@ -43,7 +44,7 @@ def settled(found: dict[str, Any]) -> bool:
 def line(host: str, found: dict[str, Any]) -> str:
     """One line of progress, as people read it."""
     state = found["state"]
-    if found["sub"] == "auto-restart" and state.get("phase") != "handing-over":
+    if found["sub"] == "auto-restart" and state.get("phase") not in ("handing-over", "going-back"):
         text = f"a try failed, systemd starts it again: {found['said'] or state.get('status', 'no reason was left')}"
     else:
         text = state.get("status", "waiting for systemd to start it")
@@ -96,10 +97,16 @@ class ActionModule(Following):
                 waiting = "; ".join(line(host, found) for found in looked["instances"] if not settled(found))
                 hint = "The units go on: run the playbook again to follow further."
                 return {**result, "failed": True, "msg": f"Not ready after {options['timeout']} s. {waiting}. {hint}"}
-        bad = [found for found in looked["instances"] if found["active"] != "active"]
+        bad = [failure(host, found) for found in looked["instances"] if found["active"] != "active"]
+        bad += [
+            printable(f"{found['instance']} on {host}: {said}")
+            for found in looked["instances"]
+            if found["active"] == "active"
+            and (said := went_back(found["state"], options["labels"].get(found["instance"])))
+        ]
         if bad and not self._task.check_mode:
             # The sentence is the result; the whole state below it would hide it.
-            return {"failed": True, "changed": False, "msg": " ".join(failure(host, found) for found in bad)}
+            return {"failed": True, "changed": False, "msg": " ".join(bad)}
         return result
 
     def _show(

@@ -12,7 +12,9 @@ description:
   - Compares the plan, the environment and the unit that are on the node with those that are to be written, and says in
     words what differs. Run it before they are written.
   - Fails where the weights are not on the node, with what to do about it; and where an instance that has to be started
-    or restarted has no room for its plan and its state.
+    or restarted has incomplete weights, or no room for its plan and its state.
+  - Refuses a plan that failed on the node, or that somebody took back, as long as nothing it starts from has changed
+    (its image, its weights, the guard).
   - Says whether systemd has the instance as it is to be, so that a settled one is left alone.
   - The value of a variable or an option whose name looks like a secret's is never returned.
 options:
@@ -46,6 +48,10 @@ options:
     required: true
   weights_coming:
     description: Whether weights that are missing in check mode will be there when it counts.
+    type: bool
+    default: false
+  retry:
+    description: Whether a plan that failed on the node is tried once more.
     type: bool
     default: false
 requirements:
@@ -127,6 +133,13 @@ installed:
   type: bool
   returned: always
   sample: true
+way_back_over:
+  description: >-
+    Whether the instance went back from one plan to another, and is to have another one than that now: then the way back
+    counts no longer.
+  returned: always
+  type: bool
+  sample: false
 settled:
   description: >-
     Whether unit and target are active, start at boot, and are known to systemd as they lie on the disk, and nobody has
@@ -143,12 +156,14 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node import containers, instances, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.folders import no_room
+from ansible.module_utils.gaudi.node.kept import Place, guard_digest, weights_digest
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
+from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.gaudi.serving.state import STARTING
 
@@ -161,6 +176,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "unit": {"type": "str", "required": True},
     "weights": {"type": "path", "required": True},
     "weights_coming": {"type": "bool", "default": False},
+    "retry": {"type": "bool", "default": False},
 }
 
 PLANS = Path(paths.INSTANCES)
@@ -197,6 +213,54 @@ def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
     if guarded != wanted["plan"]["guarded"]:
         found.append("it asks for API keys" if wanted["plan"]["guarded"] else "it asks for no API key any more")
     return found
+
+
+def weights_of(params: Mapping[str, Any]) -> list[Path]:
+    """The folders of weights that the plan reads."""
+    return [Path(folder) for folder in (params["weights"], *params["plan"]["requires"].get("weights_beside", []))]
+
+
+def check_past(module: AnsibleModule, wanted: MadeOf) -> bool:
+    """Whether a way back counts no longer once this plan is written; a damaged one counts no more.
+
+    Ends the module where this plan failed here before, and would start from the same again.
+    """
+    instance = module.params["instance"]
+    place = Place(instance, instances.STATES / instance, PLANS, UNITS)
+    digest = decisions.digest_of(
+        {
+            decisions.PLAN: module.params["plan_text"],
+            decisions.ENVIRONMENT: module.params["environment_text"],
+        }
+    )
+    kept = next((each for each in place.kept()[0] if each.digest == digest), None)
+    if kept is not None and kept.failed is not None and not module.params["retry"]:
+        refusal = decisions.refused(kept, starts_from(module, wanted), instance)
+        if refusal:
+            module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    try:
+        back = place.back()
+    except Damaged:
+        return True
+    return back is not None and back.after != digest
+
+
+def starts_from(module: AnsibleModule, wanted: MadeOf) -> decisions.StartsFrom:
+    """What the plan that is to be written would start from now."""
+    plan = module.params["plan"]
+    image = containers.image_id(module, plan["image"]) if module.get_bin_path("docker") else None
+    return decisions.StartsFrom(image or "", guard_digest(wanted.guard), weights_digest(weights_of(module.params)))
+
+
+def check_complete(module: AnsibleModule) -> None:
+    """End the module where weights are not whole, or files have no room, before what runs is stopped for them."""
+    check_room(module)
+    if module.check_mode and module.params["weights_coming"]:
+        return
+    for folder in weights_of(module.params):
+        wrong = weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder)
+        if wrong:
+            module.fail_json(msg=f"{module.params['instance']} was left as it is, because its weights are not: {wrong}")
 
 
 def check_weights(module: AnsibleModule) -> None:
@@ -253,26 +317,26 @@ def main() -> None:
     """Read, compare, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     check_weights(module)
-    instance = module.params["instance"]
-    name = f"vllm-{instance}.service"
-    units = ask_systemd(module, name, TARGET)
+    instance, wanted = module.params["instance"], made_of(module.params)
+    over = check_past(module, wanted)
+    unit = UNITS / f"vllm-{instance}.service"
+    units, (here,) = ask_systemd(module, unit.name, TARGET), instances.read(module, [instance])
     running = units[0]["ActiveState"] not in STOPPED
-    wanted = made_of(module.params)
-    (here,) = instances.read(module, [instance])
     label, made_so, outlived = compared(module, wanted, here["state"])
     outdated = running and (not made_so or bool(outlived))
     if outdated or not running:
-        check_room(module)
+        check_complete(module)
     module.exit_json(
         changed=False,
         running=running,
         outdated=outdated,
         left_over=not running and bool(outlived),
         label=label if running and not outdated else wanted.digest,
+        way_back_over=over,
         current=not running or bool(here["current"]),
         settled=is_settled(units, here["state"], PLANS / instance),
-        installed=(UNITS / name).exists(),
-        reasons=[*(reasons(PLANS / instance, UNITS / name, module.params) if running else []), *outlived],
+        installed=unit.exists(),
+        reasons=[*(reasons(PLANS / instance, unit, module.params) if running else []), *outlived],
     )
 
 

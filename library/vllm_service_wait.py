@@ -13,6 +13,8 @@ description:
     which they are when the server has answered under its own name."
   - Fails as soon as a unit has failed for good, with the supervisor's own sentence. A failed try that the
     supervisor repeats is shown and followed further.
+  - Fails as well where an instance serves again with the plan that served before the one of O(labels), because that did
+    not come to serve; both reasons are said.
   - Runs on the controller and looks with M(vllm_service_info). A lost connection or Ctrl-C costs nothing; the
     units go on, and running the playbook again follows them again.
 options:
@@ -21,6 +23,10 @@ options:
     type: list
     elements: str
     required: true
+  labels:
+    description: The label that the container of an instance is to have, by the name of the instance.
+    type: dict
+    default: {}
   timeout:
     description: Give up following after so many seconds. The units go on; what bounds them is their
       supervisors' own patience, which counts only time without progress.

@@ -29,6 +29,10 @@ DOOR = "door"
 """Below an instance's state: what its supervisor tells its guard."""
 PROBE = "probe"
 """Below an instance's state, the token that its supervisor asks with; below its door, the digest of that."""
+KEPT = "plans"
+"""Below an instance's state: each plan that served, or failed, under its digest."""
+BACK = "back.json"
+"""Below an instance's state: which plan it went back from, and to which; absent where it runs what was wished last."""
 JOBS = f"{STATE}/jobs"
 """A directory for each job."""
 IMAGE_RECORD = f"{STATE}/images.json"
@@ -54,6 +58,10 @@ DRIVER_KEPT = f"{STATE}/driver_before"
 """The files of the packages that were replaced."""
 RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
 """What engine, runtime and cards were when a container last got all cards."""
+UNITS = "/etc/systemd/system"
+"""Where systemd finds the units of instances."""
+MOUNTS_OF_PLAN = "50-plan.conf"
+"""Among the drop-ins of an instance's unit: what has to be mounted for its plan."""
 LIMITS = "/etc/systemd/system/vllm-.service.d/50-host-tuning.conf"
 """The drop-in of the role host_tuning for the units of all instances."""
 
@@ -143,10 +151,13 @@ TABLE = (
     Owned(IMAGE_RECORD, "serving_image", "0644"),
     Owned(INSTANCE_STATES, "vllm_service", "0700"),
     Owned(f"{INSTANCE_STATES}/*", "vllm_supervisor.py", "0700"),
+    Owned(f"{INSTANCE_STATES}/*/back.json", "vllm_supervisor.py", "0600", ("vllm_service",)),
     Owned(f"{INSTANCE_STATES}/*/door", "vllm_supervisor.py", "0700"),
     Owned(f"{INSTANCE_STATES}/*/door/closed", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/door/probe", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/lock", "vllm_supervisor.py", "0600"),
+    Owned(f"{INSTANCE_STATES}/*/plans", "vllm_supervisor.py", "0700", ("vllm_service",)),
+    Owned(f"{INSTANCE_STATES}/*/plans/*.json", "vllm_supervisor.py", "0600", ("vllm_service",)),
     Owned(f"{INSTANCE_STATES}/*/probe", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/state.json", "vllm_supervisor.py", "0600"),
     Owned(JOBS, "node_job", "0700"),

@@ -168,7 +168,7 @@ def others_drop_ins(properties: dict[str, str]) -> list[str]:
     return [
         path
         for path in shlex.split(properties.get("DropInPaths", ""))
-        if path.startswith(("/etc/", "/run/")) and path != paths.LIMITS
+        if path.startswith(("/etc/", "/run/")) and path != paths.LIMITS and Path(path).name != paths.MOUNTS_OF_PLAN
     ]
 
 

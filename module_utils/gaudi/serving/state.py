@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .kept import SHOWN
+
 # Phases of a server that does not answer yet.
 STARTING = ("starting", "loading", "warming-up")
 
@@ -25,6 +27,7 @@ FORM = {
     "cards?": [{"module_id": int}],
     "reason?": (dict, type(None)),
     "last_reason?": (dict, type(None)),
+    "back?": (dict, type(None)),
     "warm_up?": {str: [int]},
     "warm_up_seconds?": (int, float, type(None)),
     "memory?": dict,
@@ -45,4 +48,22 @@ def unit_fault(found: Mapping[str, Any], node: str) -> str:
     return (
         f"{name} {what}, so it cannot be started: run site.yml, which writes the unit of an instance that the "
         f"inventory names, or remove it (playbooks/remove.yml --limit {node} -e instance={name})."
+    )
+
+
+def went_back(state: Mapping[str, Any], label: str | None) -> str:
+    """Why an instance that serves does not serve with the plan that it is to, in a sentence; empty where it does.
+
+    label: the digest on the container that is to be there; None where nobody wishes for one.
+    """
+    back = state.get("back")
+    if not back or label is None or state.get("plan") == label:
+        return ""
+    what = f"{back['by']} took it back" if back["by"] else f"it failed: {back['reason']}"
+    since = f" since {state['ready']}" if "ready" in state else ""
+    before, after = back["before"][:SHOWN], back["after"][:SHOWN]
+    return (
+        f"the new plan {before} does not serve, because {what.rstrip('.')}. The instance is back on the plan {after}: "
+        f"{state.get('status', 'serving')}{since}. Change the inventory, or have the new plan tried once more with "
+        "-e retry=true. playbooks/history.yml shows the plans."
     )

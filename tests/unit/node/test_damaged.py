@@ -207,6 +207,8 @@ ELSEWHERE = {
     "/var/lib/gaudi-serving/calibrations/*.token": "a secret, not a document",
     "/var/lib/gaudi-serving/driver_before.json": "tests/unit/driver/test_before.py",
     "/var/lib/gaudi-serving/host_tuning_before.json": "tests/unit/host/test_info.py",
+    "/var/lib/gaudi-serving/instances/*/back.json": "tests/unit/vllm_service/test_going_back.py",
+    "/var/lib/gaudi-serving/instances/*/plans/*.json": "tests/unit/vllm_service/test_going_back.py",
     "/var/lib/gaudi-serving/instances/*/lock": "nobody: it is only locked",
     "/var/lib/gaudi-serving/jobs/*/lock": "nobody: it is only locked; test_a_damaged_job_is_run_again",
     "/var/lib/gaudi-serving/jobs/*/log.1": "nobody",

@@ -152,7 +152,11 @@ def test_a_container_with_another_name_is_its_instances(
 
 def test_instances_that_give_something_up_are_stopped_before_any_starts() -> None:
     serve = next(play for play in load(ROOT / "site.yml") if "serial" in play)
-    stop, start, *_ = [task for task in serve["tasks"] if task["tags"] == ["vllm_service"]]
+    give_up, start, *_ = [task for task in serve["tasks"] if task["tags"] == ["vllm_service"]]
+    assert give_up["when"] == "preflight_node.stop_first | length > 0"
+    # And not before all plans are found to be such as can be served.
+    look, stop = load(ROOT / give_up["ansible.builtin.include_tasks"]["file"])
+    assert (look["ansible.builtin.include_role"]["tasks_from"], look["loop"]) == ("preflight", start["loop"])
     assert stop["ansible.builtin.include_role"]["tasks_from"] == "stop"
     assert stop["loop"] == start["vars"]["vllm_service_given_up_by"] == "{{ preflight_node.stop_first }}"
     (reserve,) = load(ROOT / "roles/vllm_service/tasks/reserve.yml")

@@ -31,5 +31,5 @@ def cgroup_of(pid: int) -> str:
 
 
 listening.cgroup_of = cgroup_of
-paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc")
+paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc", NODE / "units")
 sys.exit(command_line.main(sys.argv[1:], paths))

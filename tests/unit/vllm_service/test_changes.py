@@ -12,8 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.kept import Place, weights_digest
 from ansible.module_utils.gaudi.pages import written
+from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.gaudi.serving.plan import OWN_DIRECTORIES, own_directories
 from ansible.module_utils.testing import patch_module_args
@@ -38,12 +41,14 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     units.mkdir()
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights/config.json").write_text("{}")
+    (tmp_path / "weights/model.safetensors").write_text("data")
     (folder / "plan.json").write_text(json.dumps(DOCUMENT, indent=4, sort_keys=True))  # as to_nice_json does
     (folder / "environment").write_text(render_file("environment.j2", PLAN))
     (units / "vllm-tiny.service").write_text(render_file("vllm.service.j2", PLAN))
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(made_of().digest))
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
     monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True, "state": {}}])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown())
@@ -288,6 +293,7 @@ def held(instance: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
     runs = containers.Container(True, made_of(plan, b"guard").digest, {"Image": IMAGE, "State": {"Pid": PID}})
     monkeypatch.setattr(containers, "look", lambda _module, _name: runs)
     monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(containers, "outlived", OUTLIVED)
     monkeypatch.setattr(containers, "image_id", lambda _module, _reference: IMAGE)
     (instance / "plan.json").write_text(json.dumps(plan, indent=4, sort_keys=True))
@@ -442,3 +448,68 @@ def test_missing_weights_are_refused_unless_they_come_before_it_counts(instance:
     assert answer["msg"].startswith(f"tiny needs weights in {nowhere} of this node, and there is no config.json.")
     assert ask(DOCUMENT, weights=nowhere, weights_coming=True)["failed"] is True
     assert "failed" not in ask(DOCUMENT, weights=nowhere, weights_coming=True, _ansible_check_mode=True)
+
+
+@pytest.fixture
+def failed_before(instance: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An instance whose plan failed there, and which went back to another."""
+    monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _module, name, *_more, **_options: name)
+    files = {name: (instance / name).read_text() for name in ("plan.json", "environment")}
+    start = decisions.StartsFrom("sha256:1", "", weights_digest([instance.parents[1] / "weights"]))
+    failed = decisions.Failed("The server ended by itself.", "2026-01-31T08:00:00Z", "", start)
+    kept = decisions.fails([], files, failed)
+    place = Place("tiny", instances.STATES / "tiny")
+    place.keep(kept, ())
+    place.go_back(decisions.Back(kept.digest, "b" * 64, failed.reason, failed.at, ""))
+    return instance.parents[1]
+
+
+def test_a_plan_that_failed_is_refused_and_nothing_is_touched(failed_before: Path) -> None:
+    answer = ask(DOCUMENT)
+    assert answer["failed"] is True
+    assert answer["refused_id"] == "plan_failed_before"
+    assert "failed at 2026-01-31T08:00:00Z: The server ended by itself." in answer["msg"]
+    assert "-e retry=true" in answer["msg"]
+
+
+def test_a_plan_that_failed_is_tried_again_when_a_person_says_so(failed_before: Path) -> None:
+    assert ask(DOCUMENT, retry=True)["way_back_over"] is True
+
+
+@pytest.mark.parametrize("what", ["plan", "image", "weights"])
+def test_a_plan_that_failed_may_be_tried_once_what_it_starts_from_changed(
+    failed_before: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    plan = DOCUMENT
+    if what == "plan":
+        plan = other(arguments=[*DOCUMENT["arguments"], "--max-num-seqs", "64"])
+    elif what == "image":
+        monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:2")
+    else:
+        (failed_before / "weights/model.safetensors").write_text("other data")
+    answer = ask(plan)
+    assert "failed" not in answer
+    assert answer["way_back_over"] is True
+
+
+def test_what_an_instance_went_back_to_is_settled(failed_before: Path, instance: Path) -> None:
+    place = Place("tiny", instances.STATES / "tiny")
+    (kept,) = place.kept()[0]
+    place.keep(decisions.serves([], kept.files, kept.starts_from, "2026-01-31T08:00:00Z"), ())
+    place.go_back(decisions.Back("b" * 64, kept.digest, "it exits", "2026-01-31T08:00:00Z", ""))
+    answer = ask(DOCUMENT)
+    assert (answer["way_back_over"], answer["outdated"], answer["settled"]) == (False, False, True)
+
+
+def test_a_damaged_way_back_counts_no_more(failed_before: Path) -> None:
+    (instances.STATES / "tiny/back.json").write_text("{")
+    assert ask(DOCUMENT, retry=True)["way_back_over"] is True
+
+
+def test_an_instance_is_not_stopped_for_weights_that_are_not_whole(instance: Path) -> None:
+    plan = other(arguments=[*DOCUMENT["arguments"], "--max-num-seqs", "64"])
+    (instance.parents[1] / "weights/model.safetensors").unlink()
+    assert "tiny was left as it is, because its weights are not: " in ask(plan)["msg"]
+    # What runs and is not touched goes on.
+    assert ask(DOCUMENT)["outdated"] is False

@@ -49,6 +49,7 @@ def evaluate(source: str, plan: dict[str, Any], **results: Any) -> Any:
         variables.update(trusted(yaml.safe_load((ROLE / part / "main.yml").read_text())))
     # Not trusted: a plan comes from a module, and nothing in it is ever a template.
     variables["vllm_service_plan"] = plan
+    variables["__vllm_service_changes"] = {"way_back_over": False}
     variables.update(results)
     templar = Templar(loader=DataLoader(), variables=variables)
     return templar.template(trust_as_template(source))
@@ -64,7 +65,7 @@ def render_file(name: str, plan: dict[str, Any]) -> str:
     return render((ROLE / "templates" / name).read_text(), plan)
 
 
-@pytest.mark.parametrize("name", ["vllm.service", "environment"])
+@pytest.mark.parametrize("name", ["vllm.service", "environment", "plan.conf"])
 def test_rendered_as_agreed(name: str) -> None:
     assert render_file(f"{name}.j2", PLAN) == (GOLDEN / name).read_text()
 
@@ -99,6 +100,9 @@ def test_systemd_reads_the_unit_as_meant(tmp_path: Path, weights: str) -> None:
     assert analyze, "systemd-analyze is part of systemd, which these tests need"
     unit = tmp_path / "vllm-tiny.service"
     unit.write_text(render_file("vllm.service.j2", odd_plan(weights)))
+    drop_in = tmp_path / "vllm-tiny.service.d/50-plan.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(render_file("plan.conf.j2", odd_plan(weights)))
     shutil.copy(ROLE / "files/gaudi-serving.target", tmp_path)
     done = subprocess.run(
         [analyze, "verify", "--man=no", str(unit), str(tmp_path / "gaudi-serving.target")],
@@ -210,6 +214,14 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
     # A supervisor of an earlier release leaves it where it is killed.
     left = "/var/lib/gaudi-serving/instances/tiny/.state.json.new"
     assert by_path[left] == {"path": left, "state": "absent"}
+    # What was written before the plan, so that no way back leads away from it.
+    assert [path for path in paths if path.endswith("back.json")] == []
+    over = variable("__vllm_service_files", PLAN, __vllm_service_changes={"way_back_over": True})
+    back = {"path": "/var/lib/gaudi-serving/instances/tiny/back.json", "state": "absent"}
+    assert over.index(back) < [file["path"] for file in over].index(f"{etc}/plan.json")
+    assert by_path["/etc/systemd/system/vllm-tiny.service.d/50-plan.conf"]["content"] == (
+        (GOLDEN / "plan.conf").read_text()
+    )
     # No key, and no digest of one, goes this way; keys as 0.1 kept them stay until the container that reads them ended.
     assert "a-key-of-sixteen" not in str(files)
     assert not [path for path in paths if "/keys" in path]

@@ -73,6 +73,9 @@ def main(arguments: list[str], paths: Paths | None = None) -> int:
         value = getattr(default, name.replace("-", "_"))
         parser.add_argument(f"--{name}", type=float, default=value, metavar="SECONDS", help=f"{text} ({value:g})")
     parser.add_argument("--attempts", type=int, default=default.attempts, help=f"tries in a row ({default.attempts})")
+    of_change = default.attempts_of_change
+    said = f"tries of a changed plan before the last one that served comes back ({of_change})"
+    parser.add_argument("--attempts-of-change", type=int, default=of_change, help=said)
     given = parser.parse_args(arguments)
     chosen = {name: value for name, value in vars(given).items() if name not in ("action", "instance")}
     settings = Settings(**chosen)

@@ -124,6 +124,10 @@ class Docker:
         pairs = (str(entry).partition("=") for entry in facts["Config"].get("Env") or [])
         return {name: value for name, _, value in pairs}
 
+    def image_id(self, image: str) -> str:
+        """What the engine has under the name of an image; empty where it has nothing."""
+        return str((self._inspect("image", image) or {}).get("Id", ""))
+
     def stop_command(self, name: str, grace: float) -> list[str]:
         """Ask the server to finish what it is at, and kill it after the grace period."""
         return ["docker", "stop", "-t", str(int(grace)), name]

@@ -44,6 +44,7 @@ from .endpoint import Endpoint, port_problem
 from .engine import Container, Docker, run_command
 from .listening import Listening
 from .locks import Locks
+from .past import Past
 from .run import Run
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
@@ -63,6 +64,7 @@ class Supervisor:
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self.directory = paths.instance_state(instance)
         self.door = Door(self.directory)
+        self.past = Past(self)
         self.earlier: dict[str, Any] = {}
         self.state: dict[str, Any] = {
             "schema": SCHEMA,
@@ -259,7 +261,13 @@ class Supervisor:
 
     def supervise(self) -> int:
         """Check, start or attach, follow."""
+        if self.past.resume():
+            text = "gone back to the plan that served before: systemd starts it"
+            say(f"{text[0].upper()}{text[1:]}.")
+            self.publish("going-back", text)
+            return EXIT_RETRY
         plan, made_of = self.read_plan()
+        self.past.take(plan, made_of)
         boot = (self.paths.proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         self.state.update(
             plan=made_of.digest,
@@ -271,6 +279,7 @@ class Supervisor:
             cards=[{"module_id": card.module_id, "serial": card.serial} for card in plan.cards],
             failures=failures_so_far(self.earlier, made_of.digest, boot),
             last_reason=self.earlier.get("reason") or self.earlier.get("last_reason"),
+            back=None if self.past.back is None else self.past.back.document(),
         )
         self.publish("checking", "checking plan, engine, cards and weights")
         self.await_engine(plan.name)
@@ -490,7 +499,7 @@ class Supervisor:
             if incomplete := missing_weights(folder):
                 said = f"The weights are not complete: {incomplete}. Fetch them again."
                 raise configuration("weights-incomplete", said)
-        if self.docker.image_environment(plan.image) is None:
+        if not self.past.look().image:
             raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
         if taken := port_problem(plan, self.docker):
             raise transient("port-taken", taken)
@@ -535,14 +544,17 @@ class Supervisor:
         """Any other end."""
         served = 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
         failures = 1 if served >= clock.STABLE_SECONDS else int(self.state.get("failures", 0)) + 1
-        gave_up = reason.retry and failures >= self.settings.attempts
-        text = reason.message
+        going, said = self.past.give_up(reason, failures) if self.ready_at is None else (False, "")
+        gave_up = reason.retry and failures >= self.settings.attempts and not going
+        text = reason.message + (said or (self.past.both() if self.ready_at is None else ""))
         if gave_up:
             text += f" Gave up after {failures} attempts; systemctl start vllm-{self.instance} tries again."
         say(text, 3)
         self.notifier.send(STOPPING=1)
         facts = {"kind": reason.kind, "message": reason.message, "retry": reason.retry, "time": now_text()}
-        self.publish("failed", text, failures=failures, gave_up=gave_up, reason=facts)
+        self.publish("going-back" if going else "failed", text, failures=failures, gave_up=gave_up, reason=facts)
         if gave_up:
             return EXIT_GAVE_UP
+        if going:
+            return EXIT_RETRY
         return EXIT_RETRY if reason.retry else EXIT_CONFIGURATION

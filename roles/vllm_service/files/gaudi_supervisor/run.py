@@ -231,6 +231,7 @@ class Run:
             boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now())
             boss.notifier.send(READY=1)
             say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
+            boss.past.keep()
         elif self.endpoint.stranger is not None:
             text = self.endpoint.stranger
             self.drain(text, Reason("port-taken", text, retry=True))
@@ -254,6 +255,7 @@ class Run:
         if problem is None:
             self.unwell_since = None
             boss.publish("serving", self.plan.serving, **self.load_now(now))
+            boss.past.keep()
             if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
                 boss.publish("serving", boss.state["status"], failures=0)
             return

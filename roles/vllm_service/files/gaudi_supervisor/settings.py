@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gaudi.base.paths import KEYS_FILE
+from gaudi.base.paths import KEYS_FILE, UNITS
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,7 @@ class Settings:
     """How patient to be. Seconds, unless the name says otherwise."""
 
     attempts: int = 5
+    attempts_of_change: int = 2
     first_pause: float = 10.0
     stall: float = 1800.0
     stop_grace: float = 120.0
@@ -28,6 +29,7 @@ class Paths:
     state: Path = Path("/var/lib/gaudi-serving")
     programs: Path = Path("/usr/local/lib/gaudi-serving")
     proc: Path = Path("/proc")
+    units: Path = Path(UNITS)
 
     def plan(self, instance: str) -> Path:
         """The plan document."""

@@ -1,0 +1,160 @@
+#!/usr/bin/python
+"""Put an earlier plan of an instance in the place of the one that lies there."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vllm_service_rollback
+short_description: Put an earlier plan of a vLLM instance back in its place
+version_added: "0.2.0"
+author: The gaudi-serving authors
+description:
+  - Puts all files of a plan that served, as the supervisor has kept them, in the place of those that lie there, and
+    gives the instance the cards of that plan. Nothing is restarted. API keys stay as they are.
+  - The plan that lay there counts as taken back. M(vllm_service_changes) refuses it from then on, until it or what it
+    starts from changes.
+  - Refused before anything is changed where there is no such plan, or its image or its weights are not there any more.
+options:
+  instance:
+    description: Name of the instance.
+    type: str
+    required: true
+  to:
+    description: How the digest of the plan begins; empty for the last plan that served before the one that lies there.
+    type: str
+    default: ""
+  by:
+    description: Who takes the plan back, for those who read of it later.
+    type: str
+    required: true
+requirements:
+  - root (C(become))
+attributes:
+  check_mode:
+    description: Refuses and foresees, and writes nothing.
+    support: full
+  diff_mode:
+    description: Says in words what differs, without a diff.
+    support: none
+  platform:
+    description: Linux with Docker and systemd.
+    support: full
+    platforms: posix
+seealso:
+  - module: vllm_service_history
+"""
+
+EXAMPLES = r"""
+- name: Go back to the plan before
+  vllm_service_rollback:
+    instance: qwq-32b
+    by: admin.example
+  become: true
+"""
+
+RETURN = r"""
+before:
+  description: Digest of the plan that lay there.
+  returned: success
+  type: str
+  sample: 3f2a91c07d1e
+after:
+  description: Digest of the plan that lies there now.
+  returned: success
+  type: str
+  sample: 9be1442a6c10
+differs:
+  description: In what the second differs from the first, a phrase each.
+  returned: success
+  type: list
+  elements: str
+  sample: ["--max-num-seqs 64 -> 32"]
+"""
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import containers, weight_folders
+from ansible.module_utils.gaudi.node.kept import Place, guard_digest, weights_digest
+from ansible.module_utils.gaudi.pages import history, written
+from ansible.module_utils.gaudi.serving import kept as decisions
+from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "instance": {"type": "str", "required": True},
+    "to": {"type": "str", "default": ""},
+    "by": {"type": "str", "required": True},
+}
+
+
+def now() -> str:
+    """Now, in UTC, to the second."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def folders_of(plan: dict[str, Any]) -> list[Path]:
+    """The folders of weights that a plan reads."""
+    return [Path(folder) for folder in (plan["requires"]["weights_path"], *plan["requires"].get("weights_beside", []))]
+
+
+def starts_from(module: AnsibleModule, files: dict[str, str]) -> StartsFrom:
+    """What the plan that lies there starts from."""
+    plan = written.parse(files[decisions.PLAN])
+    guard = Path(paths.GUARD) / containers.GUARD
+    digest = guard_digest(guard.read_bytes()) if plan.get("guarded") and guard.exists() else ""
+    return StartsFrom(containers.image_id(module, str(plan["image"])) or "", digest, weights_digest(folders_of(plan)))
+
+
+def check(module: AnsibleModule, after: Kept) -> None:
+    """Raise Refusal where a plan cannot start: its image, or its weights, are not there any more."""
+    plan, name = written.parse(after.files[decisions.PLAN]), f"The plan {after.digest[:SHOWN]}"
+    if not containers.image_id(module, str(plan["image"])):
+        raise Refusal("image_of_plan_missing", f"{name} cannot start: its image {plan['image']} is not on the node.")
+    for folder in folders_of(plan):
+        wrong = weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder)
+        if wrong:
+            raise Refusal("weights_of_plan_missing", f"{name} cannot start: {wrong}")
+
+
+def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
+    """Put the plan in its place: the digest of the one before, and the plan. Raises Refusal, OSError and ValueError."""
+    kept, damaged = place.kept()
+    for damage in damaged:
+        module.warn(f"{damage}. This plan is passed over.")
+    files = place.files()
+    if not set(decisions.DETERMINING) <= set(files):
+        raise Refusal("no_plan", f"{place.instance} has no plan on this node, or a damaged one. Run site.yml.")
+    before = decisions.digest_of(files)
+    after = decisions.chosen(kept, before, module.params["to"], place.instance)
+    check(module, after)
+    if not module.check_mode:
+        at, by = now(), module.params["by"]
+        failed = Failed("it was taken back", at, by, starts_from(module, files))
+        place.keep(decisions.fails(kept, files, failed), [after.digest])
+        place.go_back(Back(before, after.digest, failed.reason, at, by))
+        place.finish(at)
+    return before, after
+
+
+def main() -> None:
+    """Choose, put in its place, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    place = Place.of(module.params["instance"])
+    files = place.files()
+    try:
+        before, after = go_back(module, place)
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    except (Damaged, OSError, ValueError) as failed:
+        module.fail_json(msg=f"The plan of {place.instance} cannot be put back: {failed}")
+    (told,) = history.entries([after], files)
+    module.exit_json(changed=True, before=before, after=after.digest, differs=told["differs"])
+
+
+if __name__ == "__main__":
+    main()

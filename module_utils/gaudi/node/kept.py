@@ -1,0 +1,152 @@
+"""Plans of an instance that are kept on its node, and the way back to one of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..base import paths
+from ..base.documents import Damaged, parse
+from ..base.refusal import Refusal
+from ..serving import kept as decisions
+from ..serving.kept import Back, Kept
+from .documents import make_room, read, read_text
+from .files import sync_folder, write_json, write_text
+from .reservations import reserve_again
+
+_CARDS = {"modules": [{"module_id": int, "serial?": (str, type(None))}]}
+
+
+def weights_digest(folders: Sequence[Path]) -> str:
+    """Stand for the files of folders of weights by name, size and time; empty where one cannot be read."""
+    seen = []
+    try:
+        for folder in folders:
+            for path in sorted(folder.iterdir()):
+                # What lies in hidden folders is said of the weights, and is none of them.
+                if not path.name.startswith("."):
+                    found = path.stat()
+                    seen.append([str(path), found.st_size, found.st_mtime_ns])
+    except OSError:
+        return ""
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+
+
+def guard_digest(guard: bytes | None) -> str:
+    """Stand for the guard; empty where nobody is asked for a key."""
+    return "" if guard is None else hashlib.sha256(guard).hexdigest()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the files of an instance lie.
+
+    state: what its supervisor writes. plans: the directory of all instances, with the plan of each in one of its own.
+    units: that of systemd's.
+    """
+
+    instance: str
+    state: Path
+    plans: Path = Path(paths.INSTANCES)
+    units: Path = Path(paths.UNITS)
+
+    @classmethod
+    def of(cls, instance: str) -> Place:
+        """Where they lie on a node."""
+        return cls(instance, Path(paths.INSTANCE_STATES) / instance)
+
+    def _target(self, name: str) -> Path:
+        if name == decisions.MOUNTS:
+            return self.units / f"vllm-{self.instance}.service.d" / paths.MOUNTS_OF_PLAN
+        return self.plans / self.instance / name
+
+    def _record(self, digest: str) -> Path:
+        return self.state / paths.KEPT / f"{digest}.json"
+
+    def disk(self) -> dict[str, str | None]:
+        """The files of the plan that lies there; None for one that does not, or is no text."""
+        found: dict[str, str | None] = {}
+        for name in decisions.FILES:
+            try:
+                found[name] = read_text(self._target(name))
+            except Damaged:
+                found[name] = None
+        return found
+
+    def files(self) -> dict[str, str]:
+        """The same without what does not lie there."""
+        return {name: text for name, text in self.disk().items() if text is not None}
+
+    def kept(self) -> tuple[list[Kept], list[str]]:
+        """The plans that are kept, and of each that cannot be read why, as a sentence without a full stop."""
+        found, damaged = [], []
+        folder = self.state / paths.KEPT
+        for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+            try:
+                each = read(path, decisions.read)
+                if each is not None and each.digest != path.stem:
+                    raise Damaged(str(path), "it holds another plan than its name says")
+            except Damaged as damage:
+                damaged.append(str(damage))
+                continue
+            if each is not None:
+                found.append(each)
+        return found, damaged
+
+    def keep(self, each: Kept, needed: Collection[str]) -> None:
+        """Keep a plan, and forget those that are too many, but none that is needed. Raises OSError."""
+        path = self._record(each.digest)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_room(path)
+        write_json(path, each.document(), mode=0o600)
+        for digest in decisions.to_forget(self.kept()[0], (each.digest, *needed)):
+            self._record(digest).unlink(missing_ok=True)
+
+    def back(self) -> Back | None:
+        """Which way the instance goes, or went, back; None for none. Raises Damaged."""
+        return read(self.state / paths.BACK, decisions.read_back)
+
+    def go_back(self, back: Back) -> None:
+        """Decide for the way back, which counts from then on, whatever is cut off. Raises OSError."""
+        path = self.state / paths.BACK
+        make_room(path)
+        write_json(path, back.document(), mode=0o600)
+
+    def forget_back(self) -> None:
+        """No way back counts any more."""
+        (self.state / paths.BACK).unlink(missing_ok=True)
+        sync_folder(self.state)
+
+    def finish(self, now: str) -> tuple[Back | None, bool]:
+        """Take the way back to its end, where there is one: which it is, and whether anything was written.
+
+        Where systemd has files of the instance, it has to read them again. Raises Damaged, Refusal and OSError where
+        the end cannot be reached; what was written until then is the beginning of the next attempt.
+        """
+        back = self.back()
+        if back is None:
+            return None, False
+        plans = {each.digest: each for each in self.kept()[0]}
+        after = plans.get(back.after)
+        if after is None:
+            # Nothing is known of the plan, so what lies there is what runs.
+            if decisions.digest_of({**dict.fromkeys(decisions.DETERMINING, ""), **self.files()}) == back.after:
+                return back, False
+            raise Refusal("kept_plan_missing", f"The plan {back.after[: decisions.SHOWN]} is not kept any more")
+        how_far = decisions.where(self.disk(), plans.get(back.before), after)
+        if how_far == "moot":
+            self.forget_back()
+            return None, False
+        if how_far == "done":
+            return back, False
+        cards = parse(after.files[decisions.PLAN], _CARDS)["modules"]
+        reserve_again(self.state.parents[1], self.plans, self.instance, cards, now)
+        for name, text in after.files.items():
+            path = self._target(name)
+            make_room(path)
+            path.parent.mkdir(mode=0o755, exist_ok=True)
+            write_text(path, text, mode=0o644 if name == decisions.MOUNTS else 0o600)
+        return back, True

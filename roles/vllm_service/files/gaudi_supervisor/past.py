@@ -1,0 +1,161 @@
+"""The plans that an instance had: each that served is kept, and one that does not come to serve is taken back."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gaudi.base.documents import Damaged, parse
+from gaudi.base.refusal import Refusal
+from gaudi.node.kept import Place, guard_digest, weights_digest
+from gaudi.serving import kept as decisions
+from gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
+from gaudi.serving.made_of import MadeOf
+from gaudi.serving.plan import Plan
+from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, transient
+
+from .clock import now_text
+from .engine import run_command
+from .systemd import say
+
+if TYPE_CHECKING:
+    from .instance import Supervisor
+
+
+class Past:
+    """What lies on the node of earlier plans, and the files of the plan that this process has read."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        """Nothing is read yet."""
+        paths = supervisor.paths
+        self.boss = supervisor
+        self.place = Place(supervisor.instance, supervisor.directory, paths.etc / "instances", paths.units)
+        # The way back that this start is the end of; None where the instance runs what was wished last.
+        self.back: Back | None = None
+        self.files: dict[str, str] = {}
+        self._starts_from: StartsFrom | None = None
+        self._plan: Plan | None = None
+        self._guard = ""
+        self._kept = False
+        self._said = False
+
+    def take(self, plan: Plan, made_of: MadeOf) -> None:
+        """Take the plan that this start is made of; another one may lie there once it serves."""
+        read = {decisions.PLAN: made_of.plan.decode(), decisions.ENVIRONMENT: made_of.environment.decode()}
+        self.files = {**self.place.files(), **read}
+        self._plan, self._guard = plan, guard_digest(made_of.guard)
+
+    def look(self) -> StartsFrom:
+        """What the plan starts from, as it was at the first look. Raises EngineGone."""
+        plan = self._plan
+        if self._starts_from is None and plan is not None:
+            weights = weights_digest([Path(folder) for folder in plan.weight_folders])
+            self._starts_from = StartsFrom(self.boss.docker.image_id(plan.image), self._guard, weights)
+        return self._starts_from or StartsFrom("", "", "")
+
+    def read(self) -> list[Kept]:
+        """The plans that are kept; one that cannot be read is passed over."""
+        found, damaged = self.place.kept()
+        for damage in damaged:
+            say(f"{damage}. This plan is passed over.", 4)
+        return found
+
+    def keep(self) -> None:
+        """Keep the plan that serves. What stands in the way ends nothing, and is tried again."""
+        if self._kept or not self.files:
+            return
+        try:
+            found = self.read()
+            now, digest = now_text(), decisions.digest_of(self.files)
+            known = next((each for each in found if each.digest == digest), None)
+            if not (self.boss.state.get("attached") and known is not None and known.number and known.failed is None):
+                self.place.keep(decisions.serves(found, self.files, self.look(), now), self._needed())
+        except (OSError, EngineGone, Failure) as failed:
+            if not self._said:
+                say(
+                    f"The plan that serves cannot be kept ({failed}). The instance goes on, and this is tried again.", 4
+                )
+            self._said = True
+            return
+        self._kept = True
+
+    def _needed(self) -> tuple[str, ...]:
+        return () if self.back is None else (self.back.before, self.back.after)
+
+    def resume(self) -> bool:
+        """Take a way back to its end that was cut off; True where systemd has to start the supervisor anew.
+
+        Raises Failure where there is no end.
+        """
+        try:
+            self.back, written = self.place.finish(now_text())
+        except Damaged as damage:
+            say(f"{damage}. Nobody knows where from and where to, so it is removed.", 4)
+            self.place.forget_back()
+            return False
+        except (Refusal, OSError) as stuck:
+            raise self._stuck(stuck) from stuck
+        if written:
+            self.reload()
+        return written
+
+    def _stuck(self, stuck: Exception) -> Failure:
+        """Why neither the new plan nor the old one can be started."""
+        try:
+            back = self.place.back()
+        except Damaged:
+            back = None
+        said = f"The instance cannot go back to its former plan: {stuck}."
+        said += f" It was to go back because {back.text}" if back is not None else ""
+        return transient("going-back", said) if isinstance(stuck, OSError) else configuration("going-back", said)
+
+    def both(self) -> str:
+        """Why the plan before this one was given up, as a sentence to end with; empty once this one has served."""
+        back = self.back
+        if back is None or any(each.digest == back.after and each.served >= back.at for each in self.read()):
+            return ""
+        return f" The instance had gone back to this plan because {back.text}"
+
+    def give_up(self, reason: Reason, tries: int) -> tuple[bool, str]:
+        """Go back where a changed plan has had its tries: whether the instance does, and a sentence about it."""
+        allowed = self.boss.settings.attempts_of_change
+        if not self.files or self.back is not None or not decisions.is_over(reason, tries, allowed):
+            return False, ""
+        found = self.read()
+        digest = decisions.digest_of(self.files)
+        ways = decisions.ways_back(found, digest)
+        if not ways:
+            return False, ""
+        now = now_text()
+        try:
+            after = next((each for each in ways if self._has_image(each)), None)
+            if after is None:
+                return False, " The instance cannot go back: the image of no plan that served is on the node any more."
+            failed = Failed(reason.message, now, "", self.look())
+            # Each step counts from then on, whatever is cut off: remembered, decided, done.
+            self.place.keep(decisions.fails(found, self.files, failed), [after.digest])
+            self.place.go_back(Back(digest, after.digest, reason.message, now, ""))
+            self.back, written = self.place.finish(now)
+        except (OSError, Damaged, Refusal, EngineGone, Failure) as stuck:
+            return False, f" The instance cannot go back to its former plan: {stuck}."
+        if written:
+            self.reload()
+        return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
+
+    def _has_image(self, each: Kept) -> bool:
+        image = parse(each.files[decisions.PLAN], {"image": str})["image"]
+        if self.boss.docker.image_id(image):
+            return True
+        say(f"The plan {each.digest[:SHOWN]} is passed over: its image {image} is not on the node any more.", 4)
+        return False
+
+    def reload(self) -> None:
+        """Have systemd read the drop-in of the plan again."""
+        try:
+            done = run_command(["systemctl", "daemon-reload"])
+        except (FileNotFoundError, subprocess.TimeoutExpired) as failed:
+            say(f"systemctl daemon-reload: {failed}", 4)
+            return
+        if done.returncode != 0:
+            say(f"systemctl daemon-reload fails: {done.stderr.strip()}", 4)

@@ -1,0 +1,398 @@
+"""A changed plan that does not come to serve is taken back by the supervisor: a real process on a node of its own."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from gaudi.base import paths
+from gaudi.base.documents import Damaged
+from gaudi.node import kept as node_kept
+from gaudi.node.kept import Place
+from gaudi.serving import kept as decisions
+from gaudi.serving.kept import Back, Failed, StartsFrom
+
+from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.vllm_service.node import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.unit.vllm_service.node import Node
+
+NOW = "2026-01-31T08:00:00Z"
+DROP_IN = "vllm-tiny.service.d/50-plan.conf"
+
+
+def place(node: Node) -> Place:
+    """Where the files of the instance lie."""
+    return Place("tiny", node.state_file.parent, node.root / "etc/instances", node.root / "units")
+
+
+def plans(node: Node) -> list[decisions.Kept]:
+    """What is kept, the last that served first."""
+    return sorted(place(node).kept()[0], key=lambda each: -each.number)
+
+
+def change(node: Node, name: str, **changes: Any) -> None:
+    """Write another plan, as the role does."""
+    node.plan = {**copy.deepcopy(node.plan), **changes}
+    node.plan["environment"] = {**node.plan["environment"], "PLAN": name}
+    node.write_plan()
+    (node.instances / "explanation.json").write_text(json.dumps({"explain": [name]}))
+    drop_in = node.root / "units" / DROP_IN
+    drop_in.parent.mkdir(parents=True, exist_ok=True)
+    drop_in.write_text(f"# {name}\n")
+
+
+def serve(node: Node, *options: str) -> None:
+    """Have what lies there serve, and stop it."""
+    node.scenario(lines=["INFO hello"])
+    node.messages.clear()
+    process = node.start(*options)
+    node.wait_ready()
+    node.wait_for((node.state_file.parent / paths.KEPT).is_dir, "the keeping")
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+
+
+def texts(node: Node) -> dict[str, str | None]:
+    """All files of the plan."""
+    return place(node).disk()
+
+
+def test_what_served_is_kept_with_what_it_started_from(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    (kept,) = plans(node)
+    assert kept.files == texts(node)
+    assert (kept.number, kept.failed, kept.starts_from.image, kept.starts_from.guard) == (1, None, "sha256:1", "")
+    assert len(kept.starts_from.weights) == 64
+    record = node.state_file.parent / f"plans/{kept.digest}.json"
+    assert record.stat().st_mode & 0o7777 == 0o600
+    assert record.parent.stat().st_mode & 0o7777 == 0o700
+    # Another start of the same plan is no other plan.
+    serve(node)
+    assert [each.number for each in plans(node)] == [2]
+
+
+def test_keys_are_not_kept(node: Node) -> None:
+    node.guard("a-key-of-sixteen-letters")
+    serve(node)
+    (kept,) = plans(node)
+    assert kept.starts_from.guard
+    assert all("digest" not in json.dumps(each.document()) for each in plans(node))
+    assert set(kept.files) == {"plan.json", "environment"}
+
+
+def test_a_change_whose_server_exits_at_once_goes_back(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    before = texts(node)
+    change(node, "b", modules=[{"module_id": 2, "serial": "AN2"}])
+    failed = place(node).files()
+    node.reserve([{"module_id": 2, "serial": "AN2"}])
+    node.scenario(lines=["ValueError: something nobody foresaw"], exit=1)
+    code, output = node.run()
+    assert (code, node.state["phase"]) == (75, "failed")
+    # What nobody foresaw may pass, so it is tried once more.
+    code, output = node.run()
+    assert (code, node.state["phase"]) == (75, "going-back")
+    assert "something nobody foresaw" in output
+    assert "Going back to the plan" in node.state["status"]
+    assert texts(node) == before
+    assert (node.root / "reloads").read_text() == "daemon-reload\n"
+    # Its cards as well.
+    held = json.loads((node.root / "state/cards.lock").read_text())["reservations"]["tiny"]["cards"]
+    assert [card["module_id"] for card in held] == [0, 1]
+    serve(node)
+    assert node.state["back"]["before"] == decisions.digest_of(failed)
+    assert "something nobody foresaw" in node.state["back"]["reason"]
+    good, bad = plans(node)
+    assert (good.number, good.failed) == (2, None)
+    assert bad.failed is not None
+    assert "something nobody foresaw" in bad.failed.reason
+    assert bad.files == failed
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("api_server.py: error: unrecognized arguments: --nonsense 1", "unknown-argument"),
+        ("ValueError: No available memory for the cache blocks. Try increasing", "kv-cache-too-small"),
+    ],
+)
+def test_what_cannot_pass_goes_back_at_once(node: Node, line: str, kind: str) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    node.scenario(lines=["INFO starting", line], exit=1)
+    code, _ = node.run()
+    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", kind)
+
+
+def test_a_change_that_says_nothing_any_more_goes_back_at_once(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    node.scenario(lines=["INFO hello"], serve=False)
+    code, _ = node.run("--stall", "1")
+    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", "stalled")
+
+
+def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    (node.root / "hl-smi.csv").unlink()
+    for _ in range(3):
+        code, _ = node.run("--attempts-of-change", "1")
+        assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "driver")
+    assert len(plans(node)) == 1
+
+
+def test_a_plan_that_served_is_not_taken_back(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    serve(node)
+    node.scenario(lines=["ValueError: something nobody foresaw"], exit=1)
+    for _ in range(3):
+        code, _ = node.run("--attempts-of-change", "1")
+        assert (code, node.state["phase"]) == (75, "failed")
+    assert [each.failed for each in plans(node)] == [None, None]
+
+
+def test_the_first_plan_has_nothing_to_go_back_to(node: Node) -> None:
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (78, "failed")
+    assert plans(node) == []
+
+
+def test_where_the_old_plan_fails_too_both_reasons_are_said(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    node.run()
+    node.scenario(lines=["ValueError: No available memory for the cache blocks. Try increasing"], exit=1)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (78, "failed")
+    assert "No available memory" in node.state["status"]
+    assert "--nonsense" in node.state["status"]
+    # It goes back no further, and says both once more.
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (78, "failed")
+    # Once it serves, what was before is no reason any more.
+    serve(node)
+    node.scenario(lines=["ValueError: No available memory for the cache blocks. Try increasing"], exit=1)
+    node.run()
+    assert "--nonsense" not in node.state["status"]
+
+
+def test_a_card_that_another_instance_has_by_now_is_a_second_reason(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b", modules=[{"module_id": 2, "serial": "AN2"}])
+    held = {
+        name: {"cards": cards, "since": NOW}
+        for name, cards in {
+            "tiny": [{"module_id": 2, "serial": "AN2"}],
+            "other": [{"module_id": 0, "serial": "AN0"}],
+        }.items()
+    }
+    (node.root / "state/cards.lock").write_text(json.dumps({"schema": 1, "reservations": held}))
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (78, "failed")
+    assert "--nonsense" in node.state["status"]
+    assert "reserved by other" in node.state["status"]
+    code, _ = node.run()
+    assert (code, node.state["reason"]["kind"]) == (78, "going-back")
+    assert "--nonsense" in node.state["status"]
+    assert "reserved by other" in node.state["status"]
+
+
+def test_no_image_of_a_former_plan_is_said(node: Node) -> None:
+    change(node, "a")
+    node.plan["image"] = "registry/image:1"
+    serve(node)
+    (kept,) = plans(node)
+    gone = {**kept.files, "plan.json": kept.files["plan.json"].replace("image:1", "image:0")}
+    (node.state_file.parent / f"plans/{kept.digest}.json").unlink()
+    place(node).keep(decisions.serves([], gone, kept.starts_from, NOW), ())
+    change(node, "b")
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, output = node.run()
+    assert code == 78
+    assert "its image registry/image:0 is not on the node any more" in output
+    assert "cannot go back" in node.state["status"]
+
+
+def test_a_damaged_plan_is_passed_over_with_a_sentence(node: Node) -> None:
+    for name in ("a", "b"):
+        change(node, name)
+        serve(node)
+    newest, older = plans(node)
+    record = node.state_file.parent / f"plans/{newest.digest}.json"
+    record.write_text(record.read_text()[:99])
+    change(node, "c")
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, output = node.run()
+    assert code == 75
+    assert f"{record} is damaged" in output
+    assert decisions.digest_of(place(node).files()) == older.digest
+
+
+def test_a_full_disk_while_keeping_ends_nothing(node: Node) -> None:
+    change(node, "a")
+    # As good as full for whoever wants to write there: a file has the place of the folder.
+    (node.state_file.parent).mkdir(parents=True)
+    in_the_way = node.state_file.parent / paths.KEPT
+    in_the_way.write_text("")
+    process = node.start()
+    node.wait_ready()
+    node.wait_for(lambda: node.requests.count("/health") > 3, "some looks at the server")
+    assert node.state["phase"] == "serving"
+    in_the_way.unlink()
+    node.wait_for(lambda: plans(node), "the keeping")
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert output.count("cannot be kept") == 1
+
+
+def cut_off(node: Node, step: str) -> None:
+    """Leave the node as a power cut leaves it after a step of going back from b to a."""
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    before, (after,) = place(node).files(), plans(node)
+    failed = Failed("it exits", NOW, "", StartsFrom("sha256:1", "", ""))
+    place(node).keep(decisions.fails([after], before, failed), [after.digest])
+    if step == "remembered":
+        return
+    place(node).go_back(Back(decisions.digest_of(before), after.digest, "it exits", NOW, ""))
+    steps = ("decided", "plan.json", "environment", "explanation.json", "mounts")
+    for name in steps[1 : 1 + steps.index(step)]:
+        target = place(node)._target(name)
+        target.write_text(after.files[name])
+
+
+@pytest.mark.parametrize("step", ["decided", "plan.json", "environment", "explanation.json", "mounts"])
+def test_a_way_back_that_was_cut_off_goes_on(node: Node, step: str) -> None:
+    cut_off(node, step)
+    (after,) = (each for each in plans(node) if each.number)
+    node.scenario(lines=["INFO hello"])
+    if step != "mounts":
+        code, _ = node.run()
+        assert (code, node.state["phase"]) == (75, "going-back")
+        assert (node.root / "reloads").exists()
+    assert texts(node) == after.files
+    serve(node)
+    assert node.state["back"]["after"] == after.digest
+
+
+def test_before_it_was_decided_the_new_plan_is_tried_again(node: Node) -> None:
+    cut_off(node, "remembered")
+    lies_there = texts(node)
+    serve(node)
+    assert texts(node) == lies_there
+    # It came to serve, so it counts as failed no longer.
+    assert [each.failed for each in plans(node)] == [None, None]
+
+
+def test_a_plan_that_somebody_wrote_since_is_not_overwritten(node: Node) -> None:
+    cut_off(node, "environment")
+    change(node, "c")
+    lies_there = texts(node)
+    serve(node)
+    assert texts(node) == lies_there
+    assert not (node.state_file.parent / paths.BACK).exists()
+    assert node.state["back"] is None
+
+
+def test_a_damaged_way_back_is_removed(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    (node.state_file.parent / paths.BACK).write_text("{")
+    serve(node)
+    assert not (node.state_file.parent / paths.BACK).exists()
+
+
+def test_a_way_back_to_what_is_not_kept_any_more_ends_with_both_reasons(node: Node) -> None:
+    cut_off(node, "decided")
+    for record in (node.state_file.parent / paths.KEPT).iterdir():
+        record.unlink()
+    code, _ = node.run()
+    assert (code, node.state["reason"]["kind"]) == (78, "going-back")
+    assert "is not kept any more" in node.state["status"]
+    assert "it exits" in node.state["status"]
+
+
+def test_a_full_disk_while_going_back_is_said_and_tried_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_off(node, "decided")
+    (after,) = (each for each in plans(node) if each.number)
+
+    def full(path: Path, *_arguments: Any, **_options: Any) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(node_kept, "write_text", full)
+        place(node).finish(NOW)
+    assert place(node).finish(NOW)[1]
+    assert texts(node) == after.files
+    assert place(node).finish(NOW)[1] is False
+
+
+def test_five_are_kept(node: Node) -> None:
+    change(node, "0")
+    for number in range(8):
+        files = {**place(node).files(), "environment": f"PLAN={number}\n"}
+        place(node).keep(decisions.serves(plans(node), files, StartsFrom("", "", ""), NOW), ())
+    assert [each.files["environment"] for each in plans(node)] == [f"PLAN={number}\n" for number in (7, 6, 5, 4, 3)]
+
+
+def test_a_record_under_another_name_is_damaged(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    (kept,) = plans(node)
+    folder = node.state_file.parent / paths.KEPT
+    shutil.move(folder / f"{kept.digest}.json", folder / f"{'0' * 64}.json")
+    found, damaged = place(node).kept()
+    assert found == []
+    assert "another plan than its name says" in damaged[0]
+
+
+def test_weights_are_known_by_name_size_and_time(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("data")
+    before = node_kept.weights_digest([tmp_path])
+    (tmp_path / ".gaudi").mkdir()
+    assert node_kept.weights_digest([tmp_path]) == before
+    os.utime(tmp_path / "model.safetensors", (1, 1))
+    assert node_kept.weights_digest([tmp_path]) != before
+    assert node_kept.weights_digest([tmp_path / "gone"]) == ""
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_whatever_happened_to_what_is_kept_is_seen(tmp_path: Path, kind: str) -> None:
+    lies_there = Place("tiny", tmp_path / "state/tiny", tmp_path / "etc", tmp_path / "units")
+    files = {"plan.json": "{}", "environment": ""}
+    lies_there.keep(decisions.serves([], files, StartsFrom("", "", ""), NOW), ())
+    lies_there.go_back(Back("a", "b", "it exits", NOW, ""))
+    (record,) = (lies_there.state / paths.KEPT).iterdir()
+    for path in (record, lies_there.state / paths.BACK):
+        damage(path, kind)
+    found, damaged = lies_there.kept()
+    assert found == []
+    assert damaged[0].startswith(f"{record} is damaged: it ")
+    with pytest.raises(Damaged, match=r"back\.json is damaged"):
+        lies_there.back()
+    # And written anew.
+    lies_there.keep(decisions.serves([], files, StartsFrom("", "", ""), NOW), ())
+    lies_there.go_back(Back("a", "b", "it exits", NOW, ""))
+    assert lies_there.kept()[1] == []
+    assert lies_there.back() is not None

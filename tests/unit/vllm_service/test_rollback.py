@@ -1,0 +1,155 @@
+"""A person goes back to an earlier plan, and reads which there were."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.cards.reservations import again
+from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.serving import kept as decisions
+from ansible.module_utils.gaudi.serving.kept import StartsFrom
+from ansible.module_utils.testing import patch_module_args
+
+from action_plugins import vllm_service_wait
+from library import vllm_service_history, vllm_service_rollback
+from tests.unit.jobs.test_following import follow
+
+START = StartsFrom("sha256:1", "", "")
+AT = "2026-01-31T08:00:00Z"
+
+
+def files(name: str, weights: Path, module_id: int = 0) -> dict[str, str]:
+    """The files of a plan."""
+    document = {
+        "image": "image:1",
+        "modules": [{"module_id": module_id, "serial": "AN0"}],
+        "environment": {"PLAN": name},
+        "arguments": ["serve", "--max-num-seqs", name],
+        "requires": {"weights_path": str(weights)},
+        "guarded": False,
+    }
+    return {"plan.json": json.dumps(document), "environment": f"PLAN={name}\n", "mounts": f"# {name}\n"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """An instance that served with the plans 1, 2 and 3; the last lies there."""
+    found = Place("tiny", tmp_path / "state/instances/tiny", tmp_path / "etc", tmp_path / "units")
+    (tmp_path / "etc/tiny").mkdir(parents=True)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/config.json").write_text("{}")
+    (tmp_path / "weights/model.safetensors").write_text("data")
+    for number in (1, 2, 3):
+        plan = files(str(number), tmp_path / "weights", number)
+        found.keep(decisions.serves(found.kept()[0], plan, START, AT), ())
+    for name in ("plan.json", "environment"):
+        (tmp_path / "etc/tiny" / name).write_text(plan[name])
+    units = tmp_path / "units/vllm-tiny.service.d"
+    units.mkdir(parents=True)
+    (units / "50-plan.conf").write_text(plan["mounts"])
+    for module in (vllm_service_history, vllm_service_rollback):
+        monkeypatch.setattr(module.Place, "of", classmethod(lambda _cls, _name: found))
+    monkeypatch.setattr(instances, "installed", lambda: ["tiny"])
+    monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
+    return found
+
+
+def run(module: Any, check: bool = False, **arguments: Any) -> dict[str, Any]:
+    """What a module answers."""
+    output = io.StringIO()
+    given = {**arguments, "_ansible_check_mode": check}
+    with patch_module_args(given), contextlib.redirect_stdout(output), pytest.raises(SystemExit):
+        module.main()
+    answer: dict[str, Any] = json.loads(output.getvalue())
+    return answer
+
+
+def lies_there(place: Place) -> str:
+    """Which plan lies on the node, by its variable."""
+    return place.files()["environment"].strip().removeprefix("PLAN=")
+
+
+def test_a_person_goes_back_to_the_plan_before(place: Place) -> None:
+    foreseen = run(vllm_service_rollback, check=True, instance="tiny", by="admin")
+    assert (foreseen["changed"], lies_there(place)) == (True, "3")
+    answer = run(vllm_service_rollback, instance="tiny", by="admin")
+    assert answer["differs"] == foreseen["differs"]
+    assert "--max-num-seqs 3 -> 2" in answer["differs"]
+    assert lies_there(place) == "2"
+    assert place.files()["mounts"] == "# 2\n"
+    reserved = json.loads((place.state.parents[1] / "cards.lock").read_text())["reservations"]["tiny"]["cards"]
+    assert reserved == [{"module_id": 2, "serial": "AN0"}]
+    left = next(each for each in place.kept()[0] if each.digest == answer["before"])
+    assert left.failed is not None
+    assert left.failed.by == "admin"
+    back = place.back()
+    assert back is not None
+    assert (back.before, back.after, back.by) == (answer["before"], answer["after"], "admin")
+
+
+def test_a_person_names_a_plan(place: Place) -> None:
+    first = next(each for each in place.kept()[0] if each.number == 1)
+    assert run(vllm_service_rollback, instance="tiny", to=first.digest[:12], by="admin")["after"] == first.digest
+    assert lies_there(place) == "1"
+    # And from there to the one before it was left, which nobody took back.
+    run(vllm_service_rollback, instance="tiny", by="admin")
+    assert lies_there(place) == "2"
+
+
+def test_nothing_is_touched_where_a_plan_cannot_start(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(vllm_service_rollback, instance="tiny", to="zz", by="a")["refused_id"] == "no_plan_to_go_back_to"
+    weights = place.plans.parent / "weights/model.safetensors"
+    weights.rename(weights.with_suffix(".gone"))
+    assert run(vllm_service_rollback, instance="tiny", by="a")["refused_id"] == "weights_of_plan_missing"
+    weights.with_suffix(".gone").rename(weights)
+    monkeypatch.setattr(containers, "image_id", lambda _module, _name: None)
+    assert run(vllm_service_rollback, instance="tiny", by="a")["refused_id"] == "image_of_plan_missing"
+    (place.plans / "tiny/plan.json").unlink()
+    assert run(vllm_service_rollback, instance="tiny", by="a")["refused_id"] == "no_plan"
+    assert place.back() is None
+    assert [each.failed for each in place.kept()[0]] == [None] * 3
+
+
+def test_the_history_of_a_node(place: Place) -> None:
+    run(vllm_service_rollback, instance="tiny", by="admin")
+    (place.state / "plans" / f"{'0' * 64}.json").write_text("")
+    answer = run(vllm_service_history)
+    assert len(answer["instances"]["tiny"]) == 3
+    text = "\n".join(answer["lines"])
+    assert "taken back by admin at " in text
+    assert "--max-num-seqs 2 -> 1" in text
+    assert "is damaged: it is empty, and is passed over." in text
+    (place.state / "back.json").write_text("{")
+    assert "back.json is damaged" in "\n".join(run(vllm_service_history, instance="tiny")["lines"])
+    assert run(vllm_service_history, instance="other")["lines"] == []
+
+
+def test_the_cards_of_a_former_plan_are_reserved_once() -> None:
+    cards = [{"module_id": 1, "serial": "AN1"}, {"module_id": 0, "serial": "AN0"}]
+    held = again({}, "tiny", cards, AT)
+    assert held == {"tiny": {"cards": sorted(cards, key=lambda card: str(card["module_id"])), "since": AT}}
+    assert again(held, "tiny", cards, "later") is held
+
+
+def test_who_follows_a_start_hears_that_the_node_went_back() -> None:
+    back = {"before": "a" * 64, "after": "b" * 64, "reason": "The server ended.", "at": AT, "by": ""}
+    state = {"phase": "serving", "status": "serving tiny", "plan": "old", "back": back}
+    found = {
+        **{"instance": "tiny", "active": "active", "sub": "running", "job": False, "result": "success"},
+        **{"said": "serving tiny", "state": state},
+    }
+    answer = {"changed": False, "instances": [found], "digest": "d"}
+    said = follow(vllm_service_wait, {"instances": ["tiny"], "labels": {"tiny": "new"}}, answer)
+    assert said["failed"] is True
+    assert said["msg"].startswith("tiny on gaudi-01: the new plan aaaaaaaaaaaa does not serve, because it failed: ")
+    # Nobody asked for another plan.
+    assert "failed" not in follow(vllm_service_wait, {"instances": ["tiny"]}, answer)
+    assert "failed" not in follow(vllm_service_wait, {"instances": ["tiny"], "labels": {"tiny": "old"}}, answer)
+    on_its_way = {**found, "active": "activating", "sub": "auto-restart", "state": {**state, "phase": "going-back"}}
+    assert vllm_service_wait.line("n", on_its_way) == "[n: tiny] serving tiny"
