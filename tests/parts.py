@@ -76,6 +76,7 @@ TEST = (
 
 # The long loops of what runs in test as a sample.
 MORE = (
+    scenario("rollback", tunes=True),
     scenario("fanout"),
     scenario("calibration"),
     scenario("images"),
