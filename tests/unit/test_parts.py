@@ -127,3 +127,17 @@ def test_the_scenarios_of_make_test_have_a_word_for_all_of_them(
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "tests.parts --molecule torch\n" in makefile
     assert "molecule:" not in makefile.replace("\nmolecule: venv", "")
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("molecule/*/molecule.yml")), ids=lambda file: str(file.parent.name))
+def test_every_step_of_a_scenario_has_its_playbook(file: Path) -> None:
+    """Molecule goes on where there is none, and calls the scenario successful; of named ones that has its own as well."""
+    scenario = yaml.safe_load(file.read_text())
+    placed = scenario["ansible"].get("playbooks", {})
+    steps = [step.split() for step in scenario["scenario"]["test_sequence"] if step != "idempotence"]
+    own = {placed.get(action, f"{action}.yml") for action, *_ in steps}
+    assert [
+        name
+        for name in sorted({*own, *(words[-1] for words in steps if len(words) > 1)})
+        if not (file.parent / name).is_file()
+    ] == []
