@@ -27,7 +27,8 @@ def run(scope: Scope, release: str, described: str | Path | None = None) -> None
     """
     if not world.from_built(release):
         raise SimulatorError(
-            f"The demo shows release {world.wanted_release()} and those with the plugin, 1.23 and later, not {release}."
+            f"The demo shows releases {world.wanted_release()} and {world.FORK} and those with the plugin, 1.23 and "
+            f"later, not {release}."
         )
     directory = scope.directory
     directory.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,9 @@ READY = "gaudi-serving/vllm"
 # And the small one, in which the bandwidth between cards is measured.
 MEASURING = "gaudi-serving/measuring"
 
+# A release with the fork whose server the same front stands for: a node moves between it and the inventory's.
+FORK = "1.21"
+
 _WISHES = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
 
 Say = Callable[[str], None]
@@ -161,8 +164,8 @@ def _ready(client: DockerClient, scope: Scope, releases: Sequence[str], say: Say
         return {}
     if len(made) < len(releases):
         raise SimulatorError(
-            f"A scope has the image of release {wanted_release()}, which is built, and those of releases with the "
-            f"plugin, or those of others: ask for {', '.join(releases)} in scopes of their own."
+            f"A scope has the image of release {wanted_release()}, which is built, and those of {FORK} and releases "
+            f"with the plugin, or those of others: ask for {', '.join(releases)} in scopes of their own."
         )
     built = build(client, say)
     repository, tag = built.removeprefix(f"{vault.NAME}/").rsplit(":", 1)
@@ -183,7 +186,7 @@ def _ready(client: DockerClient, scope: Scope, releases: Sequence[str], say: Say
 
 def from_built(release: str) -> bool:
     """Whether a release's image is the built one, or made from it."""
-    return release == wanted_release() or "vllm_gaudi" in _document(release)["pins"]
+    return release in (wanted_release(), FORK) or "vllm_gaudi" in _document(release)["pins"]
 
 
 def _made_from() -> Files:

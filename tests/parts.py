@@ -81,6 +81,7 @@ MORE = (
     scenario("calibration"),
     scenario("images"),
     scenario("bare_faults"),
+    scenario("upgrade"),
     scenario("nfs"),
     scenario("interrupted", tunes=True),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),

@@ -87,6 +87,16 @@ def test_a_release_with_the_plugin_is_made_from_the_built_image(site: Site, held
     assert held == []
 
 
+def test_the_release_before_is_made_from_it_as_well(site: Site, held: list[str]) -> None:
+    assert site("1.21", "1.22") == {
+        "serving_image_build": False,
+        "serving_image_ref": f"{READY}-1.21-of-1.21.3-57",
+        "gaudi_release": "1.21",
+        "simulator_images": {"1.21": f"{READY}-1.21-of-1.21.3-57", "1.22": READY},
+    }
+    assert held == []
+
+
 def test_with_several_of_them_the_first_is_asked_for(site: Site) -> None:
     assert site("1.22", "1.24.1") == {
         "serving_image_build": False,
