@@ -1,12 +1,17 @@
-"""Look at the folders of a weights root, quickly: records and sizes, no content; and whether one can be served from."""
+"""Look at the folders of a weights root, quickly: records and sizes, and whether one can be served from.
+
+Content is looked into of measurements alone: a server loads them with numpy, and with pickles allowed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..base import paths
 from ..base.documents import Damaged
@@ -15,9 +20,12 @@ from ..base.refusal import Refusal
 from ..model.headers import CONVERTED, INDEX
 from ..pages import written
 from ..weights import record as weights
+from ..weights.arrays import MOST_ARRAYS, MOST_BYTES, check_array
 from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
+# numpy.load takes a file that begins otherwise for a pickle.
+ZIP = b"PK\x03\x04"
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 
 
@@ -245,3 +253,40 @@ def _seen(directory: Path, name: str) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     return facts if facts.st_size else None
+
+
+def check_measurements(path: Path, place: Path) -> None:
+    """Refuse a file of measurements beneath a place that does anything else than hold them when it is read."""
+    if path.suffix == ".npz":
+        with beneath.open_file(path, place) as stream:
+            check_npz(stream, path.name)
+
+
+def check_npz(stream: BinaryIO, name: str) -> None:
+    """Refuse a file of arrays that does anything else when it is read; name is the file's for people."""
+    try:
+        for array in _arrays(stream):
+            check_array(array)
+    # What readers of archives raise: of a member that is cut short, not deflated, or said to be encrypted.
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        raise Refusal(
+            "measurements_unsafe",
+            f"{name} is no plain file of numpy arrays ({error}), and the server would run what is in it. It is not "
+            f"published; look at where it comes from.",
+        ) from error
+
+
+def _arrays(stream: BinaryIO) -> Iterator[bytes]:
+    """The content of each member, within the bounds."""
+    if stream.read(len(ZIP)) != ZIP:
+        raise ValueError("it does not begin as an archive")
+    with zipfile.ZipFile(stream) as archive:
+        names = archive.namelist()
+        if len(names) > MOST_ARRAYS or len(set(names)) < len(names):
+            raise ValueError(f"it holds {len(names)} arrays, or two of one name")
+        for array in names:
+            with archive.open(array) as member:
+                content = member.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"{array!r} is larger than {MOST_BYTES} bytes")
+            yield content

@@ -41,8 +41,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.calibration.run import OWN, WRITTEN
 from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
-from gaudi.node.measured import check_npz
-from gaudi.node.weight_folders import missing_weights
+from gaudi.node.weight_folders import check_npz, missing_weights
 from gaudi.serving.plan import NO_ENTRY_POINT, Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
 

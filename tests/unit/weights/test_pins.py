@@ -20,7 +20,7 @@ from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.weights import pin_file
 from gaudi.base.refusal import Refusal
-from gaudi.node import measured
+from gaudi.node import weight_folders
 from gaudi.weights import arrays
 from gaudi_weights import fetch
 from gaudi_weights.model import Stop
@@ -175,7 +175,7 @@ class Runs:
 
 
 def test_what_numpy_wrote_is_taken() -> None:
-    measured.check_file(RECORDED, RECORDED.parent)
+    weight_folders.check_measurements(RECORDED, RECORDED.parent)
 
 
 # Names that are put on the stack in parts, through the memo, or by a step of an older protocol.
@@ -201,37 +201,37 @@ HIDDEN_BEHIND = b"\x80\x04\x8c\x05numpy\x94\x8c\x05dtype\x94K\x01\x93."
 )
 def test_what_runs_something_is_refused(tmp_path: Path, payload: bytes) -> None:
     with pytest.raises(Refusal) as refused:
-        measured.check_file(npz(tmp_path, payload), tmp_path)
+        weight_folders.check_measurements(npz(tmp_path, payload), tmp_path)
     assert refused.value.id == "measurements_unsafe"
 
 
 def test_a_file_that_only_looks_like_an_archive_is_refused(tmp_path: Path) -> None:
     """numpy.load reads a pickle where the first bytes are no archive's; zipfile looks at the end."""
     path = npz(tmp_path, pickle.dumps(1))
-    measured.check_file(path, path.parent)
+    weight_folders.check_measurements(path, path.parent)
     path.write_bytes(pickle.dumps(Runs()) + path.read_bytes())
     with pytest.raises(Refusal):
-        measured.check_file(path, path.parent)
+        weight_folders.check_measurements(path, path.parent)
 
 
 @pytest.mark.parametrize("descr", ["[('a', '|O')]", "'|O', 'x': 1", "'|V8'", "'O8,O8'"])
 def test_an_element_that_is_pickled_in_disguise_is_refused(tmp_path: Path, descr: str) -> None:
     with pytest.raises(Refusal):
-        measured.check_file(npz(tmp_path, pickle.dumps(Runs()), descr), tmp_path)
+        weight_folders.check_measurements(npz(tmp_path, pickle.dumps(Runs()), descr), tmp_path)
 
 
 def test_bounds_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = npz(tmp_path, pickle.dumps(list(range(100))))
-    measured.check_file(path, path.parent)
+    weight_folders.check_measurements(path, path.parent)
     for module, bound, most in (
         (arrays, "MOST_STEPS", 50),
-        (measured, "MOST_BYTES", 100),
-        (measured, "MOST_ARRAYS", 0),
+        (weight_folders, "MOST_BYTES", 100),
+        (weight_folders, "MOST_ARRAYS", 0),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(module, bound, most)
             with pytest.raises(Refusal):
-                measured.check_file(path, path.parent)
+                weight_folders.check_measurements(path, path.parent)
 
 
 @given(st.binary(max_size=200), st.integers(0, len(FETCHED) - 1), st.integers(0, 255))

@@ -22,7 +22,7 @@ from typing import Any
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
-from gaudi.node import beneath, documents, files, folders, measured
+from gaudi.node import beneath, documents, files, folders, weight_folders
 from gaudi.weights import pin_file, record
 from gaudi.weights.record import Entry, Manifest
 
@@ -138,7 +138,7 @@ class Take:
             beneath.remove(path, self.staging)
             return False
         if self.wish.measured_cards:
-            measured.check_file(path, self.staging)
+            weight_folders.check_measurements(path, self.staging)
         with beneath.open_file(path, self.staging) as stream:
             # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
             os.fchmod(stream.fileno(), 0o644)
