@@ -20,7 +20,8 @@ _FORM = {
             "digest?": (str, type(None)),
             "packages?": {str: str},
             "built?": {str: str},
-            "checked?": str,
+            # Records of earlier releases hold one text.
+            "checked?": (list, str),
             "parts?": [str],
             "python?": str,
         }
