@@ -180,6 +180,8 @@ class Asker:
         stream = self.whole(stream=True, max_tokens=LONG)
         next(iter(stream))
         stream.close()
+        # The counts follow the answer: before they name its first token, they do not name the request either.
+        until(lambda: self.metric("generation_tokens_total") > before, "the server to count what it answered")
         until(lambda: self.metric("num_requests_running") == 0, "the server to stop answering nobody")
         # A server that does not notice stops as well, but only with the last token.
         assert 0 < self.metric("generation_tokens_total") - before < LONG
