@@ -97,17 +97,14 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def folders_of(plan: dict[str, Any]) -> list[Path]:
-    """The folders of weights that a plan reads."""
-    return [Path(folder) for folder in (plan["requires"]["weights_path"], *plan["requires"].get("weights_beside", []))]
-
-
 def starts_from(module: AnsibleModule, files: dict[str, str]) -> StartsFrom:
     """What the plan that lies there starts from."""
     plan = written.parse(files[decisions.PLAN])
     guard = Path(paths.GUARD) / containers.GUARD
     digest = guard_digest(guard.read_bytes()) if plan.get("guarded") and guard.exists() else ""
-    return StartsFrom(containers.image_id(module, str(plan["image"])) or "", digest, weights_digest(folders_of(plan)))
+    return StartsFrom(
+        containers.image_id(module, str(plan["image"])) or "", digest, weights_digest(weight_folders.of_plan(plan))
+    )
 
 
 def check(module: AnsibleModule, after: Kept) -> None:
@@ -115,7 +112,7 @@ def check(module: AnsibleModule, after: Kept) -> None:
     plan, name = written.parse(after.files[decisions.PLAN]), f"The plan {after.digest[:SHOWN]}"
     if not containers.image_id(module, str(plan["image"])):
         raise Refusal("image_of_plan_missing", f"{name} cannot start: its image {plan['image']} is not on the node.")
-    for folder in folders_of(plan):
+    for folder in weight_folders.of_plan(plan):
         wrong = weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder)
         if wrong:
             raise Refusal("weights_of_plan_missing", f"{name} cannot start: {wrong}")

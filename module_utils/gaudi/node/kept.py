@@ -26,7 +26,7 @@ def weights_digest(folders: Sequence[Path]) -> str:
     try:
         for folder in folders:
             for path in sorted(folder.iterdir()):
-                # What lies in hidden folders is said of the weights, and is none of them.
+                # Hidden folders hold records of the weights, no weights.
                 if not path.name.startswith("."):
                     found = path.stat()
                     seen.append([str(path), found.st_size, found.st_mtime_ns])

@@ -9,7 +9,7 @@ import contextlib
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,6 +43,12 @@ def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
         if plan is not None:
             plans_read[file.parent.name] = plan
     return plans_read, damaged
+
+
+def of_plan(plan: Mapping[str, Any]) -> list[Path]:
+    """The folders of weights that a plan reads, its own first."""
+    requires = plan["requires"]
+    return [Path(folder) for folder in (requires["weights_path"], *requires.get("weights_beside", []))]
 
 
 def users(path: Path, plans: Path = PLANS) -> list[str]:

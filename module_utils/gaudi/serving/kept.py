@@ -25,7 +25,7 @@ FILES = (*DETERMINING, EXPLANATION, MOUNTS)
 # Of a digest, as people are shown it and may name it.
 SHOWN = 12
 
-# What is wrong with the node, whatever is started on it: another plan would fail as well.
+# Reasons that lie with the node: another plan would fail as well.
 _OF_THE_NODE = (
     *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver", "probe", "keys"),
     *("guard-missing", "container-name-taken", "container-killed"),
@@ -65,8 +65,8 @@ class Failed:
 class Kept:
     """One plan of an instance: every file that describes it, and what became of it.
 
-    number: the how-manieth start that came to serve was its last one; 0 where none did. Clocks are set back, this is
-    not. served: when that was.
+    number: counts the starts of the instance that came to serve, up to the last one with this plan; 0 where none did.
+    A clock may be set back, this number is not. served: when that start was.
     """
 
     files: Mapping[str, str]

@@ -9,6 +9,7 @@ from gaudi.serving.closed_ports import ClosedPorts, closed, is_closed, opened, t
 from gaudi.serving.signs import Failure, configuration, quote
 
 from .clock import COMMAND_TIMEOUT
+from .engine import run_command
 from .systemd import say
 
 
@@ -66,15 +67,7 @@ class Closing:
 
     def _run(self, *arguments: str, rules: str = "") -> subprocess.CompletedProcess[str]:
         try:
-            return subprocess.run(
-                ["nft", *arguments],
-                input=rules,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=COMMAND_TIMEOUT,
-                check=False,
-            )
+            return run_command(["nft", *arguments], data=rules)
         except FileNotFoundError as missing:
             raise configuration(
                 "ports-open",

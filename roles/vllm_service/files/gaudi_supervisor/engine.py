@@ -33,12 +33,14 @@ class Container:
     oom_killed: bool
 
 
-def run_command(command: list[str], timeout: float = COMMAND_TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run a short command and return what it said; never raises for its exit status."""
+def run_command(
+    command: list[str], timeout: float = COMMAND_TIMEOUT, data: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a short command, which reads the data, and return what it said; never raises for its exit status."""
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         command,
-        stdin=subprocess.DEVNULL,
+        input=data,
         capture_output=True,
         text=True,
         errors="replace",
