@@ -56,6 +56,9 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         super().__init__()
         self._run = phases.Run()
         self._hosts: list[str] = []
+        self._uuid = ""  # of the play; it has as many copies as batches
+        self._everyone: list[str] = []  # the hosts of the play
+        self._reached: set[str] = set()  # those of this batch and of earlier ones
         self._begun = time.monotonic()
         self._speaker = ""  # whose words were printed last
         self._screen: Screen | None = None
@@ -76,7 +79,10 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         self._play = play
         known = play.get_variable_manager().get_vars(play=play, include_hostvars=False)
         self._hosts = list(known.get("ansible_play_batch", []))
-        batches = len(self._hosts) < len(known.get("ansible_play_hosts_all", []))
+        self._everyone = list(known.get("ansible_play_hosts_all", []))
+        self._reached = {*(self._reached if play._uuid == self._uuid else ()), *self._hosts}
+        self._uuid = play._uuid
+        batches = len(self._hosts) < len(self._everyone)
         self._end_phase()
         self._run.begin_play(play.get_name().strip(), phases.names(self._hosts) if batches else "")
 
@@ -162,6 +168,7 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         )
         if CLIARGS["check"]:
             self._lines(["  A check (--check): nothing was changed."])
+        self._lines(self._went_no_further(stats))
         for host in sorted(stats.processed):
             counted = stats.summarize(host)
             shown = " ".join(
@@ -176,6 +183,22 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
             )
             bad = counted["failures"] or counted["unreachable"]
             self._lines([f"  {host} : {shown}"], COLOR_ERROR if bad else None)
+
+    def _went_no_further(self, stats: Any) -> list[str]:
+        """Say which nodes the last play has not come to, and what runs on there."""
+        turns: dict[str, str] = {}
+        for host in self._everyone:
+            counted = stats.summarize(host)
+            bad = counted["failures"] or counted["unreachable"]
+            turns[host] = phases.FAILED if bad else phases.DONE if host in self._reached else phases.NOT_REACHED
+        left = [host for host, turn in turns.items() if turn == phases.NOT_REACHED]
+        return phases.went_no_further(turns, {host: self._restarts(host) for host in left})
+
+    def _restarts(self, host: str) -> list[str]:
+        """The instances of a host that run and were to change, as its preflight registered them."""
+        manager = self._play.get_variable_manager()
+        known = manager.get_vars(play=self._play, host=manager._inventory.get_host(host), include_hostvars=False)
+        return list((known.get("preflight_node") or {}).get("restarts", []))
 
     def _say(self, result: Any) -> None:
         """Print what a task says to people, line by line; after the host's name where others may say something too."""

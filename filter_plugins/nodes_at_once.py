@@ -1,8 +1,8 @@
-"""Which nodes get a driver, and how many are brought up at once."""
+"""Which nodes get a driver, how many are brought up at once, and when a node waits for those before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 WISH = "gaudi_nodes_at_once"
@@ -13,7 +13,9 @@ NOBODY = "all:!all"
 
 
 def nodes_at_once(nodes: Mapping[str, Mapping[str, Any]]) -> int | str:
-    """Return the value of a play's serial: the site's wish, else one where any node gets a driver, else all of them.
+    """Return the value of a play's serial: the site's wish, else one where a node could stop serving, else all of them.
+
+    That is where any node gets a driver, or has an instance that runs and is to change.
 
     nodes: the variables of each host, after the preflight; one that is not in this run has not been looked at. Where
     hosts wish otherwise than others, the first one that says something is followed.
@@ -22,12 +24,26 @@ def nodes_at_once(nodes: Mapping[str, Mapping[str, Any]]) -> int | str:
     wish = next((node[WISH] for node in found if node.get(WISH, AUTO) != AUTO), AUTO)
     if wish != AUTO:
         return str(wish) if str(wish).endswith("%") else int(wish)
-    return 1 if any(map(gets_driver, found)) else ALL
+    return 1 if any(gets_driver(node) or restarts(node) for node in found) else ALL
 
 
 def gets_driver(node: Mapping[str, Any]) -> bool:
     """Whether the preflight said of a node that its driver comes first."""
     return bool((node.get("preflight_node") or {}).get("driver_first"))
+
+
+def restarts(node: Mapping[str, Any]) -> bool:
+    """Whether the preflight said of a node that an instance that runs is to change."""
+    return bool((node.get("preflight_node") or {}).get("restarts"))
+
+
+def changed_before(nodes: Mapping[str, Mapping[str, Any]], batch: Sequence[str], everyone: Sequence[str]) -> bool:
+    """Return whether a node of an earlier batch was one to change.
+
+    batch: the hosts whose turn it is; everyone: all hosts of the play. Both are in the play's order.
+    """
+    earlier = list(everyone)[: list(everyone).index(batch[0])]
+    return any(gets_driver(nodes[name]) or restarts(nodes[name]) for name in earlier)
 
 
 def nodes_without_driver(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | str:
@@ -38,6 +54,10 @@ def nodes_without_driver(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | 
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., int | str | list[str]]]:
+    def filters(self) -> dict[str, Callable[..., int | str | bool | list[str]]]:
         """Name the filters."""
-        return {"nodes_at_once": nodes_at_once, "nodes_without_driver": nodes_without_driver}
+        return {
+            "nodes_at_once": nodes_at_once,
+            "nodes_without_driver": nodes_without_driver,
+            "changed_before": changed_before,
+        }

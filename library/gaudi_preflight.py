@@ -66,7 +66,8 @@ options:
       - The site's variables as they stand in the inventory, null for one that is not set. Each is checked, and a wrong
         one is a problem that names it and says what would be right.
       - Known are C(gaudi_release), C(gaudi_expected_cards), C(gaudi_image_registry), C(gaudi_weights_root),
-        C(gaudi_weights_fetch), C(gaudi_nodes_at_once), C(gaudi_require_pins), C(gaudi_serving_instances), and where the
+        C(gaudi_weights_fetch), C(gaudi_nodes_at_once), C(gaudi_nodes_pause), C(gaudi_require_pins),
+        C(gaudi_serving_instances), and where the
         host is tuned
         C(host_tuning_hugepages) and C(host_tuning_max_memory_share). Those that are left out are not checked.
     type: dict
@@ -236,6 +237,12 @@ stop_first:
   type: list
   elements: str
   sample: []
+restarts:
+  description: Instances that run or start, and whose plan on the node is another one than that of O(plans).
+  returned: always
+  type: list
+  elements: str
+  sample: []
 report:
   description: The problems as one text for people; empty when there are none.
   returned: always
@@ -342,6 +349,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
     engine = look_at_engine(module, plans)
     listeners = [listener for table in ("tcp", "tcp6") for listener in parse_listeners(read_text(f"/proc/net/{table}"))]
     before = weights_folders.plans_on_node(weights_folders.PLANS)
+    asked_for = {*handover.rivals(plans, before), *handover.changed(plans, before)}
     coming = look_at_missing(params)
     seen = judgement.Seen(
         topology=params["topology"] or read_cards(module),
@@ -358,7 +366,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         listeners=listeners,
         before=before,
         damaged=[(str(file), file.parent.name) for file in weights_folders.damaged_plans(weights_folders.PLANS)],
-        up=frozenset(name for name in handover.rivals(plans, before) if instances.is_up(module, name)),
+        up=frozenset(name for name in asked_for if instances.is_up(module, name)),
         instances={plan["instance"]: look_at_instance(engine, plan, listeners) for plan in named},
         weights={path: weights_folders.mend(Path(path)) for path in weights_there(plans)},
         coming=coming,

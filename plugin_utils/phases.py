@@ -21,6 +21,8 @@ PARTS = {
     "vllm_service": "Serve",
 }
 TITLE_COLUMNS = 58
+# What became of a node in a run that takes one after the other.
+DONE, FAILED, NOT_REACHED = "done", "failed", "not reached"
 # Of more hosts than this a line names the first, and how many more there are.
 HOSTS_NAMED = 5
 # A failed command says why at the end. One that says nothing on standard error, like ansible-playbook, says it on
@@ -159,6 +161,28 @@ def ended_line(phase: Phase, foreseen: bool = False) -> str:
 def failure(host: str, task: str, result: Mapping[str, Any]) -> list[str]:
     """Say where what failed, and below it why, in the task's own words."""
     return [f"  ✗ {host}: {task}", *textwrap.indent(sentence(result), "      ").splitlines()]
+
+
+def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, Sequence[str]]) -> list[str]:
+    """Say what became of each node where a run that takes them one after the other ended before the last.
+
+    turns: DONE, FAILED or NOT_REACHED of each node, in the order of the play; runs_on: by node the instances that run
+    and were to change. Without a node that was not reached there is nothing to say.
+    """
+    if NOT_REACHED not in turns.values():
+        return []
+    failed = [node for node, turn in turns.items() if turn == FAILED]
+    width = max(map(len, turns))
+    lines = [f"  {names(failed) or 'Nobody'} failed, so the run went no further."]
+    for node, turn in turns.items():
+        here = runs_on.get(node, ()) if turn == NOT_REACHED else ()
+        goes_on = f": {', '.join(here)} {'goes' if len(here) == 1 else 'go'} on with what ran before" if here else ""
+        lines.append(f"    {node:<{width}}  {turn}{goes_on}")
+    return [
+        *lines,
+        "  Mend it, or leave it out with --limit, and run the same again: it goes on with those that are not done.",
+        "",
+    ]
 
 
 def duration(seconds: float) -> str:

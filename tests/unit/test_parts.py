@@ -141,3 +141,10 @@ def test_every_step_of_a_scenario_has_its_playbook(file: Path) -> None:
         for name in sorted({*own, *(words[-1] for words in steps if len(words) > 1)})
         if not (file.parent / name).is_file()
     ] == []
+
+
+def test_no_scenario_shadows_a_file_of_a_role() -> None:
+    """Ansible looks for a role's import_tasks beside the playbook as well, and may find the scenario's file first."""
+    scenarios = {file.name for file in (ROOT / "molecule").glob("*/tasks/*.yml")}
+    roles = {file.name for file in (ROOT / "roles").glob("*/tasks/*.yml")}
+    assert scenarios & roles == set()

@@ -26,6 +26,7 @@ from plugin_utils.phases import (
     ended_line,
     names,
     sentence,
+    went_no_further,
 )
 from plugin_utils.screen import WAITING, Screen
 
@@ -228,6 +229,94 @@ def test_what_fails_where_a_failure_is_dealt_with_is_said(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "  ✗ a: Say\n      The old one is back.\n" in done.stdout
     assert "does not load" not in done.stdout
+
+
+def test_a_run_that_reached_every_node_has_no_list_of_them() -> None:
+    assert went_no_further({"n1": "done", "n2": "failed"}, {}) == []
+
+
+def roll(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A change on four nodes, two of which serve, as site.yml takes them; -e bad=NODE fails there."""
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {f"n{number}": here for number in (1, 2, 3, 4)}}}))
+    serves = "{{ ['chat'] if inventory_hostname in ('n3', 'n4') else [] }}"
+    plays = [
+        {
+            "name": "Look",
+            "hosts": "all",
+            "gather_facts": False,
+            "tasks": [
+                {
+                    "name": "Look",
+                    "ansible.builtin.set_fact": {"preflight_node": {"driver_first": False, "restarts": serves}},
+                }
+            ],
+        },
+        {
+            "name": NODE_BY_NODE,
+            "hosts": "all",
+            "gather_facts": False,
+            "serial": "{{ hostvars | default({}) | nodes_at_once }}",
+            "tasks": [
+                {**TURN, "ansible.builtin.include_tasks": str(ROOT / "playbooks/tasks/turn.yml")},
+                {
+                    "name": "Serve",
+                    "ansible.builtin.assert": {
+                        "that": "inventory_hostname != bad | default('')",
+                        "fail_msg": "It does not serve.",
+                        "quiet": True,
+                    },
+                },
+            ],
+        },
+    ]
+    (folder / "play.yml").write_text(json.dumps(plays))
+    play = Path(sys.executable).with_name("ansible-playbook")
+    return subprocess.run(
+        [str(play), "-i", str(folder / "hosts.json"), *options, str(folder / "play.yml")],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=environment(),
+    )
+
+
+(TURN,) = [
+    task
+    for play in yaml.safe_load((ROOT / "site.yml").read_text(encoding="utf-8"))
+    if play["name"] == NODE_BY_NODE
+    for task in play["tasks"]
+    if "turn.yml" in str(task)
+]
+LEFT = "was left as it is, because n1 failed in this run: chat goes on with what ran before."
+
+
+def test_a_change_ends_at_the_node_that_fails_and_says_what_became_of_each(tmp_path: Path) -> None:
+    done = roll(tmp_path, "-e", "bad=n2")
+    assert done.returncode == 2
+    assert (
+        "  n2 failed, so the run went no further.\n"
+        "    n1  done\n"
+        "    n2  failed\n"
+        "    n3  not reached: chat goes on with what ran before\n"
+        "    n4  not reached: chat goes on with what ran before\n"
+    ) in done.stdout
+
+
+def test_of_several_at_once_those_that_serve_are_left_after_a_failure(tmp_path: Path) -> None:
+    """n2 has nothing that runs, so it goes on; Ansible itself would go on with n3 and n4 too."""
+    done = roll(tmp_path, "-e", "bad=n1", "-e", "gaudi_nodes_at_once=2")
+    assert (f"n3 {LEFT}" in done.stdout, f"n4 {LEFT}" in done.stdout, "n2: " in done.stdout) == (True, True, False)
+    assert "went no further" not in done.stdout
+
+
+def test_between_nodes_that_change_a_run_waits(tmp_path: Path) -> None:
+    """Not before the first of them."""
+    done = roll(tmp_path, "-e", "gaudi_nodes_pause=1")
+    assert (done.returncode, done.stdout.count("Pausing for 1 seconds")) == (0, 1)
+    assert "Pausing" not in roll(tmp_path, "-e", "gaudi_nodes_pause=1", "--check").stdout
 
 
 def test_with_v_ansibles_own_callback_prints_everything(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What changes between the instances of a node in one run: cards and ports that one gives up to another, and moves.
+"""What a run changes of a node's instances: who restarts, cards and ports that one gives up to another, and moves.
 
 A run is judged by its result. Two instances may swap their cards or ports: those that give something up are stopped
 before the first one starts.
@@ -22,6 +22,26 @@ class Handover:
     what: str
     holder: str
     successor: str
+
+
+# What lies beside a plan on the node, or is the server's own: a difference there restarts nothing.
+_BESIDE = ("explain", "paths", "warnings", "buckets")
+
+
+def changed(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The instances, sorted, whose plan on the node is another one than theirs of ``plans``.
+
+    before: the plans on the node, by instance.
+    """
+    return sorted(
+        plan["instance"]
+        for plan in plans
+        if plan.get("instance") in before and _document(plan) != _document(before[plan["instance"]])
+    )
+
+
+def _document(plan: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in plan.items() if key not in _BESIDE}
 
 
 def rivals(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> list[str]:

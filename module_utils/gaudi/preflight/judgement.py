@@ -114,7 +114,7 @@ class Seen:
     damaged: Sequence[tuple[str, str]] = ()
     """File and instance of each plan on the node that nobody can read."""
     up: frozenset[str] = frozenset()
-    """Instances on the node that run or start, of those whose plans name a card or port of a plan."""
+    """Instances on the node that run or start, of those whose plan changes or names a card or port of another's."""
     instances: Mapping[str, Instance] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
     """Weights that are on the node by path, with the command that makes them whole, empty where nobody knows one."""
@@ -234,6 +234,7 @@ def judge(
         "findings": findings,
         "driver_first": driver.first,
         "stop_first": handover.stopped_first(handed),
+        "restarts": [name for name in handover.changed(plans, seen.before) if name in seen.up],
     }
 
 

@@ -17,12 +17,15 @@ from .checks import Problem
 INSTANCES = "gaudi_serving_instances"
 PINS = "gaudi_require_pins"
 AT_ONCE = "gaudi_nodes_at_once"
+PAUSE = "gaudi_nodes_pause"
 HUGEPAGES = "host_tuning_hugepages"
 MEMORY_SHARE = "host_tuning_max_memory_share"
 
 # More cards than any node has, and more pages than any memory holds: they only keep nonsense out.
 MOST_CARDS = 64
 MOST_HUGEPAGES = 1 << 32
+# Seconds of a day: nobody follows a run for longer.
+LONGEST_PAUSE = 86400
 
 
 def _release(value: object) -> None:
@@ -56,6 +59,10 @@ VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
     "gaudi_weights_root": (_path, "an absolute path on the node, such as /data/models"),
     "gaudi_weights_fetch": (lambda value: switch(value, ""), "true or false"),
     AT_ONCE: (_at_once, 'auto, a number of nodes, or a percentage of them such as "25%"'),
+    PAUSE: (
+        lambda value: integer(value, "", 0, LONGEST_PAUSE),
+        f"a number of seconds, a whole number from 0 to {LONGEST_PAUSE}",
+    ),
     PINS: (lambda value: switch(value, ""), "true or false"),
     INSTANCES: (
         _list,

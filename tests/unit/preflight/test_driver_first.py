@@ -235,6 +235,7 @@ def test_nodes_come_one_by_one_where_any_gets_a_driver() -> None:
     bare: dict[str, Any] = {"preflight_node": {"driver_first": True}}
     assert nodes_at_once({"one": settled, "two": settled, "not in this run": {}}) == "100%"
     assert nodes_at_once({"one": settled, "two": bare}) == 1
+    assert nodes_at_once({"one": settled, "two": {"preflight_node": {"restarts": ["chat"]}}}) == 1
     assert nodes_at_once({"one": {**bare, "gaudi_nodes_at_once": "auto"}}) == 1
     assert nodes_at_once({"one": {**bare, "gaudi_nodes_at_once": "3"}}) == 3
     assert nodes_at_once({"one": settled, "two": {**settled, "gaudi_nodes_at_once": "25%"}}) == "25%"
@@ -248,6 +249,12 @@ def test_who_gets_a_driver_fetches_it_and_nobody_else_has_a_task_for_it() -> Non
     assert nodes_without_driver({"one": settled, "two": bare, "not in this run": {}}) == ["two"]
     # An empty list would mean every host.
     assert nodes_without_driver({"one": settled}) == nodes_without_driver({}) == "all:!all"
+
+
+@pytest.mark.parametrize("value", [-1, "1.5", "a while", True, 86401])
+def test_what_is_no_pause_is_refused(run: Run, value: object) -> None:
+    assert ids(run(gaudi_preflight, preflight(inventory=site(gaudi_nodes_pause=value)))) == ["inventory"]
+    assert ids(run(gaudi_preflight, preflight(inventory=site(gaudi_nodes_pause=30)))) == []
 
 
 @pytest.mark.parametrize("value", ["auto", 1, "4", "25%", "100%"])

@@ -93,11 +93,13 @@ def test_a_node_says_what_changes_hands_and_who_moves(
         free.close()
         one = {**planned(tmp_path, port), "modules": [{"module_id": 3}]}
         two = {**planned(tmp_path, other), "instance": "two", "modules": [{"module_id": 4}]}
-        ran = run(gaudi_preflight, preflight(plans=[one, two], reserved={"3": "two"}), HERE)
+        answers = {**HERE, "systemctl show vllm-one.service": (0, "ActiveState=active\n", "")}
+        ran = run(gaudi_preflight, preflight(plans=[one, two], reserved={"3": "two"}), answers)
     assert ran["problems"] == []
     assert ran["stop_first"] == ["two"]
     assert f"two gives module 3 and port {port} up to one, so it is stopped before one starts." in ran["findings"]
     assert "one moves from module 5 to module 3." in ran["findings"]
+    assert ran["restarts"] == ["one"]
 
 
 def test_who_starts_with_a_card_gives_it_up() -> None:
@@ -135,6 +137,33 @@ def test_a_port_that_an_instance_of_another_run_starts_with_is_refused(
     up = {**HERE, "systemctl show vllm-two.service": (0, "ActiveState=activating\n", "")}
     (problem,) = run(gaudi_preflight, preflight(plans=[planned(tmp_path, port)]), up)["problems"]
     assert f"port {port} on 127.0.0.1 is in use by the instance two (vllm-two.service)." in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "restarts"),
+    [
+        ("active", {"arguments": ["--max-model-len", "512"]}, ["one"]),
+        ("activating", {"arguments": []}, ["one"]),
+        ("inactive", {"arguments": []}, []),
+        ("active", {}, []),
+        ("active", {"explain": {"port": "by wish"}, "warnings": ["new words"], "paths": ["/health"]}, []),
+    ],
+)
+def test_who_runs_and_changes_is_said(
+    state: str,
+    changes: dict[str, Any],
+    restarts: list[str],
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(weight_folders, "PLANS", tmp_path / "plans")
+    wished = planned(tmp_path, 30001)
+    (tmp_path / "plans/one").mkdir(parents=True)
+    (tmp_path / "plans/one/plan.json").write_text(json.dumps({**wished, **changes}))
+    ran = run(gaudi_preflight, preflight(plans=[wished]), {**HERE, "systemctl show": (0, f"ActiveState={state}\n", "")})
+    assert ran["restarts"] == restarts
 
 
 def test_a_container_with_another_name_is_its_instances(
