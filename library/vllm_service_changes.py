@@ -160,7 +160,7 @@ from ansible.module_utils.gaudi.node import containers, instances, weight_folder
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.folders import no_room
-from ansible.module_utils.gaudi.node.kept import Place, guard_digest, weights_digest
+from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving import kept as decisions
@@ -247,9 +247,10 @@ def check_past(module: AnsibleModule, wanted: MadeOf) -> bool:
 
 def starts_from(module: AnsibleModule, wanted: MadeOf) -> decisions.StartsFrom:
     """What the plan that is to be written would start from now."""
-    plan = module.params["plan"]
-    image = containers.image_id(module, plan["image"]) if module.get_bin_path("docker") else None
-    return decisions.StartsFrom(image or "", guard_digest(wanted.guard), weights_digest(weights_of(module.params)))
+    start: decisions.StartsFrom = containers.starts_from(
+        module, module.params["plan"], wanted.guard, weights_of(module.params)
+    )
+    return start
 
 
 def check_complete(module: AnsibleModule) -> None:

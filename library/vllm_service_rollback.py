@@ -80,7 +80,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, weight_folders
-from ansible.module_utils.gaudi.node.kept import Place, guard_digest, weights_digest
+from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.pages import history, written
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
@@ -101,10 +101,9 @@ def starts_from(module: AnsibleModule, files: dict[str, str]) -> StartsFrom:
     """What the plan that lies there starts from."""
     plan = written.parse(files[decisions.PLAN])
     guard = Path(paths.GUARD) / containers.GUARD
-    digest = guard_digest(guard.read_bytes()) if plan.get("guarded") and guard.exists() else ""
-    return StartsFrom(
-        containers.image_id(module, str(plan["image"])) or "", digest, weights_digest(weight_folders.of_plan(plan))
-    )
+    text = guard.read_bytes() if plan.get("guarded") and guard.exists() else None
+    start: StartsFrom = containers.starts_from(module, plan, text, weight_folders.of_plan(plan))
+    return start
 
 
 def check(module: AnsibleModule, after: Kept) -> None:

@@ -21,8 +21,10 @@ from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..engine import proof
 from ..serving import confinement
+from ..serving.kept import StartsFrom
 from ..serving.made_of import MadeOf
 from ..serving.plan import LABEL_PLAN, own_directories
+from . import kept
 from .documents import read_json, read_text
 
 PROC = Path("/proc")
@@ -162,6 +164,18 @@ def image_id(module: AnsibleModule, reference: str) -> str | None:
         [module.get_bin_path("docker"), "image", "inspect", "--format", "{{.Id}}", reference]
     )
     return (out.strip() or None) if code == 0 else None
+
+
+def starts_from(
+    module: AnsibleModule, plan: Mapping[str, Any], guard: bytes | None, weights: Sequence[Path]
+) -> StartsFrom:
+    """What a plan would start from now. guard: its text where keys are asked for; weights: the folders it reads."""
+    image = image_id(module, str(plan["image"])) if module.get_bin_path("docker") else None
+    driver = ""
+    if module.get_bin_path(kept.ASK_DRIVER[0]):
+        code, out, _ = module.run_command(list(kept.ASK_DRIVER))
+        driver = kept.driver_version(out) if code == 0 else ""
+    return StartsFrom(image or "", kept.guard_digest(guard), kept.weights_digest(weights), driver)
 
 
 def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,9 @@ from .documents import make_room, read, read_text
 from .files import sync_folder, write_json, write_text
 from .reservations import reserve_again
 
+# What the driver of the cards says of itself.
+ASK_DRIVER = ("hl-smi", "-Q", "driver_version", "-f", "csv,noheader")
+
 _CARDS = {"modules": [{"module_id": int, "serial?": (str, type(None))}]}
 
 
@@ -33,6 +36,11 @@ def weights_digest(folders: Sequence[Path]) -> str:
     except OSError:
         return ""
     return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+
+
+def driver_version(answer: str) -> str:
+    """The version in what ASK_DRIVER prints, a line a card; empty where it prints none."""
+    return next((line.strip() for line in answer.splitlines() if line.strip()), "")
 
 
 def guard_digest(guard: bytes | None) -> str:

@@ -33,7 +33,7 @@ _OF_THE_NODE = (
 # A server that said nothing for so long has had all the time there is.
 _PATIENCE_SPENT = ("stalled",)
 
-_START = {"image": str, "guard": str, "weights": str}
+_START = {"image": str, "guard": str, "weights": str, "driver?": str}
 _FAILED = {"reason": str, "at": str, "by": str, "starts_from": _START}
 _FORM = {"files": {str: str}, "starts_from": _START, "number": int, "served": str, "failed?": _FAILED}
 _BACK = {"before": str, "after": str, "reason": str, "at": str, "by": str}
@@ -41,14 +41,16 @@ _BACK = {"before": str, "after": str, "reason": str, "at": str, "by": str}
 
 @dataclass(frozen=True)
 class StartsFrom:
-    """What a plan does not hold and its server depends on: the image's id, digests of the guard and of the weights.
+    """What a plan does not hold and its server depends on: the image's id, digests of guard and weights, the driver's
+    version.
 
-    Each is empty where there is none.
+    Each is empty where there is none, or where it is not known.
     """
 
     image: str
     guard: str
     weights: str
+    driver: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def read_back(text: str) -> Back:
 
 
 def _start(said: Mapping[str, str]) -> StartsFrom:
-    return StartsFrom(said["image"], said["guard"], said["weights"])
+    return StartsFrom(said["image"], said["guard"], said["weights"], said.get("driver", ""))
 
 
 def serves(kept: Iterable[Kept], files: Mapping[str, str], starts_from: StartsFrom, now: str) -> Kept:
@@ -175,6 +177,11 @@ def ways_back(kept: Collection[Kept], digest: str) -> list[Kept]:
         return []
     others = [each for each in kept if each.number and each.digest != digest and each.failed is None]
     return sorted(others, key=lambda each: -each.number)
+
+
+def goes_with(each: Kept, driver: str) -> bool:
+    """Whether a plan served with the driver that is there; driver: its version, empty where it is not known."""
+    return each.starts_from.driver in ("", driver) or not driver
 
 
 def is_over(reason: Reason, tries: int, allowed: int) -> bool:

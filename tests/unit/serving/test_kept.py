@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi.serving.kept import Back, Failed, Kept, StartsFr
 from ansible.module_utils.gaudi.serving.signs import Reason
 from ansible.module_utils.gaudi.serving.state import went_back
 
-START = StartsFrom("sha256:1", "", "w")
+START = StartsFrom("sha256:1", "", "w", "1.22.2-32")
 AT = "2026-01-31T08:00:00Z"
 FAILED = Failed("The server ended by itself.", AT, "", START)
 
@@ -59,6 +59,12 @@ def test_what_fails_after_it_served_did_serve() -> None:
     failed = kept.fails([plan("a", 4)], files("a"), FAILED)
     assert (failed.number, failed.failed) == (4, FAILED)
     assert kept.fails([], files("a"), FAILED) == plan("a", 0, FAILED)
+
+
+@pytest.mark.parametrize(("driver", "goes"), [("1.22.2-32", True), ("1.24.1-30", False), ("", True)])
+def test_a_plan_goes_with_the_driver_that_it_served_with(driver: str, goes: bool) -> None:
+    assert kept.goes_with(plan("a", 1), driver) is goes
+    assert kept.goes_with(replace(plan("a", 1), starts_from=replace(START, driver="")), driver), "it is not known"
 
 
 def test_five_that_served_and_five_that_failed_are_kept() -> None:

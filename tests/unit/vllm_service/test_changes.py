@@ -455,6 +455,7 @@ def failed_before(instance: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An instance whose plan failed there, and which went back to another."""
     monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _module, name, *_more, **_options: name)
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda *_command, **_options: (1, "", "no driver"))
     files = {name: (instance / name).read_text() for name in ("plan.json", "environment")}
     start = decisions.StartsFrom("sha256:1", "", weights_digest([instance.parents[1] / "weights"]))
     failed = decisions.Failed("The server ended by itself.", "2026-01-31T08:00:00Z", "", start)
@@ -477,7 +478,7 @@ def test_a_plan_that_failed_is_tried_again_when_a_person_says_so(failed_before: 
     assert ask(DOCUMENT, retry=True)["way_back_over"] is True
 
 
-@pytest.mark.parametrize("what", ["plan", "image", "weights"])
+@pytest.mark.parametrize("what", ["plan", "image", "weights", "driver"])
 def test_a_plan_that_failed_may_be_tried_once_what_it_starts_from_changed(
     failed_before: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -486,6 +487,8 @@ def test_a_plan_that_failed_may_be_tried_once_what_it_starts_from_changed(
         plan = other(arguments=[*DOCUMENT["arguments"], "--max-num-seqs", "64"])
     elif what == "image":
         monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:2")
+    elif what == "driver":
+        monkeypatch.setattr(AnsibleModule, "run_command", lambda *_command, **_options: (0, "1.24.1-30\n", ""))
     else:
         (failed_before / "weights/model.safetensors").write_text("other data")
     answer = ask(plan)

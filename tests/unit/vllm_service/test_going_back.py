@@ -233,6 +233,22 @@ def test_no_image_of_a_former_plan_is_said(node: Node) -> None:
     assert "cannot go back" in node.state["status"]
 
 
+def test_a_plan_of_another_driver_is_nothing_to_go_back_to(node: Node) -> None:
+    """Its image would not acquire a card; whoever changed the driver brings both back."""
+    (node.root / "driver").write_text("1.22.2-32\n")
+    change(node, "a")
+    serve(node)
+    assert [each.starts_from.driver for each in plans(node)] == ["1.22.2-32"]
+    (node.root / "driver").write_text("1.24.1-30\n")
+    change(node, "b")
+    wished = place(node).files()
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, _ = node.run()
+    assert code == 78
+    assert "it served with the driver 1.22.2-32, and the node has 1.24.1-30 now." in node.state["status"]
+    assert place(node).files() == wished
+
+
 def test_a_damaged_plan_is_passed_over_with_a_sentence(node: Node) -> None:
     for name in ("a", "b"):
         change(node, name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.refusal import Refusal
-from gaudi.node.kept import Place, guard_digest, weights_digest
+from gaudi.node.kept import ASK_DRIVER, Place, driver_version, guard_digest, weights_digest
 from gaudi.serving import kept as decisions
 from gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
 from gaudi.serving.made_of import MadeOf
@@ -21,6 +21,15 @@ from .systemd import say
 
 if TYPE_CHECKING:
     from .instance import Supervisor
+
+
+def _driver() -> str:
+    """The version of the driver; empty where it does not say."""
+    try:
+        done = run_command(list(ASK_DRIVER))
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    return driver_version(done.stdout) if done.returncode == 0 else ""
 
 
 class Past:
@@ -51,7 +60,7 @@ class Past:
         plan = self._plan
         if self._starts_from is None and plan is not None:
             weights = weights_digest([Path(folder) for folder in plan.weight_folders])
-            self._starts_from = StartsFrom(self.boss.docker.image_id(plan.image), self._guard, weights)
+            self._starts_from = StartsFrom(self.boss.docker.image_id(plan.image), self._guard, weights, _driver())
         return self._starts_from or StartsFrom("", "", "")
 
     def read(self) -> list[Kept]:
@@ -124,11 +133,11 @@ class Past:
             return False, ""
         found = self.read()
         digest = decisions.digest_of(self.files)
-        ways = decisions.ways_back(found, digest)
-        if not ways:
-            return False, ""
         now = now_text()
         try:
+            ways, why_not = self._ways(found, digest)
+            if not ways:
+                return False, why_not
             after = next((each for each in ways if self._has_image(each)), None)
             if after is None:
                 return False, " The instance cannot go back: the image of no plan that served is on the node any more."
@@ -142,6 +151,19 @@ class Past:
         if written:
             self.reload()
         return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
+
+    def _ways(self, found: list[Kept], digest: str) -> tuple[list[Kept], str]:
+        """The plans that served and go with the node's driver, the last first; where only that is why, a sentence."""
+        served = decisions.ways_back(found, digest)
+        if not served:
+            return [], ""
+        driver = self.look().driver
+        ways = [each for each in served if decisions.goes_with(each, driver)]
+        why_not = (
+            f" The instance cannot go back by itself: it served with the driver {served[0].starts_from.driver}, and "
+            f"the node has {driver} now."
+        )
+        return ways, "" if ways else why_not
 
     def _has_image(self, each: Kept) -> bool:
         image = parse(each.files[decisions.PLAN], {"image": str})["image"]
