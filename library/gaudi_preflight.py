@@ -427,6 +427,7 @@ def look_at_instance(
         ),
         keys=instances.keys_made(plan["instance"]),
         user=user,
+        cut_off=cut_off_users(engine, plan, listeners),
         unknown_host=unknown,
     )
 
@@ -446,6 +447,18 @@ def port_user(
             if not topology_users.is_own(user, plan["instance"]):
                 return user
     return None
+
+
+def cut_off_users(
+    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+) -> dict[int, dict[str, Any]]:
+    """Return who else listens on ports that are closed to other machines while the instance of a plan runs, by port."""
+    users = {
+        listener.port: user_of(engine, next(sockets.holders_of(listener.inode), None))
+        for listener in checks.in_closed_ports(plan, listeners)
+    }
+    # Another instance may be about to give its cards up, and its ports with them.
+    return {port: user for port, user in users.items() if user["pid"] and checks.instance_of(user) is None}
 
 
 def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -405,6 +405,30 @@ def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: in
             f"{way_out}, such as {free}: the option port in gaudi_serving_instances, or with a serve playbook "
             f"""-e '{{"serve_options": {{"port": {free}}}}}'.""",
         )
+    ]
+
+
+def in_closed_ports(plan: Mapping[str, Any], listeners: Iterable[Listener]) -> list[Listener]:
+    """The sockets that other machines reach, on ports that are closed to them while the instance of a plan runs."""
+    first, last = plan["listen"].get("closed_ports") or (0, -1)
+    return [
+        listener
+        for listener in listeners
+        if first <= listener.port <= last
+        and (listener.address == ANY or not ipaddress.ip_address(listener.address).is_loopback)
+    ]
+
+
+def cut_off_findings(plan: Mapping[str, Any], users: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Say who is cut off from other machines while an instance runs; ``users`` are those that listen, by port."""
+    if not users:
+        return []
+    first, last = plan["listen"]["closed_ports"]
+    who = ", ".join(f"{describe_user(user)} on {port}" for port, user in sorted(users.items()))
+    return [
+        f"{plan['instance']}: ports {first} to {last} are for its own processes, and closed to other machines while it "
+        f"runs. There listens {who}: only this node will reach it. Give that program another port, or the instance "
+        "others: the option extra_environment with VLLM_PORT, the first of 16."
     ]
 
 

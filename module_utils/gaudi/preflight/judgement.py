@@ -69,6 +69,8 @@ class Instance:
     """Names of its keys that playbooks/keys.yml made."""
     user: Mapping[str, Any] | None = None
     """Who listens on its port; None where nobody but the instance itself does."""
+    cut_off: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Who else listens on ports that are closed to other machines while it runs, by port."""
     unknown_host: str = ""
     """Why its host is no address of the node, in the resolver's words."""
 
@@ -445,5 +447,6 @@ def _plan_findings(
     for plan in plans:
         findings += handover.move(plan, seen.before.get(plan["instance"]))
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
+        findings += checks.cut_off_findings(plan, seen.instances[plan["instance"]].cut_off)
         findings += checks.room_findings([_room(wish, seen) for wish in recipe_wishes(plan)])
     return findings

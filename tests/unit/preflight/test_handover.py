@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,29 @@ def test_who_runs_and_changes_is_said(
     (tmp_path / "plans/one/plan.json").write_text(json.dumps({**wished, **changes}))
     ran = run(gaudi_preflight, preflight(plans=[wished]), {**HERE, "systemctl show": (0, f"ActiveState={state}\n", "")})
     assert ran["restarts"] == restarts
+
+
+def test_who_listens_on_ports_that_are_closed_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with socket.create_server(("0.0.0.0", 0)) as open_to_all, socket.create_server(("127.0.0.1", 0)) as local:
+        port, other = (int(each.getsockname()[1]) for each in (open_to_all, local))
+        (finding,) = said_of(run, tmp_path, [port, port])
+        assert f"ports {port} to {port} are for its own processes" in finding
+        assert f"on {port}: only this node will reach it." in finding
+        assert f"pid {os.getpid()}" in finding
+        assert said_of(run, tmp_path, [other, other]) == [], "nobody else reaches it anyway"
+        monkeypatch.setattr(gaudi_preflight, "user_of", lambda *_: user("one"))
+        assert said_of(run, tmp_path, [port, port]) == [], "it is the instance itself"
+
+
+def said_of(run: Run, folder: Path, closed: list[int]) -> list[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        wished = planned(folder, int(free.getsockname()[1]))
+    wished["listen"]["closed_ports"] = closed
+    ran = run(gaudi_preflight, preflight(plans=[wished]), HERE)
+    return [said for said in ran["findings"] if "closed to other machines" in said]
 
 
 def test_a_container_with_another_name_is_its_instances(
