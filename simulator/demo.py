@@ -1,4 +1,7 @@
-"""The demo: a bare, simulated node, without driver, engine or image; site.yml; and an answer of a real vLLM."""
+"""The demo: a bare, simulated node, without driver, engine or image; site.yml; and an answer of a real vLLM.
+
+Then a change that cannot serve, which the node takes back.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from simulator.standins import description
 BOLD = "1"
 # Cards on the PCI bus, and nothing of the vendor's.
 BARE = "gaudi2-oam8-bare"
+# A change of the inventory whose server exits at once.
+FAILING_CHANGE = "@simulator/failing_change.yml"
 INTERRUPTED = "\nInterrupted. make demo goes on from here; make demo-clean takes everything away."
 
 
@@ -44,19 +49,27 @@ def _show(scope: Scope, release: str, described: str | Path | None, report: Repo
     report.line()
     _prepare(scope, release, described, report)
     report.line()
-    report.line("ansible-playbook -i inventories/simulated site.yml", style=BOLD)
-    report.line()
-    said = scope.directory / "site.log"
-    said.unlink(missing_ok=True)
-    status = _site(scope, said)
-    report.line()
+    status, said = _playbook(scope, report, "site")
     if status:
         raise SimulatorError(f"site.yml ended with status {status}. All it said: {_relative(said)}")
     report.total(time.monotonic() - started)
     report.line()
     report.line("  The words mean nothing: the simulated model is random numbers. What serves it is a real vLLM.")
     report.line()
+    _change(scope, report)
     _what_next(scope, report)
+
+
+def _change(scope: Scope, report: Report) -> None:
+    """Make a change that cannot serve, and show that the node serves as before."""
+    report.line("A change that cannot serve: a chat template that is not there. The run fails; the node takes it back.")
+    report.line()
+    status, said = _playbook(scope, report, "site", "--tags", "vllm_service", "-e", FAILING_CHANGE)
+    if not status:
+        raise SimulatorError(f"The change that cannot serve did not fail. All it said: {_relative(said)}")
+    status, said = _playbook(scope, report, "status")
+    if status:
+        raise SimulatorError(f"status.yml ended with status {status}. All it said: {_relative(said)}")
 
 
 def _headline(described: str | Path | None) -> str:
@@ -73,8 +86,14 @@ def _prepare(scope: Scope, release: str, described: str | Path | None, report: R
         world.up(client, scope, [name], described, say, [release], buildable=wanted, packages=described == BARE)
 
 
-def _site(scope: Scope, said: Path) -> int:
-    """Run site.yml where everybody sees it; the status. ``said`` takes what it prints, too."""
+def _playbook(scope: Scope, report: Report, name: str, *options: str) -> tuple[int, Path]:
+    """Run a playbook where everybody sees it: its status, and the file that takes what it prints, too."""
+    playbook = "site.yml" if name == "site" else f"playbooks/{name}.yml"
+    command = ["ansible-playbook", "-i", "inventories/simulated", playbook, *options]
+    said = scope.directory / f"{'change' if options else name}.log"
+    said.unlink(missing_ok=True)
+    report.line(" ".join(command), style=BOLD)
+    report.line()
     environment = {
         **os.environ,
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
@@ -83,14 +102,15 @@ def _site(scope: Scope, said: Path) -> int:
         # The virtual environment's ansible-playbook, also for who did not activate it.
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
     }
-    command = ["ansible-playbook", "-i", "inventories/simulated", "site.yml"]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as running:
         try:
-            return running.wait()
+            status = running.wait()
         except KeyboardInterrupt:
             # The terminal sent it to both. Ansible ends its workers first.
             running.wait()
             raise
+    report.line()
+    return status, said
 
 
 def _what_next(scope: Scope, report: Report) -> None:
