@@ -1,6 +1,7 @@
-"""Run the commands of README.md in order, as a reader would, and then leave no trace.
+"""Run the commands of README.md and of the pages of docs/ for each task in order, as a reader would; leave no trace.
 
-Blocks marked ``sh`` are commands; everything else in the README is text or a transcript. What the machine looked like
+Blocks marked ``sh`` are commands; everything else is text or a transcript. What the pages do on a site of the reader's is
+done on the demo's node. What the machine looked like
 before (containers, volumes, networks, processes of ours) is compared with what it looks like after ``make demo-clean``.
 The demo runs in a scope named after this checkout, so that another checkout's demo can stay up on the same engine, and
 scenarios of this one: what belongs to another scope is no trace of this demo.
@@ -27,6 +28,26 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def commands(text: str) -> str:
     """All command blocks as one script."""
     return "".join(BLOCK.findall(text))
+
+
+# The pages of docs/, a task each, in the order in which one comes to them. The last one takes everything off the node.
+PAGES = ("install", "serve", "change", "diagnose", "upgrade", "remove")
+# What the demo has in the place of a reader's names.
+NAMES = {
+    "inventories/mysite": "inventories/simulated",
+    "instance=chat": "instance=simulated-tiny",
+    "gaudi-01": "simulated-gaudi-1",
+    "remove=Qwen3-8B": "remove=Simulated-Tiny-Qwen2",
+    "doctor_output=": "doctor_output=.cache/",
+    "doctor_bundle=": "doctor_bundle=.cache/",
+}
+
+
+def on_the_demo(script: str) -> str:
+    """The commands of a page, for the demo's node."""
+    for name, ours in NAMES.items():
+        script = script.replace(name, ours)
+    return script
 
 
 def could_be_ours(what: str, scope: str) -> bool:
@@ -75,9 +96,10 @@ def traces() -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Do as the README says; 1 with what the demo did not show, or left behind."""
+    """Do as README and pages say; 1 with what the demo did not show, or left behind."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    script = commands(text)
+    pages = [(ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in PAGES]
+    script = commands(text) + on_the_demo("".join(map(commands, pages)))
     os.environ["GAUDI_SIMULATOR_SCOPE"] = SCOPE
     # A reader types the commands into a shell that no make has started.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -36,6 +37,21 @@ def test_the_transcript_and_the_demo_show_the_verdict_and_its_page() -> None:
     assert readme.unsaid(transcript, f"2026-11-25 p=1 u=root | {line}\n") == []
     assert readme.unsaid(transcript, line.replace("accepted", "FAILED")) == ["the demo"]
     assert readme.unsaid("", "cards and links: accepted at now") == ["README.md", "the demo"]
+
+
+def test_a_page_is_read_for_the_demo() -> None:
+    said = "-i inventories/mysite playbooks/logs.yml --limit gaudi-01 -e instance=chat\n"
+    done = "-i inventories/simulated playbooks/logs.yml --limit simulated-gaudi-1 -e instance=simulated-tiny\n"
+    assert readme.on_the_demo(said) == done
+
+
+def test_every_page_of_a_task_has_commands_and_names_the_next_playbooks() -> None:
+    """What is no command block is run by nobody; and a playbook that is named has to be there."""
+    for name in readme.PAGES:
+        text = (readme.ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+        assert readme.commands(text), name
+        named = re.findall(r"playbooks/\w+\.yml", text)
+        assert [path for path in named if not (readme.ROOT / path).is_file()] == []
 
 
 def test_the_labels_are_the_simulators() -> None:
