@@ -167,13 +167,14 @@ def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, Sequence[str
     """Say what became of each node where a run that takes them one after the other ended before the last.
 
     turns: DONE, FAILED or NOT_REACHED of each node, in the order of the play; runs_on: by node the instances that run
-    and were to change. Without a node that was not reached there is nothing to say.
+    and were to change. There is nothing to say unless one failed and another was not
+    reached.
     """
-    if NOT_REACHED not in turns.values():
-        return []
     failed = [node for node, turn in turns.items() if turn == FAILED]
+    if not failed or NOT_REACHED not in turns.values():
+        return []
     width = max(map(len, turns))
-    lines = [f"  {names(failed) or 'Nobody'} failed, so the run went no further."]
+    lines = [f"  {names(failed)} failed, so the run went no further."]
     for node, turn in turns.items():
         here = runs_on.get(node, ()) if turn == NOT_REACHED else ()
         goes_on = f": {', '.join(here)} {'goes' if len(here) == 1 else 'go'} on with what ran before" if here else ""

@@ -1,10 +1,10 @@
 """Run the commands of README.md and of the pages of docs/ for each task in order, as a reader would; leave no trace.
 
-Blocks marked ``sh`` are commands; everything else is text or a transcript. What the pages do on a site of the reader's is
-done on the demo's node. What the machine looked like
-before (containers, volumes, networks, processes of ours) is compared with what it looks like after ``make demo-clean``.
-The demo runs in a scope named after this checkout, so that another checkout's demo can stay up on the same engine, and
-scenarios of this one: what belongs to another scope is no trace of this demo.
+Blocks marked ``sh`` are commands; everything else is text or a transcript. What the pages do on a site of the reader's
+is done on the demo's node. What the machine looked like before (containers, volumes, networks, processes of ours) is
+compared with what it looks like after ``make demo-clean``. The demo runs in a scope named after this checkout, so that
+another checkout's demo can stay up on the same engine, and scenarios of this one: what belongs to another scope is no
+trace of this demo.
 """
 
 from __future__ import annotations
