@@ -14,6 +14,7 @@ from typing import Any
 # The play of site.yml that goes through its roles node by node, and what people call these parts of it.
 NODE_BY_NODE = "Bring up node by node, and serve"
 PARTS = {
+    "": "Wait for the node's turn",
     "gaudi_driver": "Install the driver",
     "preflight": "Look again, with the real cards",
     "host_tuning": "Tune the host",

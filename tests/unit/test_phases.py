@@ -74,7 +74,8 @@ def test_the_play_that_goes_node_by_node_is_followed_by_its_parts() -> None:
     )
     assert [(phase.title, len(phase.tasks)) for phase in run.phases] == [
         ("Fetch and convert missing weights", 1),
-        ("Install the driver", 2),
+        ("Wait for the node's turn", 1),
+        ("Install the driver", 1),
         ("Look again, with the real cards", 1),
         ("Tune the host", 2),
         ("Serve", 4),
