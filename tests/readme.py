@@ -30,7 +30,8 @@ def commands(text: str) -> str:
     return "".join(BLOCK.findall(text))
 
 
-# The pages of docs/, a task each, in the order in which one comes to them. The last one takes everything off the node.
+# The pages of docs/, a task each, in the order in which one comes to them. What installs, upgrades and takes a
+# node back is run by scenarios.
 PAGES = ("install", "serve", "change", "diagnose", "upgrade", "remove")
 # What the demo has in the place of a reader's names.
 NAMES = {
