@@ -9,7 +9,7 @@ from typing import Any
 from ..base.paths import ACCEPTANCE_PAGE
 from ..base.refusal import Refusal
 from ..catalogue.fabric import Fabric, size_text
-from .classes import modules_text
+from .classes import modules_are
 from .runs import Run, runs_for, seconds, wished_tests
 from .static import Fault
 from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, to_measure
@@ -111,7 +111,7 @@ def left_out(work: Work, kept: Sequence[Mapping[str, Any]]) -> str:
     """Say which cards a measurement leaves out as they are in use, as a sentence; empty where it leaves out none."""
     seen = {module for run in work.runs for module in run.modules} | {each for row in kept for each in row["modules"]}
     rest = {module for run in work.planned for module in run.modules} - seen
-    return f"Modules {modules_text(tuple(rest))} were in use, and are not measured yet." if rest else ""
+    return f"{modules_are(tuple(rest), 'were')} in use, and not measured yet." if rest else ""
 
 
 def shows_host_nics(work: Work) -> bool:
@@ -196,7 +196,7 @@ def due(
         if before and fatal == known and not again:
             return Answer(False, "faults_as_before", "The static checks find what they found last time.")
         return Answer(True, _ENDED, "The static checks found what has to be mended first.")
-    used = f"Modules {modules_text(busy)} are in use, and a measurement needs all cards to itself."
+    used = f"{modules_are(busy)} in use, and a measurement needs all cards to itself."
     if again:
         if busy:
             raise Refusal(
@@ -235,12 +235,12 @@ def _of_last(
         return Answer(not lacks, "host_nics_new", f"{new} {lacks}".rstrip())
     if added and not why_not:
         modules = tuple({module for run in added for module in run.modules})
-        return Answer(True, _ADDED, f"Modules {modules_text(modules)} were not measured last time. Now they can be.")
+        return Answer(True, _ADDED, f"{modules_are(modules, 'were')} not measured last time. Now they can be.")
     return answer
 
 
 def _in_use(busy: Sequence[int]) -> str:
-    return f"Modules {modules_text(busy)} were in use."
+    return f"{modules_are(busy, 'were')} in use."
 
 
 def measuring_image(plans: Sequence[Mapping[str, Any]]) -> str:

@@ -195,6 +195,13 @@ def _name(run: Run) -> str:
     return f"{run.collective} of {size_text(run.size)} over modules {modules_text(run.modules)}{over}"
 
 
+def modules_are(modules: Sequence[int], verb: str = "are") -> str:
+    """Return the beginning of a sentence on modules: ``Module 3 is``, ``Modules 0-3, 6 are``; verb: are, or were."""
+    if len(modules) == 1:
+        return f"Module {modules[0]} {'is' if verb == 'are' else 'was'}"
+    return f"Modules {modules_text(modules)} {verb}"
+
+
 def modules_text(modules: Sequence[int]) -> str:
     """Return module ids as people write them: ``0-3, 6``."""
     parts: list[list[int]] = []

@@ -11,7 +11,7 @@ from typing import Any
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..catalogue.fabric import size_text
-from .classes import Floor, modules_text
+from .classes import Floor, modules_are
 from .nics import SLOWER
 from .pairs import Met, as_csv, as_json, rounds
 from .runs import Run
@@ -41,7 +41,7 @@ def not_ready(
     if fatal:
         return f"The static checks failed. {' '.join(fatal)}"
     if busy:
-        return f"Modules {modules_text(busy)} are in use. Stop what uses them."
+        return f"{modules_are(busy)} in use. Stop what uses them."
     if why_not:
         return why_not
     if not modules:

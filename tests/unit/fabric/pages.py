@@ -113,4 +113,4 @@ def pairs() -> dict[str, Any]:
         for number, made in enumerate(rounds(nodes), 1)
         for pair in made
     ]
-    return {**as_json(nodes, met), "left_out": {"gaudi-05": "Modules 3 are in use."}}
+    return {**as_json(nodes, met), "left_out": {"gaudi-05": "Module 3 is in use."}}

@@ -108,14 +108,14 @@ def test_gaudi_direct_between_the_nodes_is_told() -> None:
 
 def test_nodes_that_cannot_be_measured_are_left_out_by_name() -> None:
     nodes = seen(4)
-    nodes["pair-2"] |= {"ready": False, "why": "Modules 3 are in use."}
+    nodes["pair-2"] |= {"ready": False, "why": "Module 3 is in use."}
     plan = meetings.plan(nodes, 0)
     assert plan["nodes"] == ["pair-1", "pair-3", "pair-4"]
-    assert plan["sentences"][-1] == "pair-2 is left out: Modules 3 are in use."
+    assert plan["sentences"][-1] == "pair-2 is left out: Module 3 is in use."
     found = meetings.outcome(plan, meetings.met(plan, run(plan, set())), None)
     assert found["good"]
-    assert found["lines"][-1] == "pair-2 is left out: Modules 3 are in use."
-    assert found["results"]["left_out"] == {"pair-2": "Modules 3 are in use."}
+    assert found["lines"][-1] == "pair-2 is left out: Module 3 is in use."
+    assert found["results"]["left_out"] == {"pair-2": "Module 3 is in use."}
     for node in ("pair-3", "pair-4"):
         nodes[node] |= {"ready": False, "why": "It has no cards."}
     with pytest.raises(AnsibleFilterError, match=r"two nodes that can be measured, and 1 can. pair-2 is left out"):
@@ -184,7 +184,7 @@ def test_the_sites_own_floor_for_so_many_ranks_counts() -> None:
     ("given", "words"),
     [
         ({"faults": (Fault("card_count", "7 of 8 cards are there."),)}, "7 of 8 cards"),
-        ({"busy": (3,)}, "Modules 3 are in use"),
+        ({"busy": (3,)}, "Module 3 is in use"),
         ({"why_not": "The image x is not on the node."}, "The image x"),
         ({"modules": ()}, "no cards"),
         ({"ways": False}, "fabric_check_host_nics: true"),

@@ -123,7 +123,7 @@ def test_bad_pairs_are_seen_and_good_ones_are_a_click_away() -> None:
     assert made.of("summary") == ["5 good pairs"]
     (folded,) = made.of("details")
     assert "gaudi-02 and gaudi-03" not in folded
-    assert "gaudi-05 is left out: Modules 3 are in use." in made.of("p", class_="note doubt")
+    assert "gaudi-05 is left out: Module 3 is in use." in made.of("p", class_="note doubt")
     assert not any("open" in attributes for name, attributes, _ in made.elements if name == "details")
     nothing = {**pairs(), "pairs": [], "bad_links": [], "sentences": ["6 of 6 pairs have not met."]}
     assert Page(report([], nothing, MADE)).of("table") == []

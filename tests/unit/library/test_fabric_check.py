@@ -559,7 +559,7 @@ def test_a_group_is_measured_while_the_other_one_serves(quads: Node) -> None:
     assert quads.verdict()["state"] == "accepted"
     (refused,) = said["held_back"]
     assert refused.startswith("two: Modules 4-7 were not measured. Modules 4-7 were in use")
-    assert "  Modules 4-7 were in use, and are not measured yet." in said["lines"]
+    assert "  Modules 4-7 were in use, and not measured yet." in said["lines"]
     again = check(plans=plans)
     assert (again["measured"], again["held_back"]) == (False, [refused])
     quads.users = {1: [STRANGER]}
@@ -700,7 +700,7 @@ def test_host_nics_that_are_configured_later_are_measured(node: Node) -> None:
     assert "fabric_check_host_nics: true" in refused
     node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
     waits = check(plans=[needs], host_nics=True)
-    assert (waits["measured"], "Modules 5 were in use" in waits["why"]) == (False, True)
+    assert (waits["measured"], "Module 5 was in use" in waits["why"]) == (False, True)
     node.users = {}
     said = check(plans=[needs], host_nics=True)
     assert (said["measured"], len(node.verdict()["measurements"])) == (True, 3)

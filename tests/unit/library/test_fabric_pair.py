@@ -57,7 +57,7 @@ def test_a_sound_node_says_what_it_takes_part_with(node: Node) -> None:
 
 def test_why_a_node_takes_no_part(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.users = {3: [USER]}
-    assert look()["why"] == "Modules 3 are in use. Stop what uses them."
+    assert look()["why"] == "Module 3 is in use. Stop what uses them."
     node.users, node.down = {}, [(5, 9)]
     assert "internal ports down: 9" in look()["why"]
     node.down, node.image = [], False
