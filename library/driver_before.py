@@ -83,8 +83,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "record": {"type": "path", "default": paths.DRIVER_BEFORE},
 }
 FORM = {"driver": dict, "plans": {str: dict}}
-# What is not part of the plan on the node, and is asked for by who serves it: reasons and addresses for people.
-UNWRITTEN: dict[str, Any] = {"explain": [], "warnings": [], "paths": []}
+# What is not part of the plan on the node, and is asked for by who serves it: reasons and addresses for people, and
+# what is known of its answers.
+UNWRITTEN: dict[str, Any] = {"ask": {}, "explain": [], "warnings": [], "paths": []}
 
 
 def running_plans(module: AnsibleModule) -> dict[str, dict[str, Any]]:

@@ -410,6 +410,13 @@ plans:
       description: What the model is for, V(generate), V(complete), V(embed) or V(score).
       type: str
       sample: generate
+    ask:
+      description:
+        - What is known beforehand of the answers it has to give once it serves, for M(vllm_service_verify). It is not
+          part of the plan on the node.
+        - V(dimensions) is how many numbers an embedding of it has, by the hidden_size of its config.json.
+      type: dict
+      sample: {}
     release:
       description: The Intel Gaudi software release.
       type: str

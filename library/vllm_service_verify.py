@@ -12,6 +12,9 @@ description:
   - Fails unless the container was made of what this run has written, sees the directories of its guard that are on
     the node, has the image that the plan names, is confined as planned by the engine
     and by the kernel, the server serves the planned model under its name, and the question is answered.
+  - An answer has to have the shape of its kind. Text has come to its end, with counts of its tokens. An embedding model
+    gives each of two texts finite numbers, not all zero, as many as the hidden_size of its model where the plan knows
+    it. A rerank model gives each of two documents a finite score, the highest first.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - Waits until its supervisor has closed the ports of the server's own processes to others; fails where it does not.
   - Fails where somebody else than the container listens at the port, before anything is sent there.
@@ -74,6 +77,11 @@ answer:
   type: str
   returned: always
   sample: Paris.
+refused_id:
+  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: answer_misshapen
 models:
   description: The names under which the server serves.
   type: list
@@ -82,7 +90,6 @@ models:
   sample: [qwen3-8b]
 """
 
-import contextlib
 import http.client
 import json
 import shlex
@@ -253,16 +260,11 @@ def await_closed_ports(module: AnsibleModule, plan: dict[str, Any]) -> None:
 
 
 def answer_to(module: AnsibleModule, container: containers.Container) -> str:
-    """What the instance answers to the question; end the module where that is nothing."""
+    """What the instance answers to the question; raises Refusal where that is none."""
     params, plan = module.params, module.params["plan"]
-    task, model = plan["task"], plan["served_model_name"]
-    reply = ask(module, container, *answers.question_of(task, model, params["question"], params["tokens"]))
-    answer = ""
-    with contextlib.suppress(KeyError, IndexError, TypeError):
-        answer = answers.answer_of(task, reply)
-    if not answer:
-        module.fail_json(msg=f"{plan['instance']} answered {json.dumps(reply)} to: {params['question']}")
-    return answer
+    exchange = answers.question_of(plan, params["question"], params["tokens"])
+    reply = ask(module, container, exchange.path, dict(exchange.body))
+    return answers.answer_of(exchange, reply, plan["instance"])
 
 
 def main() -> None:
@@ -282,7 +284,10 @@ def main() -> None:
     models = [served["id"] for served in ask(module, container, "/v1/models")["data"]]
     if model not in models:
         module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
-    answer = answer_to(module, container) if params["question"] else ""
+    try:
+        answer = answer_to(module, container) if params["question"] else ""
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     module.exit_json(changed=False, answer=answer, models=models)
 
 

@@ -180,6 +180,7 @@ def _document(
         "served_model_name": subject.name or resolved.weights,
         # What it can be asked: chat, completion, embedding, rerank.
         "task": entry.task if entry is not None else "generate",
+        "ask": _ask(subject),
         "release": release.name,
         "image": reference,
         "container": container(setting, draft.environment),
@@ -200,6 +201,13 @@ def _document(
     if fabric is not None:
         draft.warn(fabric)
     return document
+
+
+def _ask(subject: Subject) -> dict[str, Any]:
+    """What is known beforehand of the answers it has to give once it serves; it lies beside the plan on a node."""
+    entry, size = subject.entry, subject.resolved.model.shape.hidden_size
+    embeds = entry is not None and entry.task == "embed" and size is not None
+    return {"dimensions": size} if embeds else {}
 
 
 def _setting(subject: Subject, node: Node, *, host_nics: bool) -> Setting:

@@ -25,7 +25,7 @@ class Handover:
 
 
 # What lies beside a plan on the node, or is the server's own: a difference there restarts nothing.
-_BESIDE = ("explain", "paths", "warnings", "buckets")
+_BESIDE = ("explain", "ask", "paths", "warnings", "buckets")
 
 
 def changed(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> list[str]:

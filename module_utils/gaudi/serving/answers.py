@@ -1,14 +1,41 @@
-"""What an instance is asked, and what of its reply is the answer, by the task its model is for."""
+"""What an instance is asked once it serves, by the task its model is for, and what of a reply is the answer.
+
+Pure: an exchange is a request and how its reply is read. Who sends it is elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from ..base.refusal import Refusal
 
 FINISHED = ("stop", "length")
 """How an answer may end; anything else was broken off."""
 UNKNOWN = "/no-such-path"
 """Where no server answers; the guard refuses what it does not know as well."""
+OTHER = "A bicycle has two wheels."
+"""The second text that embedding and rerank models are given: about something else than any question."""
+# Characters of a reply that are shown: an embedding has thousands of numbers.
+_SHOWN = 600
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question: where it is asked, and with what body.
+
+    task: what the model is for, which says how the reply is read. asked: the question, for people. dimensions: how
+    many numbers an embedding has; None where that is not known.
+    """
+
+    task: str
+    path: str
+    body: Mapping[str, Any]
+    asked: str
+    dimensions: int | None = None
 
 
 def asked_without_a_key(paths: Sequence[str]) -> list[str]:
@@ -16,33 +43,103 @@ def asked_without_a_key(paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*paths, "/", UNKNOWN]))
 
 
-def question_of(task: str, model: str, text: str, tokens: int) -> tuple[str, dict[str, Any]]:
-    """The path and the body of a question. `tokens` bounds the answer."""
-    bounds = {"max_tokens": tokens, "temperature": 0}
+def question_of(plan: Mapping[str, Any], text: str, tokens: int) -> Exchange:
+    """The question for the instance of a plan. `tokens` bounds the answer.
+
+    The plan's `ask` holds what is known of the answer beforehand.
+    """
+    task, bounds = plan["task"], {"max_tokens": tokens, "temperature": 0}
     asks: dict[str, tuple[str, dict[str, Any]]] = {
         "generate": ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **bounds}),
         "complete": ("/v1/completions", {"prompt": text, **bounds}),
-        "embed": ("/v1/embeddings", {"input": text}),
-        "score": ("/v1/rerank", {"query": text, "documents": [text]}),
+        "embed": ("/v1/embeddings", {"input": [text, OTHER]}),
+        "score": ("/v1/rerank", {"query": text, "documents": [text, OTHER]}),
     }
     path, body = asks[task]
-    return path, {"model": model, **body}
+    dimensions = plan.get("ask", {}).get("dimensions")
+    return Exchange(task, path, {"model": plan["served_model_name"], **body}, text, dimensions)
 
 
-def answer_of(task: str, reply: Mapping[str, Any]) -> str:
-    """The answer in a reply; empty where there is none, or where it was broken off.
+def answer_of(exchange: Exchange, reply: Mapping[str, Any], instance: str) -> str:
+    """The answer in a reply, in words. Raises Refusal where it is none, or has not the shape of its kind."""
+    try:
+        return _READ[exchange.task](exchange, reply)
+    except (KeyError, IndexError, TypeError, AttributeError):
+        why = "it has another form"
+    except _Misshapen as misshapen:
+        why = str(misshapen)
+    shown = json.dumps(reply)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    raise Refusal(
+        "answer_misshapen",
+        f"{instance} answered {shown} to: {exchange.asked} That is no answer of {exchange.path}: {why}.",
+    )
 
-    Raises KeyError, IndexError, TypeError: the reply has another form.
-    """
-    if task == "embed":
-        return f"an embedding of {len(reply['data'][0]['embedding'])} numbers"
-    if task == "score":
-        return f"a relevance of {reply['results'][0]['relevance_score']}"
-    choice = reply["choices"][0]
-    if choice["finish_reason"] not in FINISHED:
-        return ""
-    if task == "complete":
-        return str(choice["text"]).strip()
-    message = choice["message"]
-    # A reasoning parser moves what was thought, and with few tokens all of it, out of the content.
-    return str(message["content"] or message.get("reasoning_content") or "").strip()
+
+class _Misshapen(ValueError):
+    """What is wrong with a reply, in a clause."""
+
+
+def _hold(holds: bool, why: str) -> None:
+    if not holds:
+        raise _Misshapen(why)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(exchange: Exchange, reply: Mapping[str, Any]) -> str:
+    """Text that has come to its end, and how many tokens it took."""
+    choice, usage = reply["choices"][0], reply["usage"]
+    ended = choice["finish_reason"]
+    _hold(ended in FINISHED, f"its finish_reason is {json.dumps(ended)}, so it was broken off")
+    for count in ("prompt_tokens", "completion_tokens"):
+        _hold(_whole(usage[count]) and usage[count] > 0, f"its usage counts {json.dumps(usage[count])} {count}")
+    said = choice["text"] if exchange.task == "complete" else _said(choice["message"])
+    _hold(isinstance(said, str) and bool(said.strip()), "it has no text")
+    return str(said).strip()
+
+
+def _said(message: Mapping[str, Any]) -> Any:
+    # A reasoning parser moves what was thought, and with few tokens all of it, out of the content. vLLM has renamed it.
+    return message["content"] or message.get("reasoning_content") or message.get("reasoning")
+
+
+def _embeddings(exchange: Exchange, reply: Mapping[str, Any]) -> str:
+    """One embedding for each text, in their order."""
+    found = [each["embedding"] for each in reply["data"]]
+    _hold([each["index"] for each in reply["data"]] == [0, 1], "it has not one embedding for each of two texts")
+    for numbers in found:
+        _hold(isinstance(numbers, list) and all(map(_finite, numbers)), "not all of an embedding is finite numbers")
+        _hold(any(numbers), "an embedding has nothing but zeros")
+    sizes = sorted({len(numbers) for numbers in found})
+    _hold(len(sizes) == 1, f"its embeddings have {sizes[0]} and {sizes[-1]} numbers")
+    wanted = exchange.dimensions
+    _hold(
+        wanted in (None, sizes[0]), f"its embeddings have {sizes[0]} numbers, and the model's hidden_size is {wanted}"
+    )
+    _hold(found[0] != found[1], "two different texts have the same embedding")
+    return f"an embedding of {sizes[0]} numbers for each of two texts"
+
+
+def _scores(_exchange: Exchange, reply: Mapping[str, Any]) -> str:
+    """A score for each document, the best first."""
+    scores = [each["relevance_score"] for each in reply["results"]]
+    places = [each["index"] for each in reply["results"]]
+    _hold(sorted(places) == [0, 1], f"its results are for the documents {json.dumps(places)}, not for 0 and 1")
+    _hold(all(map(_finite, scores)), f"its scores are {json.dumps(scores)}, not finite numbers")
+    _hold(scores == sorted(scores, reverse=True), f"its scores are {json.dumps(scores)}, not the highest first")
+    return f"a relevance of {scores[0]:.4g} for document {places[0]}, and of {scores[1]:.4g} for document {places[1]}"
+
+
+_READ: Mapping[str, Callable[[Exchange, Mapping[str, Any]], str]] = {
+    "generate": _text,
+    "complete": _text,
+    "embed": _embeddings,
+    "score": _scores,
+}

@@ -42,7 +42,7 @@ def test_driver_and_running_instances_are_written_down(run: Run, node: Path) -> 
     ran = before(run, node, OLD)
     assert (ran["changed"], ran["driver"], list(ran["plans"])) == (True, OLD, ["chat"])
     # What the role vllm_service asks of a plan and does not write into plan.json.
-    assert ran["plans"]["chat"] == {**PLAN, "explain": [], "warnings": [], "paths": []}
+    assert ran["plans"]["chat"] == {**PLAN, "ask": {}, "explain": [], "warnings": [], "paths": []}
     file = node / "state/before.json"
     assert file.stat().st_mode & 0o777 == 0o600
     assert before(run, node, OLD)["changed"] is False

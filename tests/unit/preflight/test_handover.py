@@ -148,6 +148,7 @@ def test_a_port_that_an_instance_of_another_run_starts_with_is_refused(
         ("inactive", {"arguments": []}, []),
         ("active", {}, []),
         ("active", {"explain": {"port": "by wish"}, "warnings": ["new words"], "paths": ["/health"]}, []),
+        ("active", {"ask": {"dimensions": 3}}, []),
     ],
 )
 def test_who_runs_and_changes_is_said(

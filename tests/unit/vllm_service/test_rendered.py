@@ -144,6 +144,7 @@ def test_where_the_instance_is_asked(host: str, url: str) -> None:
 def test_words_do_not_restart_an_instance() -> None:
     wordier = copy.deepcopy(PLAN)
     wordier["explain"], wordier["warnings"] = [{"value": "x"}], ["a warning"]
+    wordier["ask"] = {"dimensions": 3}
     document = "{{ __vllm_service_plan_document | to_nice_json }}"
     assert render(document, wordier) == render(document, PLAN)
     assert "explain" not in render(document, PLAN)

@@ -17,7 +17,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.node import containers, folders, instances, listening
-from ansible.module_utils.gaudi.serving import answers, confinement
+from ansible.module_utils.gaudi.serving import confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
 from library import vllm_service_verify
@@ -30,7 +30,10 @@ PLAN = make_plan(30001, Path("/data/models/Tiny"))
 PLAN["paths"] = ["/health", "/v1/models"]
 PLAN["container"]["mounts"].append({"source": "/data/recipe_cache/tiny", "target": "/cache", "read_only": False})
 MODEL = PLAN["served_model_name"]
-REPLY: dict[str, Any] = {"choices": [{"message": {"content": " Paris.\n"}, "finish_reason": "stop"}]}
+REPLY: dict[str, Any] = {
+    "choices": [{"message": {"content": " Paris.\n"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 4, "completion_tokens": 2},
+}
 
 
 def inspected(**changes: Any) -> dict[str, Any]:
@@ -125,40 +128,6 @@ def test_the_nodes_shared_memory_has_no_size_of_the_container() -> None:
 def test_whatever_differs_is_named(changes: dict[str, Any], said: str) -> None:
     (found,) = confinement.differences(inspected(**changes), PLAN, PROCESS)
     assert found.startswith(said)
-
-
-ANSWERS = [
-    ("generate", "/v1/chat/completions", {"choices": [{"message": {"content": "Paris."}}]}, "Paris."),
-    (
-        "generate",
-        "/v1/chat/completions",
-        {"choices": [{"message": {"content": None, "reasoning_content": "Hm."}}]},
-        "Hm.",
-    ),
-    ("complete", "/v1/completions", {"choices": [{"text": " Paris"}]}, "Paris"),
-    ("embed", "/v1/embeddings", {"data": [{"embedding": [0.1, 0.2, 0.3]}]}, "an embedding of 3 numbers"),
-    ("score", "/v1/rerank", {"results": [{"relevance_score": 0.97}]}, "a relevance of 0.97"),
-]
-
-
-@pytest.mark.parametrize(("task", "path", "reply", "text"), ANSWERS)
-def test_a_model_is_asked_what_it_is_for(task: str, path: str, reply: dict[str, Any], text: str) -> None:
-    asked, body = answers.question_of(task, "tiny", "Why?", 32)
-    assert asked == path
-    assert body["model"] == "tiny"
-    assert "Why?" in json.dumps(body)
-    for choice in reply.get("choices", []):
-        choice["finish_reason"] = "length"
-    assert answers.answer_of(task, reply) == text
-
-
-def test_the_question_is_bounded() -> None:
-    _, body = answers.question_of("generate", "tiny", "Why?", 32)
-    assert (body["max_tokens"], body["temperature"]) == (32, 0)
-
-
-def test_an_answer_that_was_broken_off_is_none() -> None:
-    assert answers.answer_of("complete", {"choices": [{"text": "Par", "finish_reason": "abort"}]}) == ""
 
 
 class Server(HTTPServer):
@@ -356,8 +325,8 @@ def test_without_a_question_nothing_is_asked(server: Server) -> None:
         ("/v1/chat/completions", (200, {"choices": []}), 'answered {"choices": []} to: Capital?'),
         (
             "/v1/chat/completions",
-            (200, {"choices": [{"message": {"content": " "}, "finish_reason": "stop"}]}),
-            "to: Capital?",
+            (200, {**REPLY, "choices": [{"message": {"content": " "}, "finish_reason": "stop"}]}),
+            "to: Capital? That is no answer of /v1/chat/completions: it has no text.",
         ),
     ],
 )
@@ -368,6 +337,17 @@ def test_a_server_that_does_not_serve_is_told_so(
     answer = verify(server)
     assert answer["failed"] is True
     assert said in answer["msg"]
+
+
+def test_an_embedding_of_another_size_than_the_plan_says_is_refused(server: Server) -> None:
+    plan = {**copy.deepcopy(PLAN), "task": "embed", "ask": {"dimensions": 4}}
+    data = [{"index": place, "embedding": [0.5, float(place), 0.0]} for place in (0, 1)]
+    server.replies["/v1/embeddings"] = (200, {"data": data})
+    answer = verify(server, plan=plan)
+    assert answer["refused_id"] == "answer_misshapen"
+    assert answer["msg"].endswith("its embeddings have 3 numbers, and the model's hidden_size is 4.")
+    plan["ask"]["dimensions"] = 3
+    assert verify(server, plan=plan)["answer"] == "an embedding of 3 numbers for each of two texts"
 
 
 def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
