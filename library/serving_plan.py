@@ -414,9 +414,11 @@ plans:
       description:
         - What is known beforehand of the answers it has to give once it serves, for M(vllm_service_verify). It is not
           part of the plan on the node.
-        - V(dimensions) is how many numbers an embedding of it has, by the hidden_size of its config.json.
+        - V(dimensions) is how many numbers an embedding of it has, by the hidden_size of its config.json; V(check) a
+          question with words of which its answer has one, by its file in C(catalog/models).
       type: dict
-      sample: {}
+      sample:
+        check: {question: "What is the capital of France? Answer in one word.", contains: [Paris]}
     release:
       description: The Intel Gaudi software release.
       type: str

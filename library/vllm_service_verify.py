@@ -15,6 +15,8 @@ description:
   - An answer has to have the shape of its kind. Text has come to its end, with counts of its tokens. An embedding model
     gives each of two texts finite numbers, not all zero, as many as the hidden_size of its model where the plan knows
     it. A rerank model gives each of two documents a finite score, the highest first.
+  - A model whose plan has a C(check) below C(ask) is asked that question too, and its answer has to have one of the
+    words in it. That finds garbled output, whatever the cause.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - Waits until its supervisor has closed the ports of the server's own processes to others; fails where it does not.
   - Fails where somebody else than the container listens at the port, before anything is sent there.
@@ -39,7 +41,7 @@ options:
     type: str
     default: ""
   tokens:
-    description: The most tokens an answer may have.
+    description: The most tokens an answer may have; that to a C(check) may have 256.
     type: int
     default: 32
   timeout:
@@ -260,11 +262,13 @@ def await_closed_ports(module: AnsibleModule, plan: dict[str, Any]) -> None:
 
 
 def answer_to(module: AnsibleModule, container: containers.Container) -> str:
-    """What the instance answers to the question; raises Refusal where that is none."""
+    """What the instance answers to the question; raises Refusal where that, or another answer of it, is none."""
     params, plan = module.params, module.params["plan"]
-    exchange = answers.question_of(plan, params["question"], params["tokens"])
-    reply = ask(module, container, exchange.path, dict(exchange.body))
-    return answers.answer_of(exchange, reply, plan["instance"])
+    said = []
+    for exchange in answers.questions(plan, params["question"], params["tokens"]):
+        reply = ask(module, container, exchange.path, dict(exchange.body))
+        said.append(answers.answer_of(exchange, reply, plan["instance"]))
+    return said[0]
 
 
 def main() -> None:

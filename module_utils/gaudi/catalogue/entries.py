@@ -220,6 +220,24 @@ class Conversion:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A question for a model that chats, and words of which a right answer has one, in whatever letters."""
+
+    question: str
+    contains: tuple[str, ...]
+
+    KEYS = ("question", "contains")
+
+    @classmethod
+    def from_mapping(cls, value: object, where: str, task: str) -> Check:
+        """Read the ``check`` of a model file; task: what the model is for."""
+        if task != "generate":
+            raise Refusal("check_without_chat", f"{where} is for a model that chats, and task is {task}. Leave it out.")
+        reader = Reader(value, where, cls.KEYS)
+        return cls(reader.text("question", longest=1000), reader.texts("contains", required=True))
+
+
+@dataclass(frozen=True)
 class ModelEntry:
     """One file of ``catalog/models``.
 
@@ -243,6 +261,8 @@ class ModelEntry:
                             own for it, whatever the vendor's scripts pass
         ``reasoning_parser`` parser of a thinking model, e.g. deepseek_r1
         ``limit_mm_per_prompt`` {image: 5}, ``mm_processor_kwargs`` {max_pixels: 1003520}: written as JSON
+        ``check``           {question: ..., contains: [Paris]}: what a model that chats is asked once it serves, and
+                            words of which its answer has one; with another answer it computes wrong numbers
         ``conversion``, ``measurements`` FP8 only
         ``notes``           sentences for a person: memory advice, corrected mistakes of a manual
     """
@@ -267,6 +287,7 @@ class ModelEntry:
     reasoning_parser: str | None = None
     limit_mm_per_prompt: Mapping[str, int] = field(default_factory=dict)
     mm_processor_kwargs: Mapping[str, object] = field(default_factory=dict)
+    check: Check | None = None
     conversion: Conversion | None = None
     measurements: Measurements | None = None
     notes: tuple[str, ...] = ()
@@ -292,6 +313,7 @@ class ModelEntry:
         "reasoning_parser",
         "limit_mm_per_prompt",
         "mm_processor_kwargs",
+        "check",
         "conversion",
         "measurements",
         "notes",
@@ -306,6 +328,7 @@ class ModelEntry:
         where = f"catalog/models/{name}.yml" if isinstance(name, str) else "a model file"
         reader = Reader(value, where, cls.KEYS)
         images = reader.mapping("limit_mm_per_prompt")
+        task = reader.choice("task", cls.TASKS, default="generate")
         return cls(
             name=reader.text("name", longest=96),
             title=reader.text("title", longest=128),
@@ -330,13 +353,14 @@ class ModelEntry:
             ),
             release_defaults=_nested(reader.mapping("release_defaults"), f"{where}: release_defaults"),
             card_defaults=_nested(reader.mapping("card_defaults"), f"{where}: card_defaults"),
-            task=reader.choice("task", cls.TASKS, default="generate"),
+            task=task,
             trust_remote_code=reader.switch("trust_remote_code", default=False),
             reasoning_parser=reader.optional_text("reasoning_parser"),
             limit_mm_per_prompt={
                 kind: integer(count, f"{where}: limit_mm_per_prompt.{kind}", 0, 1024) for kind, count in images.items()
             },
             mm_processor_kwargs=reader.mapping("mm_processor_kwargs"),
+            check=Check.from_mapping(reader.raw("check"), f"{where}: check", task) if reader.has("check") else None,
             conversion=(
                 Conversion.from_mapping(reader.raw("conversion"), f"{where}: conversion")
                 if reader.has("conversion")

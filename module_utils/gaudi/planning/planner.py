@@ -206,8 +206,11 @@ def _document(
 def _ask(subject: Subject) -> dict[str, Any]:
     """What is known beforehand of the answers it has to give once it serves; it lies beside the plan on a node."""
     entry, size = subject.entry, subject.resolved.model.shape.hidden_size
-    embeds = entry is not None and entry.task == "embed" and size is not None
-    return {"dimensions": size} if embeds else {}
+    if entry is None:
+        return {}
+    dimensions = {"dimensions": size} if entry.task == "embed" and size is not None else {}
+    check = {"check": {**vars(entry.check), "contains": list(entry.check.contains)}} if entry.check else {}
+    return {**dimensions, **check}
 
 
 def _setting(subject: Subject, node: Node, *, host_nics: bool) -> Setting:

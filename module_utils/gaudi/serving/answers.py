@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.refusal import Refusal
@@ -19,8 +19,15 @@ UNKNOWN = "/no-such-path"
 """Where no server answers; the guard refuses what it does not know as well."""
 OTHER = "A bicycle has two wheels."
 """The second text that embedding and rerank models are given: about something else than any question."""
+CHECK_TOKENS = 256
+"""The fewest that the answer to a check may have: a model that thinks aloud gets to the point after a hundred."""
 # Characters of a reply that are shown: an embedding has thousands of numbers.
 _SHOWN = 600
+_CAUSE = (
+    "It computes wrong numbers. The usual cause is the IOMMU: on Ubuntu's kernel 6.8 output is garbled, with no error, "
+    "unless the kernel was started with intel_iommu=on iommu=pt, and VT-d is enabled in the firmware; "
+    "playbooks/doctor.yml looks at both. Otherwise it is the weights, or the calibration of an FP8 model."
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Exchange:
     """One question: where it is asked, and with what body.
 
     task: what the model is for, which says how the reply is read. asked: the question, for people. dimensions: how
-    many numbers an embedding has; None where that is not known.
+    many numbers an embedding has; None where that is not known. contains: words of which the answer has one; where
+    there are none, any will do.
     """
 
     task: str
@@ -36,11 +44,22 @@ class Exchange:
     body: Mapping[str, Any]
     asked: str
     dimensions: int | None = None
+    contains: Sequence[str] = ()
 
 
 def asked_without_a_key(paths: Sequence[str]) -> list[str]:
     """Where a guarded server is asked without a key: everywhere that it answers, at its root, and nowhere."""
     return list(dict.fromkeys([*paths, "/", UNKNOWN]))
+
+
+def questions(plan: Mapping[str, Any], text: str, tokens: int) -> list[Exchange]:
+    """What the instance of a plan is asked: the text, and what its plan has it checked with."""
+    check = plan.get("ask", {}).get("check")
+    if not check:
+        return [question_of(plan, text, tokens)]
+    checked = question_of(plan, check["question"], max(tokens, CHECK_TOKENS))
+    checked = replace(checked, contains=check["contains"])
+    return [checked] if text == check["question"] else [question_of(plan, text, tokens), checked]
 
 
 def question_of(plan: Mapping[str, Any], text: str, tokens: int) -> Exchange:
@@ -61,9 +80,14 @@ def question_of(plan: Mapping[str, Any], text: str, tokens: int) -> Exchange:
 
 
 def answer_of(exchange: Exchange, reply: Mapping[str, Any], instance: str) -> str:
-    """The answer in a reply, in words. Raises Refusal where it is none, or has not the shape of its kind."""
+    """The answer in a reply, in words.
+
+    Raises Refusal where it is none, has not the shape of its kind, or is known to be wrong.
+    """
     try:
-        return _READ[exchange.task](exchange, reply)
+        answer = _READ[exchange.task](exchange, reply)
+        _check(exchange, reply, answer, instance)
+        return answer
     except (KeyError, IndexError, TypeError, AttributeError):
         why = "it has another form"
     except _Misshapen as misshapen:
@@ -74,6 +98,20 @@ def answer_of(exchange: Exchange, reply: Mapping[str, Any], instance: str) -> st
         "answer_misshapen",
         f"{instance} answered {shown} to: {exchange.asked} That is no answer of {exchange.path}: {why}.",
     )
+
+
+def _check(exchange: Exchange, reply: Mapping[str, Any], answer: str, instance: str) -> None:
+    """Raise Refusal where an answer in text has none of the words; what was thought before it counts as well."""
+    if not exchange.contains:
+        return
+    message = reply["choices"][0].get("message") or {}
+    whole = " ".join([answer, *(str(message.get(part) or "") for part in ("reasoning_content", "reasoning"))])
+    if not any(word.casefold() in whole.casefold() for word in exchange.contains):
+        raise Refusal(
+            "answer_wrong",
+            f"{instance} was asked: {exchange.asked} It answered: {answer[:_SHOWN]} A right answer has "
+            f"{' or '.join(exchange.contains)} in it. {_CAUSE}",
+        )
 
 
 class _Misshapen(ValueError):

@@ -234,3 +234,9 @@ def test_a_model_file_that_lacks_a_key_is_refused_by_name(key: str) -> None:
         ModelEntry.from_mapping(content)
     with pytest.raises(Refusal, match="surprise"):
         ModelEntry.from_mapping({**vendor.content("models", "qwq-32b"), "surprise": 1})
+
+
+def test_only_a_model_that_chats_is_checked() -> None:
+    embeds = {**vendor.content("models", "bge-m3"), "check": {"question": "Why?", "contains": ["x"]}}
+    with pytest.raises(Refusal, match=r"bge-m3.yml: check is for a model that chats, and task is embed"):
+        ModelEntry.from_mapping(embeds)

@@ -99,3 +99,44 @@ def test_of_a_long_reply_the_beginning_is_shown() -> None:
     with pytest.raises(Refusal) as refused:
         read(CASES["embedding"], reply)
     assert len(str(refused.value)) < 1000
+
+
+CHECK: dict[str, Any] = {"question": "What is the capital of France?", "contains": ["Paris", "巴黎"]}
+
+
+def checked(content: str | None, thought: str | None = None) -> str:
+    plan = {"task": "generate", "served_model_name": "qwen3-8b", "ask": {"check": CHECK}}
+    (exchange,) = answers.questions(plan, CHECK["question"], 32)
+    reply = copy.deepcopy(CASES["chat"]["reply"])
+    reply["choices"][0]["message"].update(content=content, reasoning_content=thought)
+    return answers.answer_of(exchange, reply, "tiny")
+
+
+@pytest.mark.parametrize(
+    ("content", "thought"), [("PARIS", None), ("巴黎。", None), (None, "It is Paris"), ("Yes", "paris")]
+)
+def test_a_right_answer_has_one_of_the_words(content: str | None, thought: str | None) -> None:
+    assert checked(content, thought) == (content or thought)
+
+
+def test_a_wrong_answer_is_told_with_what_was_asked_what_came_and_the_usual_cause() -> None:
+    with pytest.raises(Refusal) as refused:
+        checked("elpemememem")
+    assert refused.value.id == "answer_wrong"
+    said = str(refused.value)
+    assert said.startswith(
+        "tiny was asked: What is the capital of France? It answered: elpemememem A right answer has "
+    )
+    assert "Paris or 巴黎 in it." in said
+    assert "intel_iommu=on iommu=pt" in said
+    assert "playbooks/doctor.yml" in said
+
+
+def test_another_question_is_asked_beside_the_check_and_may_be_answered_anyhow() -> None:
+    plan = {"task": "generate", "served_model_name": "qwen3-8b", "ask": {"check": CHECK}}
+    asked = answers.questions(plan, "Why?", 32)
+    assert [(each.asked, each.body["max_tokens"], each.contains) for each in asked] == [
+        ("Why?", 32, ()),
+        (CHECK["question"], 256, CHECK["contains"]),
+    ]
+    assert [each.asked for each in answers.questions({**plan, "ask": {}}, "Why?", 32)] == ["Why?"]
