@@ -126,8 +126,8 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         r"ERROR: (Cannot install .*?) because these package versions have conflicting dependencies",
         lambda at, it: Refusal(
             "requirements_conflict",
-            f"{at}: {it}, since requirements and constraints contradict each other. Change the constraint in "
-            f"serving_image_constraints. {_AGAIN}",
+            f"{at}: {it}, since the Python index has nothing that fits requirements and constraints alike. Change the "
+            f"constraint in serving_image_constraints, or name another index in serving_image_python_indexes. {_AGAIN}",
         ),
     ),
     (

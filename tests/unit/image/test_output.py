@@ -103,6 +103,22 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "requirements_conflict",
             "Cannot install a==1 and b",
         ),
+        # pip 23.0.1 says the same of a package that the index has not, when a constraint names it; then the step asks.
+        (
+            [
+                "#11 1.9 ERROR: Cannot install simulated-common>=1 because these package versions have conflicting "
+                "dependencies.",
+                "#11 1.9 ",
+                "#11 1.9 The conflict is caused by:",
+                "#11 1.9     The user requested simulated-common>=1",
+                "#11 1.9     The user requested (constraint) simulated-common<20",
+                "#11 2.6 WARNING: pip index is currently an experimental command. It may be removed/changed in a "
+                "future release without prior warning.",
+                "#11 2.7 ERROR: No matching distribution found for simulated-common",
+            ],
+            "no_wheel",
+            "the Python index has no simulated-common for this image",
+        ),
         (
             ["#9 8.0 error: command 'cc' failed", "#9 8.1 ERROR: Failed building wheel for pillow-simd"],
             "package_not_built",

@@ -73,11 +73,11 @@ esac
 """
 
 
-def install(folder: Path, listed: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+def install(folder: Path, listed: str, status: int = 0, python: str = PYTHON) -> subprocess.CompletedProcess[str]:
     """Run the step that installs, with a pip that lists what it is told to."""
     programs = folder / "bin"
     programs.mkdir()
-    (programs / "python3").write_text(PYTHON)
+    (programs / "python3").write_text(python)
     (programs / "python3").chmod(0o755)
     search = f"{programs}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": search, "LISTED": listed, "LIST_STATUS": str(status)}
@@ -98,6 +98,40 @@ def test_a_pip_that_does_not_list_is_no_pip_that_lists_nothing(tmp_path: Path) -
     done = install(tmp_path, "", status=3)
     assert done.returncode == 3
     assert "installed" not in done.stdout
+
+
+# What pip 23.0.1 prints and logs, shortened.
+CONFLICT = """ERROR: Cannot install common>=1 because these package versions have conflicting dependencies.
+
+The conflict is caused by:
+    The user requested common>=1
+    The user requested (constraint) common<20
+"""
+REFUSING = f"""#!/bin/sh
+log=/dev/null
+for argument; do
+  if [ "$log" = next ]; then log=$argument; fi
+  if [ "$argument" = --log ]; then log=next; fi
+done
+case "$*" in
+  *"pip install --help"*) ;;
+  *"pip install"*) cat > "$log" <<'END'
+{CONFLICT}END
+    exit 1 ;;
+  *"pip index versions --pre --retries 1 "*)
+    shift 7
+    echo "$LISTED" >&2
+    echo "asked for $*" >&2
+    exit "$LIST_STATUS" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("said", "status"), [("ERROR: No matching distribution found for common", 1), ("", 0)])
+def test_what_a_constraint_conflicts_with_is_asked_for_without_it(tmp_path: Path, said: str, status: int) -> None:
+    done = install(tmp_path, said, status, REFUSING)
+    assert done.returncode == 1
+    assert done.stderr == f"{said}\nasked for common\n"
 
 
 def test_a_checkout_that_nobody_may_ask_for_its_commit_ends_the_step(origin: Path, tmp_path: Path) -> None:

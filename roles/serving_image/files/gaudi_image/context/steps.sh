@@ -65,17 +65,28 @@ hold() {
   grep -i -E '^(torch|habana)' /tmp/listed.txt > /tmp/held.txt || [ $? -eq 1 ]
 }
 
+# Of a package that the index has not, a constraint has pip say that requirements conflict (25.3 adds a hint, 25.0 and
+# older do not). So each that it names then is asked for by itself, and pip says whether there is any.
+unmet() {
+  sed -n 's/.*The user requested (constraint) \([A-Za-z0-9._-]*\).*/\1/p' /tmp/pip.log | sort -u | while read -r name; do
+    $python -m pip index versions --pre --retries 1 "$name" > /dev/null || true
+  done
+  exit 1
+}
+
 noted() { # GONE ARGUMENT...: of what was uninstalled before, the name, and what pip is asked
   gone=$1
   shift
+  : > /tmp/pip.log
   # A pip before 22.2 reports nothing; the image is then without a lock.
   if $python -m pip install --help | grep -e --report > /dev/null; then
-    $python -m pip install --report /tmp/report.json "$@"
+    $python -m pip install --log /tmp/pip.log --report /tmp/report.json "$@" || unmet
     PYTHONPATH="$programs" $python -m gaudi_lock /tmp/report.json "$lock" ${gone:+--gone="$gone"}
     rm -f /tmp/report.json
   else
-    $python -m pip install "$@"
+    $python -m pip install --log /tmp/pip.log "$@" || unmet
   fi
+  rm -f /tmp/pip.log
 }
 
 pip_install() {
