@@ -39,6 +39,7 @@ TESTED_BY = {
     "roles/host_tuning": ("host",),
     "roles/model_weights": ("weights",),
     "roles/node_job": ("jobs",),
+    "roles/offline_batch": ("batch", "jobs"),
     "roles/weights_supply": ("weights",),
     "module_utils/gaudi/model": ("planning",),
     "module_utils/gaudi/families": ("planning",),

@@ -83,6 +83,7 @@ class Owned:
 
 TABLE = (
     Owned(PROGRAMS, "node_library", "0755"),
+    Owned(f"{PROGRAMS}/batch.py", "offline_batch", "0644"),
     Owned(f"{PROGRAMS}/calibrate.py", "fp8_calibration", "0644"),
     Owned(f"{PROGRAMS}/fp8_convert.py", "fp8_weights", "0644"),
     Owned(f"{PROGRAMS}/fp8_dynamic.py", "fp8_weights", "0644"),
@@ -137,6 +138,11 @@ TABLE = (
     Owned(ACCEPTANCE, "fabric_check", "0644"),
     Owned(ACCEPTANCE_BURN_IN, "fabric_check", "0644"),
     Owned(ACCEPTANCE_LOCK, "fabric_check", "0600"),
+    Owned(f"{STATE}/batches", "offline_batch", "0700"),
+    Owned(f"{STATE}/batches/*", "offline_batch", "0700"),
+    Owned(f"{STATE}/batches/*/input.jsonl", "offline_batch", "0600"),
+    Owned(f"{STATE}/batches/*/answered.jsonl", "batch.py", "0600"),
+    Owned(f"{STATE}/batches/*/output.jsonl", "batch.py", "0600"),
     Owned(BROUGHT, "brought_packages", "0644"),
     Owned(DRIVER_BEFORE, "driver_before", "0600"),
     Owned(DRIVER_KEPT, "gaudi_driver", "0700", whole=True),

@@ -185,7 +185,13 @@ EXITS = {
     "roles/vllm_service/files/gaudi_supervisor/systemd.py": "say",
 }
 # What these print is read by a job, whose Log.add is the exit, or by a person who called them.
-BELOW_A_JOB = ("roles/fp8_calibration/", "roles/fp8_weights/", "roles/model_weights/", "roles/serving_image/")
+BELOW_A_JOB = (
+    "roles/fp8_calibration/",
+    "roles/fp8_weights/",
+    "roles/model_weights/",
+    "roles/offline_batch/",
+    "roles/serving_image/",
+)
 CALLED_BY_HAND = ("roles/host_tuning/files/host_tuning.py",)
 
 

@@ -52,6 +52,7 @@ def test_every_job_names_the_paths_it_is_about() -> None:
         "fp8_weights/reread.yml",
         "model_weights/fetch.yml",
         "model_weights/verify.yml",
+        "offline_batch/ask.yml",
         "serving_image/build.yml",
         "serving_image/give.yml",
         "serving_image/load.yml",

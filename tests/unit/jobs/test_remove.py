@@ -56,6 +56,9 @@ def test_a_role_that_needs_the_library_can_say_that_it_needs_it_no_more(role: st
         ("fp8_calibration", "calibrate.tiny", "running", True),
         ("fp8_calibration", "calibrate.tiny", "cancelled", False),
         ("fp8_calibration", "fetch.tiny", "running", False),
+        ("offline_batch", "batch.0d599f0ec05c3bda", "running", True),
+        ("offline_batch", "batch.0d599f0ec05c3bda", "failed", False),
+        ("offline_batch", "fetch.tiny", "running", False),
     ],
 )
 def test_nothing_goes_while_work_needs_it(role: str, key: str, status: str, refused: bool) -> None:

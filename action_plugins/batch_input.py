@@ -1,0 +1,77 @@
+"""Read a batch on the controller, and what is answered of it already."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.batch import lines
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "input": {"type": "path", "required": True},
+    "output": {"type": "path", "default": ""},
+}
+
+
+def read(given: Path) -> tuple[lines.Input, str]:
+    """What a file asks, and its SHA-256."""
+    digest = hashlib.sha256()
+    with given.open("rb") as there:
+        while block := there.read(1 << 20):
+            digest.update(block)
+    with given.open(encoding="utf-8") as there:
+        return lines.Input.read(there), digest.hexdigest()
+
+
+def is_whole(asked: lines.Input, output: Path) -> bool:
+    """Whether an output is there, and answers all of it."""
+    if not output.exists():
+        return False
+    with output.open(encoding="utf-8", errors="replace") as there:
+        return lines.whole(asked, there)
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+    """Runs on the controller only, where both files are."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Read, judge, report."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, arguments = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        given = Path(arguments["input"]).absolute()
+        output = Path(arguments["output"] or given.with_suffix(".output.jsonl")).absolute()
+        try:
+            asked, digest = read(given)
+            model = asked.check(str(given))
+            whole = is_whole(asked, output)
+        except UnicodeDecodeError as error:
+            raise AnsibleActionFail(f"{given} is no text in UTF-8 ({error.reason}, byte {error.start}).") from error
+        except OSError as error:
+            raise AnsibleActionFail(f"{error.filename} cannot be read: {error.strerror}.") from error
+        except Refusal as refusal:
+            return {**result, "failed": True, "msg": str(refusal), "refused_id": refusal.id}
+        return {
+            **result,
+            "changed": False,
+            "input": str(given),
+            "output": str(output),
+            "digest": digest,
+            "requests": asked.requests,
+            "model": model,
+            "urls": sorted(asked.urls),
+            "whole": whole,
+        }

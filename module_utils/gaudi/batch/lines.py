@@ -1,0 +1,200 @@
+"""A batch in OpenAI's format: what a line of input asks, and what a line of output says.
+
+A line of input is {"custom_id", "method": "POST", "url", "body"}; a line of output {"id", "custom_id", "response",
+"error"}. The form is OpenAI's: https://platform.openai.com/docs/guides/batch, which vLLM's own run-batch reads, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base.printable import printable
+from ..base.refusal import Refusal
+
+ENDPOINTS: Mapping[str, Sequence[str]] = {
+    "generate": ("/v1/chat/completions", "/v1/completions"),
+    "complete": ("/v1/completions",),
+    "embed": ("/v1/embeddings",),
+    "score": ("/v1/rerank", "/v1/score"),
+}
+"""What a server answers, by the task of its model."""
+URLS = tuple(dict.fromkeys(url for urls in ENDPOINTS.values() for url in urls))
+OK = 200
+# How many lines a sentence names.
+NAMED = 5
+_SHORT = 80
+
+
+@dataclass(frozen=True)
+class Request:
+    """One line of input."""
+
+    custom_id: str
+    url: str
+    body: Mapping[str, Any]
+
+    @property
+    def model(self) -> str:
+        """The model that it asks."""
+        return str(self.body["model"])
+
+    @property
+    def id(self) -> str:
+        """What the line of output is called: the same each time the same is asked."""
+        said = json.dumps([self.custom_id, self.url, self.body], sort_keys=True)
+        return f"batch_req_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
+
+
+def read_request(line: str) -> Request:
+    """Read one line of input. Raises ValueError, which says what is wrong with it."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON ({error})") from error
+    if not isinstance(said, dict):
+        raise ValueError("it is no JSON object")
+    name, url, body = said.get("custom_id"), said.get("url"), said.get("body")
+    if not isinstance(name, str) or not name:
+        raise ValueError("custom_id is missing, which names a request in the output")
+    if said.get("method") != "POST":
+        raise ValueError(f"method is {_short(said.get('method'))}, not POST")
+    if url not in URLS:
+        raise ValueError(f"url is {_short(url)}; there are {', '.join(URLS)}")
+    if not isinstance(body, dict) or not isinstance(body.get("model"), str) or not body["model"]:
+        raise ValueError("body names no model")
+    if body.get("stream"):
+        raise ValueError("body asks for a stream; an answer in a file is one document")
+    return Request(name, url, body)
+
+
+def _short(value: object) -> str:
+    return printable(json.dumps(value))[:_SHORT]
+
+
+@dataclass
+class Input:
+    """What a file of input asks: how many requests, of which models, at which addresses, and what is wrong with it."""
+
+    requests: int = 0
+    models: set[str] = field(default_factory=set)
+    urls: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, lines: Iterable[str]) -> Input:
+        """Read all lines; empty ones count for nothing."""
+        found = cls()
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                found.add(number, line)
+        return found
+
+    def add(self, number: int, line: str) -> None:
+        """Take one line."""
+        self.requests += 1
+        try:
+            request = read_request(line)
+            if request.custom_id in self.names:
+                raise ValueError(f"custom_id {_short(request.custom_id)} is in an earlier line, too")
+        except ValueError as wrong:
+            self.faults.append(f"line {number}: {wrong}")
+            return
+        self.names.add(request.custom_id)
+        self.models.add(request.model)
+        self.urls.add(request.url)
+
+    def check(self, file: str) -> str:
+        """The one model that is asked. Raises Refusal where a line is wrong, or there are several models, or none."""
+        if not self.requests:
+            raise Refusal("batch_empty", f"{file} holds no request. Each line is one, as docs/batch.md shows.")
+        if self.faults:
+            more = len(self.faults) - NAMED
+            raise Refusal(
+                "batch_lines",
+                f"{len(self.faults)} of {self.requests} lines of {file} are no requests, and nothing was asked. "
+                f"{'; '.join(self.faults[:NAMED])}{f'; and {more} more' if more > 0 else ''}.",
+            )
+        if len(self.models) > 1:
+            named = ", ".join(sorted(map(printable, self.models))[:NAMED])
+            raise Refusal(
+                "batch_models",
+                f"{file} asks {len(self.models)} models ({named}). A batch asks one: make a file for each.",
+            )
+        return next(iter(self.models))
+
+
+def check_task(instance: str, task: str, urls: Iterable[str]) -> None:
+    """Raises Refusal where a batch asks what an instance does not answer."""
+    strange = sorted(set(urls) - set(ENDPOINTS[task]))
+    if strange:
+        raise Refusal(
+            "batch_task",
+            f"{instance} answers {' and '.join(ENDPOINTS[task])}, and the batch asks {', '.join(strange)}. Ask an "
+            "instance with a model for that.",
+        )
+
+
+def answered(request: Request, status: int, body: object) -> dict[str, Any]:
+    """The line of output for what a server said."""
+    return {
+        "id": request.id,
+        "custom_id": request.custom_id,
+        "response": {"status_code": status, "request_id": _given_id(body), "body": body},
+        "error": None,
+    }
+
+
+def _given_id(body: object) -> str:
+    return str(body.get("id", "")) if isinstance(body, dict) else ""
+
+
+def unanswered(request: Request, code: str, message: str) -> dict[str, Any]:
+    """The line of output for a request that no server answered."""
+    return {
+        "id": request.id,
+        "custom_id": request.custom_id,
+        "response": None,
+        "error": {"code": code, "message": printable(message)},
+    }
+
+
+def failure(line: Mapping[str, Any]) -> str:
+    """Why a line of output is no answer, in words; empty where it is one."""
+    if line["error"] is not None:
+        return str(line["error"]["message"])
+    status, body = line["response"]["status_code"], line["response"]["body"]
+    if status == OK:
+        return ""
+    told = body.get("error", body) if isinstance(body, dict) else body
+    message = told.get("message", told) if isinstance(told, dict) else told
+    return f"status {status}: {printable(str(message))[:300]}"
+
+
+def read_line(text: str) -> dict[str, Any] | None:
+    """Read a line of output; None where it is none, such as the last one before a power cut."""
+    try:
+        line = json.loads(text)
+        failure(line)
+        return line if isinstance(line, dict) and isinstance(line["custom_id"], str) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def whole(asked: Input, lines: Iterable[str]) -> bool:
+    """Whether an output answers every request of an input."""
+    read = (read_line(text) for text in lines)
+    return asked.names <= {str(line["custom_id"]) for line in read if line is not None and not failure(line)}
+
+
+def told(requests: int, failures: Mapping[str, str]) -> str:
+    """What came of a batch, in a sentence or two; failures: why a request failed, by its custom_id, in order."""
+    if not failures:
+        return f"All {requests} requests are answered." if requests > 1 else "The request is answered."
+    named = "; ".join(f"{_short(name)}: {why}" for name, why in list(failures.items())[:NAMED])
+    more = len(failures) - NAMED
+    return f"{len(failures)} of {requests} requests failed. {named}{f'; and {more} more' if more > 0 else ''}."

@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+"""Ask a running instance all requests of a file: the work of gaudi-job@batch.KEY.
+
+    batch.py FOLDER INSTANCE --at-once N --timeout SECONDS --patience SECONDS
+
+FOLDER/input.jsonl has the requests, a line each, in OpenAI's batch format. Every answer is kept as it comes, in
+FOLDER/answered.jsonl. Whoever is cut off is run again, and asks only what has no answer yet. In the end
+FOLDER/output.jsonl has a line for each request, in the order of the input.
+
+While the instance is away, the work waits for it. A request that the server refuses is not asked again in this run. The
+instance is asked with the token of its supervisor, which changes at each start.
+
+Python 3.9, its standard library, and the library gaudi beside this program. Exit status: 0 everything was asked, 1
+with one sentence as the last line, 2 wrong usage, 130 stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gaudi.base import paths
+from gaudi.base.documents import Damaged
+from gaudi.base.refusal import Refusal
+from gaudi.batch import lines
+from gaudi.node import documents, listening, long_work
+from gaudi.node.files import sync_folder
+from gaudi.serving.plan import Plan
+
+LOOK_AGAIN = 2.0
+"""Seconds between two looks at an instance that is away."""
+TRIES = 3
+"""How often a request is asked whose answer is that the server failed (status 500)."""
+AWAY = (429, 502, 503, 504)
+"""What a server, or its guard, answers while it drains, starts, or is full."""
+# Bytes. An answer of 128 000 tokens with the probability of each is below 100 MB.
+LONGEST_ANSWER = 256 << 20
+# Seconds. A power cut takes at most the answers of this time, and they are asked for again.
+SYNC_EVERY = 1.0
+TELL_EVERY = 0.5
+
+
+class Stopped(Exception):
+    """Asked to end."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked, of whom, and how. timeout, patience: seconds."""
+
+    folder: Path
+    instance: str
+    at_once: int
+    timeout: float
+    patience: float
+
+    @property
+    def input(self) -> Path:
+        """The requests."""
+        return self.folder / "input.jsonl"
+
+    @property
+    def answers(self) -> Path:
+        """Answers, as they come."""
+        return self.folder / "answered.jsonl"
+
+    @property
+    def output(self) -> Path:
+        """Answers, in the order of the requests."""
+        return self.folder / "output.jsonl"
+
+
+class Instance:
+    """A running instance, as its plan and its supervisor tell."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def plan(self) -> dict[str, Any]:
+        """The plan on the node. Raises Refusal."""
+        path = Path(paths.INSTANCES) / self.name / "plan.json"
+        try:
+            plan = documents.read_json(path, {"task": str, "served_model_name": str, "listen": dict})
+        except Damaged as damaged:
+            raise Refusal("record_damaged", f"{damaged}; run site.yml, which writes it anew") from damaged
+        if plan is None:
+            raise Refusal("no_such_instance", f"there is no instance {self.name} on this node")
+        return plan
+
+    def away(self) -> str:
+        """Why it cannot be asked now; empty where it serves."""
+        try:
+            state = documents.read_json(Path(paths.INSTANCE_STATES) / self.name / "state.json", {"phase": str})
+        except Damaged as damaged:
+            return str(damaged)
+        if state is None:
+            return "it never ran"
+        return "" if state["phase"] == "serving" else str(state.get("status") or state["phase"])
+
+    def token(self) -> str:
+        """What its supervisor asks it with; empty where nobody is asked for a key."""
+        with contextlib.suppress(Damaged):
+            return (documents.read_text(Path(paths.INSTANCE_STATES) / self.name / paths.PROBE) or "").strip()
+        return ""
+
+    def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
+        """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
+        where = urllib.parse.urlsplit(Plan.from_document(self.plan()).endpoint)
+        headers, token = {"Content-Type": "application/json"}, self.token()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        # Neither a proxy nor a redirection: nobody else gets the token, or what is asked.
+        connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=timeout)
+        try:
+            body = json.dumps(request.body).encode()
+            status, said = listening.answer(connection, request.url, headers, LONGEST_ANSWER, body)
+        finally:
+            connection.close()
+        try:
+            return status, json.loads(said)
+        except (ValueError, RecursionError):
+            return status, said.decode("utf-8", "replace")
+
+
+@dataclass
+class Answers:
+    """The file of answers that grows. Each request has one line that counts: its last."""
+
+    path: Path
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    end: int = 0
+    synced: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Take up what is there; what a cut left half written is cut off."""
+        self.path.touch(mode=0o600)
+        with self.path.open("rb") as there:
+            for text in there:
+                line = lines.read_line(text.decode("utf-8", "replace")) if text.endswith(b"\n") else None
+                if line is None:
+                    break
+                self._take(line, len(text))
+        # A request that failed is asked again.
+        self.before = len(self.places) - len(self.failed)
+        os.truncate(self.path, self.end)
+        self._out = self.path.open("ab", buffering=0)
+
+    def _take(self, line: dict[str, Any], length: int) -> None:
+        name = str(line["custom_id"])
+        self.places[name] = (self.end, length)
+        self.end += length
+        self.failed.pop(name, None)
+        if why := lines.failure(line):
+            self.failed[name] = why
+
+    def has(self, request: lines.Request) -> bool:
+        """Whether it was answered before."""
+        return request.custom_id in self.places and request.custom_id not in self.failed
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Keep an answer. Raises OSError, and the file ends as before."""
+        text = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        try:
+            written = self._out.write(text)
+            if written != len(text):
+                raise OSError(28, os.strerror(28), str(self.path))
+            if time.monotonic() - self.synced >= SYNC_EVERY:
+                os.fsync(self._out.fileno())
+                self.synced = time.monotonic()
+        except OSError:
+            os.truncate(self.path, self.end)
+            raise
+        self._take(line, len(text))
+
+    def write_in_order(self, requests: Iterator[lines.Request], target: Path) -> None:
+        """Write the output, in one rename."""
+        os.fsync(self._out.fileno())
+        writing = target.with_suffix(".writing")
+        with self.path.open("rb") as there, writing.open("wb") as out:
+            os.fchmod(out.fileno(), 0o600)
+            for request in requests:
+                place, length = self.places[request.custom_id]
+                there.seek(place)
+                out.write(there.read(length))
+            out.flush()
+            os.fsync(out.fileno())
+        writing.replace(target)
+        sync_folder(target.parent)
+
+
+class Batch:
+    """The work: one reader, several that ask, one file of answers."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.wish = wish
+        self.instance = Instance(wish.instance)
+        self.answers = Answers(wish.answers)
+        self.total = sum(1 for _ in self.requests())
+        # None ends whoever takes it.
+        self.left: queue.Queue[lines.Request | None] = queue.Queue(maxsize=2 * wish.at_once)
+        self.lock = threading.Lock()
+        self.ended = threading.Event()
+        self.failure: BaseException | None = None
+        self.progress = long_work.progress_file()
+        self.began = time.monotonic()
+        self.told_at = float("-inf")
+        self.done = self.answers.before
+
+    def requests(self) -> Iterator[lines.Request]:
+        """The requests, in order."""
+        with self.wish.input.open(encoding="utf-8") as there:
+            yield from (lines.read_request(line) for line in there if line.strip())
+
+    def check(self) -> None:
+        """Raises Refusal where the instance is none, or does not answer what is asked."""
+        plan = self.instance.plan()
+        urls, models = set(), set()
+        for request in self.requests():
+            urls.add(request.url)
+            models.add(request.model)
+        lines.check_task(self.wish.instance, plan["task"], urls)
+        if models - {plan["served_model_name"]}:
+            raise Refusal(
+                "batch_model",
+                f"{self.wish.instance} serves {plan['served_model_name']}, and the batch asks "
+                f"{', '.join(sorted(models))}",
+            )
+
+    def run(self) -> None:
+        """Ask everything that has no answer yet. Raises Refusal, OSError."""
+        for _ in range(self.wish.at_once):
+            threading.Thread(target=self._work, daemon=True).start()
+        self.tell("ask")
+        for request in self.requests():
+            if not self.answers.has(request):
+                self._hand_out(request)
+        for _ in range(self.wish.at_once):
+            self._hand_out(None)
+        while self.left.unfinished_tasks and not self.ended.wait(0.1):
+            pass
+        if self.failure is not None:
+            raise self.failure
+
+    def _hand_out(self, request: lines.Request | None) -> None:
+        while not self.ended.is_set():
+            with contextlib.suppress(queue.Full):
+                self.left.put(request, timeout=1.0)
+                return
+        raise self.failure or Stopped
+
+    def _work(self) -> None:
+        """Ask one after the other, until there is nothing left or something keeps the whole work from going on."""
+        while not self.ended.is_set():
+            request = self.left.get()
+            try:
+                if request is None:
+                    return
+                line = self._ask(request)
+                with self.lock:
+                    self.answers.add(line)
+                    self.done += 1
+                self.tell("ask")
+            except (Refusal, OSError) as error:
+                self.failure = self.failure or error
+                self.ended.set()
+            finally:
+                self.left.task_done()
+
+    def _ask(self, request: lines.Request) -> dict[str, Any]:
+        """The line of output for a request. Raises Refusal where the instance stays away."""
+        since, failed = time.monotonic(), 0
+        while True:
+            why = self.instance.away()
+            if not why:
+                try:
+                    status, body = self.instance.ask(request, self.wish.timeout)
+                except TimeoutError:
+                    return lines.unanswered(request, "timeout", f"no answer within {self.wish.timeout:.0f} seconds")
+                except (OSError, http.client.HTTPException) as error:
+                    why = f"it gives no answer ({error})"
+                else:
+                    failed += status == http.client.INTERNAL_SERVER_ERROR
+                    once_more = status == http.client.INTERNAL_SERVER_ERROR and failed < TRIES
+                    if status not in AWAY and not once_more:
+                        return lines.answered(request, status, body)
+                    why = f"it answers with status {status}"
+            if time.monotonic() - since > self.wish.patience:
+                raise Refusal(
+                    "not_serving",
+                    f"{self.wish.instance} could not be asked for {self.wish.patience:.0f} seconds: {why}. Answers are "
+                    "kept; once it serves, run this again, which asks the rest",
+                )
+            self.tell(f"wait for {self.wish.instance}: {why}")
+            if self.ended.wait(LOOK_AGAIN):
+                raise self.failure or Stopped
+
+    def tell(self, phase: str) -> None:
+        """Leave how far the work is, twice a second at most."""
+        with self.lock:
+            now = time.monotonic()
+            if now - self.told_at < TELL_EVERY:
+                return
+            self.told_at = now
+            rate = (self.done - self.answers.before) / max(now - self.began, 1e-6)
+            eta = round((self.total - self.done) / rate, 1) if rate else None
+            state = {"phase": phase, "done": self.done, "total": self.total, "unit": "requests"}
+            long_work.tell_progress(self.progress, {**state, "rate": round(rate, 3), "eta": eta})
+
+
+def work(wish: Wish) -> dict[str, Any]:
+    """Ask everything; the result for the job. Raises Refusal, OSError, Stopped."""
+    batch = Batch(wish)
+    batch.check()
+    batch.run()
+    batch.answers.write_in_order(batch.requests(), wish.output)
+    order = [request.custom_id for request in batch.requests() if request.custom_id in batch.answers.failed]
+    failures = {name: batch.answers.failed[name] for name in order}
+    return {
+        "requests": batch.total,
+        "failed": len(failures),
+        "asked": batch.total - batch.answers.before,
+        "told": lines.told(batch.total, failures),
+        "output": str(wish.output),
+    }
+
+
+def _stop(signum: int, _frame: Any) -> None:
+    raise Stopped(signum)
+
+
+def read_wish(arguments: list[str]) -> Wish:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="batch.py", description="Ask a running instance all requests of a file.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("instance")
+    parser.add_argument("--at-once", type=int, required=True)
+    parser.add_argument("--timeout", type=float, required=True)
+    parser.add_argument("--patience", type=float, required=True)
+    given = parser.parse_args(arguments)
+    return Wish(given.folder, given.instance, given.at_once, given.timeout, given.patience)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit status."""
+    wish = read_wish(arguments)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        result = work(wish)
+    except Refusal as refusal:
+        print(f"batch: {refusal}", file=sys.stderr)
+        long_work.tell_refusal(refusal)
+        return 1
+    except (OSError, ValueError) as error:
+        named = f"{error.filename or wish.folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        print(f"batch: {named}. Answers are kept; mend that, and run this again", file=sys.stderr)
+        return 1
+    except Stopped:
+        print("batch: stopped; answers are kept. Run it again, which asks the rest", file=sys.stderr)
+        return 130
+    print(result["told"])
+    long_work.tell_result(result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,288 @@
+"""batch.py against a server of its own: cut off, away, refusing, failing."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import batch
+import pytest
+from gaudi.base import paths
+from gaudi.base.refusal import Refusal
+
+PROGRAM = Path(batch.__file__)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers as it is told: by custom word in the body, a list of statuses to go through."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str] = []
+        self.tokens: set[str] = set()
+        self.answers: dict[str, list[int]] = {}
+        # How many more it answers; all others wait. None: all.
+        self.permits: int | None = None
+        self.lock = threading.Condition()
+
+    def let(self, permits: int | None) -> None:
+        with self.lock:
+            self.permits = permits
+            self.lock.notify_all()
+
+    def enter(self) -> None:
+        with self.lock:
+            assert self.lock.wait_for(lambda: self.permits is None or self.permits > 0, 30)
+            if self.permits is not None:
+                self.permits -= 1
+
+    def handle_error(self, *_: Any) -> None:
+        """Who asked was killed."""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+
+    def do_POST(self) -> None:
+        said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        word = said["prompt"]
+        with self.server.lock:
+            self.server.asked.append(word)
+            self.server.tokens.add(self.headers.get("Authorization", ""))
+            statuses = self.server.answers.get(word, [])
+            status = statuses.pop(0) if len(statuses) > 1 else (statuses or [200])[0]
+        self.server.enter()
+        body = json.dumps(
+            {"id": f"cmpl-{word}", "text": word.upper()} if status == 200 else {"error": {"message": "no"}}
+        )
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Node:
+    """A folder for each place on a node, and a server that is the instance."""
+
+    def __init__(self, root: Path) -> None:
+        self.server = Server()
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.root, self.folder = root, root / "batches/b"
+        self.folder.mkdir(parents=True)
+        self.plan = {
+            "schema": 1, "instance": "chat", "task": "complete", "served_model_name": "tiny", "image": "i:1",
+            "container": {"name": "vllm-chat"}, "modules": [], "cpu_binding": [], "arguments": [], "environment": {},
+            "listen": {"host": "127.0.0.1", "port": self.server.server_port}, "requires": {"weights_path": "/w"},
+        }  # fmt: skip
+        (root / "instances/chat").mkdir(parents=True)
+        (root / "states/chat").mkdir(parents=True)
+        self.write_plan()
+        self.phase("serving")
+        (root / "states/chat" / paths.PROBE).write_text("the-token\n")
+
+    def write_plan(self) -> None:
+        (self.root / "instances/chat/plan.json").write_text(json.dumps(self.plan))
+
+    def phase(self, phase: str) -> None:
+        whole = self.root / "states/chat/state.new"
+        whole.write_text(json.dumps({"phase": phase, "status": f"{phase} now"}))
+        whole.replace(self.root / "states/chat/state.json")
+
+    def ask(self, *words: str) -> None:
+        requests = [
+            {"custom_id": word, "method": "POST", "url": "/v1/completions", "body": {"model": "tiny", "prompt": word}}
+            for word in words
+        ]
+        (self.folder / "input.jsonl").write_text("".join(json.dumps(request) + "\n" for request in requests))
+
+    def wish(self, **other: Any) -> batch.Wish:
+        return batch.Wish(
+            **{"folder": self.folder, "instance": "chat", "at_once": 4, "timeout": 20.0, "patience": 20.0, **other}
+        )
+
+    def output(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "output.jsonl").read_text().splitlines()]
+
+    def answered(self) -> list[str]:
+        path = self.folder / "answered.jsonl"
+        return [json.loads(line)["custom_id"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    def start(self, first: str = "") -> subprocess.Popen[str]:
+        """The program as the job runs it, with the node's places turned here; first: what it does before."""
+        code = (
+            f"{first}import sys; sys.path[:0] = sys.argv[1:3]; root = sys.argv[3]\n"
+            "from gaudi.base import paths\n"
+            "paths.INSTANCES, paths.INSTANCE_STATES = root + '/instances', root + '/states'\n"
+            "import batch; sys.exit(batch.main(sys.argv[4:]))\n"
+        )
+        brain = str(Path(paths.__file__).resolve().parents[2])
+        words = ["--at-once", "2", "--timeout", "20", "--patience", "20"]
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(PROGRAM.parent), brain, str(self.root), str(self.folder), "chat", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    made = Node(tmp_path)
+    monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "instances"))
+    monkeypatch.setattr(paths, "INSTANCE_STATES", str(tmp_path / "states"))
+    monkeypatch.setattr(batch, "LOOK_AGAIN", 0.05)
+    yield made
+    made.server.let(None)
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_every_request_is_answered_in_order(node: Node) -> None:
+    words = [f"w{number}" for number in range(50)]
+    node.ask(*words)
+    result = batch.work(node.wish())
+    assert [line["custom_id"] for line in node.output()] == words
+    assert [line["response"]["body"]["text"] for line in node.output()] == [word.upper() for word in words]
+    assert sorted(node.server.asked) == sorted(words)
+    assert node.server.tokens == {"Bearer the-token"}
+    assert (result["requests"], result["failed"], result["told"]) == (50, 0, "All 50 requests are answered.")
+    assert {path.stat().st_mode & 0o777 for path in node.folder.glob("[ao]*.jsonl")} == {0o600}
+
+
+def test_what_the_server_refuses_is_a_failure_and_is_asked_again_next_time(node: Node) -> None:
+    node.ask("good", "bad", "last")
+    node.server.answers["bad"] = [400]
+    result = batch.work(node.wish())
+    assert (result["failed"], result["told"]) == (1, '1 of 3 requests failed. "bad": status 400: no.')
+    assert [line["response"]["status_code"] for line in node.output()] == [200, 400, 200]
+    node.server.asked.clear()
+    node.server.answers.clear()
+    assert batch.work(node.wish())["failed"] == 0
+    assert node.server.asked == ["bad"]
+    assert [line["response"]["status_code"] for line in node.output()] == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "asked", "failed"),
+    [([503, 503, 200], 3, 0), ([429, 200], 2, 0), ([500, 200], 2, 0), ([500, 500, 500], 3, 1), ([404], 1, 1)],
+)
+def test_who_is_busy_or_failed_is_asked_again(node: Node, statuses: list[int], asked: int, failed: int) -> None:
+    node.ask("one")
+    node.server.answers["one"] = statuses
+    assert batch.work(node.wish())["failed"] == failed
+    assert len(node.server.asked) == asked
+
+
+def test_while_the_instance_is_away_the_work_waits(node: Node) -> None:
+    node.ask("one")
+    node.phase("warming-up")
+    done: list[Any] = []
+    work = threading.Thread(target=lambda: done.append(batch.work(node.wish())), daemon=True)
+    work.start()
+    work.join(0.3)
+    assert work.is_alive()
+    assert not node.server.asked
+    node.phase("serving")
+    work.join(20)
+    assert done[0]["failed"] == 0
+
+
+def test_who_stays_away_ends_the_work_and_answers_are_kept(node: Node) -> None:
+    node.ask("one", "two")
+    batch.work(node.wish())
+    node.ask("one", "two", "three")
+    node.phase("failed")
+    with pytest.raises(Refusal) as refused:
+        batch.work(node.wish(patience=0.2))
+    assert refused.value.id == "not_serving"
+    assert "failed now" in str(refused.value)
+    assert sorted(node.answered()) == ["one", "two"]
+
+
+def test_no_answer_in_time_is_a_failure(node: Node) -> None:
+    node.ask("one")
+    node.server.let(0)
+    result = batch.work(node.wish(timeout=0.3))
+    assert result["told"] == '1 of 1 requests failed. "one": no answer within 0 seconds.'
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "id"),
+    [("task", "embed", "batch_task"), ("served_model_name", "other", "batch_model"), ("task", 7, "record_damaged")],
+)
+def test_an_instance_that_does_not_answer_that_is_refused_before_it_is_asked(
+    node: Node, key: str, value: object, id: str
+) -> None:
+    node.ask("one")
+    node.plan[key] = value
+    node.write_plan()
+    with pytest.raises(Refusal) as refused:
+        batch.work(node.wish())
+    assert refused.value.id == id
+    assert not node.server.asked
+
+
+def test_a_line_that_was_cut_off_is_asked_again(node: Node) -> None:
+    node.ask("one", "two")
+    batch.work(node.wish())
+    path = node.folder / "answered.jsonl"
+    path.write_bytes(path.read_bytes()[:-10])
+    node.server.asked.clear()
+    assert batch.work(node.wish())["failed"] == 0
+    assert len(node.server.asked) == 1
+    assert len(node.output()) == 2
+
+
+def test_a_full_disk_keeps_what_is_whole(node: Node) -> None:
+    """A limit of the file's size stands for the disk."""
+    node.ask(*(f"w{number}" for number in range(20)))
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    work = node.start(limit + "resource.setrlimit(resource.RLIMIT_FSIZE, (700, resource.RLIM_INFINITY))\n")
+    said = work.communicate(timeout=20)[0]
+    assert work.returncode == 1
+    assert "Answers are kept" in said
+    assert "Traceback" not in said
+    kept = node.answered()
+    assert kept
+    node.server.asked.clear()
+    assert batch.work(node.wish())["failed"] == 0
+    assert not set(kept) & set(node.server.asked)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_work_that_is_cut_off_goes_on(node: Node, number: int) -> None:
+    words = [f"w{number}" for number in range(8)]
+    node.ask(*words)
+    node.server.let(3)
+    work = node.start()
+    eventually(lambda: len(node.answered()) == 3 and len(node.server.asked) == 5)
+    os.kill(work.pid, number)
+    said = work.communicate(timeout=20)[0]
+    if number == signal.SIGTERM:
+        assert (work.returncode, "stopped; answers are kept" in said) == (130, True)
+    kept = node.answered()
+    assert not (node.folder / "output.jsonl").exists()
+    node.server.let(None)
+    node.server.asked.clear()
+    assert batch.work(node.wish())["failed"] == 0
+    assert [line["custom_id"] for line in node.output()] == words
+    assert sorted(node.server.asked) == sorted(set(words) - set(kept))
