@@ -32,13 +32,15 @@ def commands(text: str) -> str:
 
 # The pages of docs/, a task each, in the order in which one comes to them. What installs, upgrades and takes a
 # node back is run by scenarios.
-PAGES = ("install", "serve", "change", "diagnose", "upgrade", "remove")
+PAGES = ("install", "serve", "change", "diagnose", "batch", "upgrade", "remove")
 # What the demo has in the place of a reader's names.
 NAMES = {
     "inventories/mysite": "inventories/simulated",
     "instance=chat": "instance=simulated-tiny",
     "gaudi-01": "simulated-gaudi-1",
     "remove=Qwen3-8B": "remove=Simulated-Tiny-Qwen2",
+    "input=questions.jsonl": "input=docs/examples/questions.jsonl",
+    "output=answers.jsonl": "output=.cache/answers.jsonl",
     "doctor_output=": "doctor_output=.cache/",
     "doctor_bundle=": "doctor_bundle=.cache/",
 }
