@@ -9,8 +9,7 @@ short_description: Say which instances of a node serve a model
 version_added: "0.2.0"
 author: The gaudi-serving authors
 description:
-  - Reads the plans of the node's instances and what their supervisors say, and names those that serve a model now.
-    Changes nothing.
+  - Reads the plans of the node's instances, and names those that serve a model, or start to. Changes nothing.
 options:
   model:
     description: The name that the model is served under.
@@ -44,17 +43,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 instances:
-  description: Names of the instances that serve the model now, sorted.
+  description: Names of the instances that serve the model, or start to, sorted.
   returned: always
   type: list
   elements: str
   sample: [chat]
 others:
-  description: Every other instance of the node, with what it serves or why it does not.
+  description: Every other instance of the node, with its model, and what its supervisor says.
   returned: always
   type: list
   elements: str
-  sample: ["embed serves bge-m3", "code serves nothing now (stopped as asked)"]
+  sample: ["embed, of bge-m3: serving bge-m3 on http://127.0.0.1:30002"]
 """
 
 from pathlib import Path
@@ -69,16 +68,17 @@ from ansible.module_utils.gaudi.node.documents import read_json
 ARGUMENT_SPEC: dict[str, Any] = {"model": {"type": "str", "required": True}}
 
 
-def served(found: dict[str, Any]) -> tuple[str, str]:
-    """The model that an instance serves now, or nothing and why."""
-    name, state = found["instance"], found["state"]
-    if found["active"] != "active" or state.get("phase") != "serving":
-        return "", str(found["damaged"] or state.get("status") or found["active"])
+# Whoever is among them serves, or comes to; the work waits for it.
+COMING = ("active", "activating", "reloading")
+
+
+def model_of(instance: str) -> str:
+    """The model of an instance's plan, or what is wrong with it in brackets, which is no model's name."""
     try:
-        plan = read_json(Path(paths.INSTANCES) / name / "plan.json", {"served_model_name": str})
+        plan = read_json(Path(paths.INSTANCES) / instance / "plan.json", {"served_model_name": str})
     except Damaged as damaged:
-        return "", str(damaged)
-    return ("", "it has no plan") if plan is None else (str(plan["served_model_name"]), "")
+        return f"({damaged})"
+    return "(it has no plan)" if plan is None else str(plan["served_model_name"])
 
 
 def main() -> None:
@@ -86,11 +86,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     here, others = [], []
     for found in instances.read(module, instances.installed()):
-        model, why = served(found)
-        if model == module.params["model"]:
-            here.append(found["instance"])
+        name, model = found["instance"], model_of(found["instance"])
+        if model == module.params["model"] and found["active"] in COMING:
+            here.append(name)
         else:
-            others.append(f"{found['instance']} serves {model or f'nothing now ({why})'}")
+            others.append(f"{name}, of {model}: {found['damaged'] or found['state'].get('status') or found['active']}")
     module.exit_json(changed=False, instances=here, others=others)
 
 
