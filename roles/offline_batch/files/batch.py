@@ -44,6 +44,8 @@ LOOK_AGAIN = 2.0
 """Seconds between two looks at an instance that is away."""
 TRIES = 3
 """How often a request is asked whose answer is that the server failed (status 500)."""
+MOST_AT_ONCE = 1024
+"""A request at a time is a thread and a connection."""
 AWAY = (429, 502, 503, 504)
 """What a server, or its guard, answers while it drains, starts, or is full."""
 # Bytes. An answer of 128 000 tokens with the probability of each is below 100 MB.
@@ -342,12 +344,20 @@ def _stop(signum: int, _frame: Any) -> None:
     raise Stopped(signum)
 
 
+def number_at_once(text: str) -> int:
+    """Read it. Raises ValueError: without anybody who asks, the work would wait for ever."""
+    number = int(text)
+    if not 1 <= number <= MOST_AT_ONCE:
+        raise ValueError(text)
+    return number
+
+
 def read_wish(arguments: list[str]) -> Wish:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="batch.py", description="Ask a running instance all requests of a file.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("instance")
-    parser.add_argument("--at-once", type=int, required=True)
+    parser.add_argument("--at-once", type=number_at_once, required=True)
     parser.add_argument("--timeout", type=float, required=True)
     parser.add_argument("--patience", type=float, required=True)
     given = parser.parse_args(arguments)

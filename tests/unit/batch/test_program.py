@@ -286,3 +286,12 @@ def test_a_work_that_is_cut_off_goes_on(node: Node, number: int) -> None:
     assert batch.work(node.wish())["failed"] == 0
     assert [line["custom_id"] for line in node.output()] == words
     assert sorted(node.server.asked) == sorted(set(words) - set(kept))
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1025", "many"])
+def test_nobody_is_asked_no_times_at_once(node: Node, number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without anybody who asks, it would wait for ever."""
+    with pytest.raises(SystemExit) as ended:
+        batch.main([str(node.folder), "chat", "--at-once", number, "--timeout", "1", "--patience", "1"])
+    assert ended.value.code == 2
+    assert "--at-once" in capsys.readouterr().err
