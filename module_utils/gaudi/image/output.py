@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
@@ -19,6 +19,8 @@ _REFUSED = re.compile(r"gaudi-image refused (?P<refused_id>[a-z_]+): (?P<refused
 # so before. Of an index that is the default nothing is said.
 _ASKED = re.compile(r"Looking in indexes: (\S.*)")
 _ABOUT = re.compile(r"(?:Obtaining|Processing|Collecting) (\S+)")
+# git names the host that it could not connect to, be it the repository's or the proxy.
+_NOWHERE = re.compile(r"Failed to connect to (\S+) port (\d+)")
 _CONNECTION = re.compile(r"after connection broken by (?!.*\(host=')")
 _RAN = re.compile(r"\S+ .* did not run successfully")
 _PYPI = "https://pypi.org/simple"
@@ -191,6 +193,16 @@ def _with_subjects(lines: Sequence[str]) -> Iterator[str]:
             yield line
 
 
+def _with_proxies(lines: Iterable[str], proxies: Sequence[str]) -> Iterator[str]:
+    """Lines of git that name a proxy as the host that does not answer, with its being the proxy."""
+    for line in lines:
+        host = _NOWHERE.search(line)
+        ours = host and any(
+            proxy.rstrip("/").endswith((f"/{host[1]}:{host[2]}", f"@{host[1]}:{host[2]}")) for proxy in proxies
+        )
+        yield f"{line} (Cannot connect to proxy)" if ours else line
+
+
 def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = ()) -> Refusal:
     """Why a build failed, from what it printed: what a step of ours says, else what is known, else its last words.
 
@@ -199,7 +211,7 @@ def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = ()) -> Re
     at = f"The image could not be built, at {title}"
     lines = [line[:_LONGEST] for line in lines]
     said = [found[1] if found else line for line, found in ((line, _SAID.match(line)) for line in lines)]
-    said = list(_with_subjects([line.strip() for line in said]))
+    said = list(_with_proxies(_with_subjects([line.strip() for line in said]), proxies))
     own = next((found for line in said for found in [_REFUSED.search(line)] if found), None)
     if own:
         return Refusal.from_keys(own.groupdict()).about(at)

@@ -143,6 +143,15 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "proxy_refuses",
             "(http://***@proxy:3128: Cannot connect to proxy)",
         ),
+        # git, which names the proxy as it names any host.
+        (
+            [
+                "#9 0.5 fatal: unable to access 'http://git:8092/HabanaAI/vllm-fork/': Failed to connect to proxy port "
+                "3128 after 0 ms: Couldn't connect to server",
+            ],
+            "proxy_refuses",
+            "(http://***@proxy:3128: Cannot connect to proxy)",
+        ),
         (["#9 1.0 E: Unable to locate package numactl"], "no_system_package", "have no numactl"),
         (
             ["#9 1.0 E: Failed to fetch http://archive.ubuntu.com/x.deb  Could not connect", "#9 1.1 E: Unable to"],
