@@ -17,7 +17,7 @@ from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 from ansible.module_utils.gaudi.serving import load
 from ansible.module_utils.gaudi.serving.state import unit_fault
 
-HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "NOW", "SAYS")
+HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "WHEN ASKED", "NOW", "SAYS")
 
 
 def warm_up(state: dict[str, Any]) -> str:
@@ -45,6 +45,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
         str(state.get("endpoint", "-")),
         str(state.get("since", "-")).replace("T", " ").rstrip("Z"),
         warm_up(state),
+        str(found.get("pace") or "-"),
         load.words(state["load"]) if state.get("load") else "-",
         says,
     )

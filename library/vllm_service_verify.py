@@ -17,6 +17,9 @@ description:
     it. A rerank model gives each of two documents a finite score, the highest first.
   - A model whose plan has a C(check) below C(ask) is asked that question too, and its answer has to have one of the
     words in it. That finds garbled output, whatever the cause.
+  - A model that writes text is asked once more, streamed and with a fixed number of tokens. How long the first token
+    took, and how many came a second, is written down below the instance's state by O(label). Less than half as good as
+    the record there is a warning. An instance that has other requests is not measured.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - Waits until its supervisor has closed the ports of the server's own processes to others; fails where it does not.
   - Fails where somebody else than the container listens at the port, before anything is sent there.
@@ -52,8 +55,8 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
-    support: full
+    description: Asks the same, but does not measure how quickly the instance writes, and writes nothing down.
+    support: partial
   diff_mode:
     description: Changes nothing.
     support: none
@@ -79,6 +82,11 @@ answer:
   type: str
   returned: always
   sample: Paris.
+pace:
+  description: How quickly the instance wrote; empty where it was not measured.
+  type: dict
+  returned: always
+  sample: {first_token_seconds: 0.21, tokens_per_second: 38.5}
 refused_id:
   description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
   returned: when the task fails for a refusal
@@ -107,8 +115,9 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, listening
-from ansible.module_utils.gaudi.node.documents import read_text
-from ansible.module_utils.gaudi.serving import answers
+from ansible.module_utils.gaudi.node.documents import read_json, read_text
+from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.serving import answers, load, pace
 from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed, table_of
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -125,6 +134,8 @@ HAND_OVER_SECONDS = 60.0
 LOOK_AGAIN = 0.5
 # Bytes: a list of models, or an answer of some hundred tokens, is a few thousand.
 LONGEST_REPLY = 1 << 20
+# The same of a stream, where each token comes with some hundred bytes.
+LONGEST_STREAM = 1 << 20
 # The handshake of a websocket, and what it is refused with; the key in it is the example of RFC 6455, and no secret.
 WEBSOCKET = {
     "Connection": "Upgrade",
@@ -198,28 +209,44 @@ def check_guard(module: AnsibleModule, plan: dict[str, Any]) -> None:
         )
 
 
+def connection_to(module: AnsibleModule) -> http.client.HTTPConnection:
+    """A connection to the server. Neither a proxy nor a redirection: nobody else gets the token."""
+    where = urllib.parse.urlsplit(module.params["url"])
+    return http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
+
+
+def headers_of(module: AnsibleModule) -> dict[str, str]:
+    """What a question is sent with."""
+    plan, headers = module.params["plan"], {"Content-Type": "application/json"}
+    token = token_of(plan) if plan["guarded"] else ""
+    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
+
+
+def reply_of(
+    module: AnsibleModule, path: str, headers: dict[str, str], body: dict[str, Any] | None = None
+) -> tuple[int, bytes]:
+    """The status and the body of a reply. Raises OSError and http.client.HTTPException."""
+    data = None if body is None else json.dumps(body).encode()
+    connection = connection_to(module)
+    try:
+        return listening.answer(connection, path, headers, LONGEST_REPLY, data)
+    finally:
+        connection.close()
+
+
 def ask(
     module: AnsibleModule, container: containers.Container, path: str, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return a reply of the server; with a body the request is a POST. Ends the module where there is none."""
-    plan = module.params["plan"]
     check_listener(module, container)
-    where, url = urllib.parse.urlsplit(module.params["url"]), module.params["url"] + path
-    headers, token = {"Content-Type": "application/json"}, token_of(plan) if plan["guarded"] else ""
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    data = None if body is None else json.dumps(body).encode()
-    # Neither a proxy nor a redirection: nobody else gets the token.
-    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
+    url, headers = module.params["url"] + path, headers_of(module)
     try:
-        status, said = listening.answer(connection, path, headers, LONGEST_REPLY, data)
+        status, said = reply_of(module, path, headers, body)
         if status == http.client.OK:
             return dict(json.loads(said))
         module.fail_json(msg=f"{url} answered with status {status}: {printable(said[:2000].decode(errors='replace'))}")
     except (OSError, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
         module.fail_json(msg=f"{url} gave no answer: {printable(str(error))}")
-    finally:
-        connection.close()
     raise AssertionError("fail_json ends the module")
 
 
@@ -261,6 +288,59 @@ def await_closed_ports(module: AnsibleModule, plan: dict[str, Any]) -> None:
         time.sleep(LOOK_AGAIN)
 
 
+def read_record(module: AnsibleModule, path: Path) -> dict[str, Any] | None:
+    """How quickly the instance wrote before; None where that is not known."""
+    try:
+        return read_json(path, pace.FORM, pace.SCHEMA)
+    except Damaged as damage:
+        module.warn(f"{damage}. It is begun anew.")
+        return None
+
+
+def is_idle(module: AnsibleModule) -> bool:
+    """Whether nobody else has the server at work, as far as it says."""
+    status, said = reply_of(module, "/metrics", headers_of(module))
+    found = load.read(said.decode(errors="replace")) if status == http.client.OK else None
+    return found is not None and found.requests == 0
+
+
+def measured(module: AnsibleModule) -> pace.Pace | None:
+    """How quickly the instance writes; None where others have it at work, or it cannot be told."""
+    path, body = pace.question_of(module.params["plan"])
+    connection = connection_to(module)
+    asked = (connection, path, headers_of(module), LONGEST_STREAM, json.dumps(body).encode())
+    try:
+        if not is_idle(module):
+            return None
+        found = pace.read(listening.streamed(*asked))
+        # Who came meanwhile has slowed it down.
+        return found if is_idle(module) else None
+    except (OSError, http.client.HTTPException, ValueError, TypeError, AttributeError, RecursionError) as error:
+        module.warn(f"How quickly {module.params['plan']['instance']} writes is not known: {printable(str(error))}")
+        return None
+    finally:
+        connection.close()
+
+
+def keep_pace(module: AnsibleModule) -> dict[str, Any]:
+    """Measure how quickly the instance writes, compare it with its record, and write that; empty where nobody can."""
+    plan, label = module.params["plan"], module.params["label"]
+    if module.check_mode or plan["task"] not in pace.TASKS:
+        return {}
+    found = measured(module)
+    if found is None:
+        return {}
+    path = Path(paths.INSTANCE_STATES) / plan["instance"] / paths.PACE
+    before, now = read_record(module, path), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    for sentence in pace.slower(before, label, found, plan["instance"]):
+        module.warn(sentence)
+    try:
+        write_json(path, pace.recorded(before, label, found, now), mode=0o600)
+    except OSError as error:
+        module.warn(f"How quickly {plan['instance']} writes is not written down: {printable(str(error))}")
+    return vars(found)
+
+
 def answer_to(module: AnsibleModule, container: containers.Container) -> str:
     """What the instance answers to the question; raises Refusal where that, or another answer of it, is none."""
     params, plan = module.params, module.params["plan"]
@@ -290,9 +370,10 @@ def main() -> None:
         module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
     try:
         answer = answer_to(module, container) if params["question"] else ""
+        figures = keep_pace(module) if params["question"] else {}
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    module.exit_json(changed=False, answer=answer, models=models)
+    module.exit_json(changed=False, answer=answer, models=models, pace=figures)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ LOOKS: dict[str, tuple[Looks, ...]] = {
     f"{INSTANCE_STATES}/*/probe": (supervisor,),
     f"{INSTANCE_STATES}/*/door/probe": (supervisor,),
     f"{INSTANCE_STATES}/*/door/closed": (supervisor,),
+    f"{INSTANCE_STATES}/*/pace.json": (module("vllm_service_info"),),
     f"{INSTANCE_STATES}/*/state.json": (module("vllm_service_info"), supervisor),
     f"{JOBS}/*/cancelled": (JOB_PROGRAM,),
     f"{JOBS}/*/job.json": (module("node_job_info"), JOB_PROGRAM),

@@ -33,6 +33,8 @@ KEPT = "plans"
 """Below an instance's state: each plan that served, or failed, under its digest."""
 BACK = "back.json"
 """Below an instance's state: which plan it went back from, and to which; absent where it runs what was wished last."""
+PACE = "pace.json"
+"""Below an instance's state: how quickly it wrote with each plan, the best and the last."""
 JOBS = f"{STATE}/jobs"
 """A directory for each job."""
 IMAGE_RECORD = f"{STATE}/images.json"
@@ -162,6 +164,7 @@ TABLE = (
     Owned(f"{INSTANCE_STATES}/*/door/closed", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/door/probe", "vllm_supervisor.py", "0600"),
     Owned(f"{INSTANCE_STATES}/*/lock", "vllm_supervisor.py", "0600"),
+    Owned(f"{INSTANCE_STATES}/*/pace.json", "vllm_service", "0600"),
     Owned(f"{INSTANCE_STATES}/*/plans", "vllm_supervisor.py", "0700", ("vllm_service",)),
     Owned(f"{INSTANCE_STATES}/*/plans/*.json", "vllm_supervisor.py", "0600", ("vllm_service",)),
     Owned(f"{INSTANCE_STATES}/*/probe", "vllm_supervisor.py", "0600"),

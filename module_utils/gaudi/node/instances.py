@@ -16,7 +16,7 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
 from ..cards.users import parse_container_names
-from ..serving import keys
+from ..serving import keys, pace
 from ..serving.last_start import LastStart
 from ..serving.state import FORM
 from .containers import systemctl
@@ -103,12 +103,13 @@ def describe(
     unwritten: str = "",
     let_through: Sequence[str] = (),
     drop_ins: Sequence[str] = (),
+    pace: str = "",
 ) -> dict[str, Any]:
     """Put together what is known of one instance.
 
     damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
     unwritten: why its supervisor cannot say what it runs with. let_through: the mismatches it was set up with.
-    drop_ins: those of its unit that somebody else wrote.
+    drop_ins: those of its unit that somebody else wrote. pace: how quickly it wrote when it was asked last.
     """
     return {
         "instance": instance,
@@ -125,6 +126,7 @@ def describe(
         "unwritten": unwritten,
         "let_through": list(let_through),
         "drop_ins": list(drop_ins),
+        "pace": pace,
     }
 
 
@@ -152,9 +154,28 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
         properties = parse_properties(shown)
         passed = let_through(PLANS / name)
         found.append(
-            describe(name, properties, state, damaged, current, unwritten, passed, others_drop_ins(properties))
+            describe(
+                name,
+                properties,
+                state,
+                damaged,
+                current,
+                unwritten,
+                passed,
+                others_drop_ins(properties),
+                pace_of(name, state),
+            )
         )
     return found
+
+
+def pace_of(name: str, state: Mapping[str, Any]) -> str:
+    """How quickly an instance wrote with the plan that it runs, for people; empty where nobody has asked it."""
+    try:
+        record = read_json(STATES / name / paths.PACE, pace.FORM, pace.SCHEMA) or {}
+    except Damaged as damage:
+        return f"{damage}; the next site.yml begins it anew"
+    return pace.words(record, str(state.get("plan", "")))
 
 
 def is_up(module: AnsibleModule, instance: str) -> bool:

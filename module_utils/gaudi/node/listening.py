@@ -108,6 +108,24 @@ class _Bounded(io.RawIOBase):
         return count
 
 
+def streamed(
+    connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], most: int, body: bytes
+) -> Iterator[tuple[float, bytes]]:
+    """The lines of an answer as they come, each with the seconds since it was asked for.
+
+    Timeout, most and errors are as of answer(); another status than 200 is an OSError.
+    """
+    began = time.monotonic()
+    connection.request("POST", path, body, dict(headers))
+    received: Any = _Bounded(connection.sock, began + float(connection.timeout or 0.0), most + _HEADERS)
+    with http.client.HTTPResponse(received) as said:
+        said.begin()
+        if said.status != http.client.OK:
+            raise OSError(f"it answered with status {said.status}")
+        while line := said.readline(most):
+            yield time.monotonic() - began, line
+
+
 def answer(
     connection: http.client.HTTPConnection,
     path: str,

@@ -41,7 +41,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "enabled": True,
     }
     base |= {"state": SERVING, "damaged": "", "current": True, "unwritten": "", "said": "", "let_through": []}
-    base |= {"drop_ins": []}
+    base |= {"drop_ins": [], "pace": ""}
     return {**base, **changes}
 
 
@@ -160,18 +160,21 @@ def test_the_table() -> None:
         "n1": [found(), found(instance="big", active="activating", state=warming)],
         "n2": [found(instance="new", active="inactive", state={})],
     }
+    nodes["n1"][0]["pace"] = "38.5 tokens/s, first after 0.21 s"
     nodes["n1"][0]["state"] = {
         **nodes["n1"][0]["state"],
         "load": {"running": 2, "waiting": 0, "cache": 0.12, "tokens_per_second": 38.5},
     }
     assert vllm_service_table.vllm_service_table(nodes) == [
         "NODE  INSTANCE  STATE       MODULES  ENDPOINT                SINCE (UTC)          WARM-UP"
-        "  NOW                                              SAYS",
+        "  WHEN ASKED                         NOW                                              SAYS",
         "n1    tiny      serving     0,1      http://127.0.0.1:30001  2026-01-31 08:00:00  49 s"
-        "     2 running, 0 waiting, 38.5 tokens/s, cache 12 %  serving tiny on http://127.0.0.1:30001",
+        "     38.5 tokens/s, first after 0.21 s  2 running, 0 waiting, 38.5 tokens/s, cache 12 %  "
+        "serving tiny on http://127.0.0.1:30001",
         "n1    big       warming-up  0,1      http://127.0.0.1:30001  2026-01-31 08:00:00  3/5"
-        "      -                                                warm-up: prompt 3/3, decode 0/2",
+        "      -                                  -                                                "
+        "warm-up: prompt 3/3, decode 0/2",
         "n2    new       inactive    -        -                       -                    -"
-        "        -                                                never started",
+        "        -                                  -                                                never started",
     ]
     assert vllm_service_table.vllm_service_table({"n1": []}) == ["no instances on n1"]

@@ -233,7 +233,7 @@ def test_documented_is_taken() -> None:
 def test_a_server_that_answers_is_asked_under_its_name(server: Server) -> None:
     answer = verify(server)
     assert (answer["changed"], answer["answer"], answer["models"]) == (False, "Paris.", [MODEL])
-    (listed, _, _), (asked, authorization, body) = server.asked
+    (listed, _, _), (asked, authorization, body), *_metrics = server.asked
     assert (listed, asked, authorization) == ("/v1/models", "/v1/chat/completions", None)
     assert body is not None
     assert body["model"] == MODEL
@@ -261,7 +261,8 @@ def test_a_guarded_server_is_asked_without_a_key_everywhere_then_with_the_superv
     assert PROBE not in json.dumps(answer)
     without = [path for path, authorization, _ in server.asked if authorization is None]
     assert without == [*EVERYWHERE, EVERYWHERE[0]]
-    assert [path for path, authorization, _ in server.asked if authorization] == ["/v1/models", "/v1/chat/completions"]
+    with_token = [path for path, authorization, _ in server.asked if authorization]
+    assert with_token == ["/v1/models", "/v1/chat/completions", "/metrics"]
 
 
 @pytest.mark.parametrize("path", [*EVERYWHERE, "/health websocket"])
@@ -348,6 +349,73 @@ def test_an_embedding_of_another_size_than_the_plan_says_is_refused(server: Serv
     assert answer["msg"].endswith("its embeddings have 3 numbers, and the model's hidden_size is 4.")
     plan["ask"]["dimensions"] = 3
     assert verify(server, plan=plan)["answer"] == "an embedding of 3 numbers for each of two texts"
+
+
+IDLE = b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"
+
+
+def stream(*contents: str, tokens: int) -> bytes:
+    chunks: list[dict[str, Any]] = [{"choices": [{"delta": {"content": content}}]} for content in contents]
+    chunks.append({"choices": [], "usage": {"completion_tokens": tokens}})
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+def streaming(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A server that has nothing else to do, and writes a word each time the clock is looked at."""
+    server.replies["/metrics"] = (200, IDLE)
+    monkeypatch.setattr(
+        listening,
+        "streamed",
+        lambda *_asked: enumerate(stream("", "one", " two", " three", tokens=7).splitlines(keepends=True)),
+    )
+    return server
+
+
+def record_of(tmp_path: Path) -> dict[str, Any]:
+    return dict(json.loads((tmp_path / "states/tiny/pace.json").read_text()))
+
+
+def test_how_quickly_it_writes_is_written_down_and_compared(streaming: Server, tmp_path: Path) -> None:
+    answer = verify(streaming)
+    # Lines 2, 4 and 6 of the stream have text; seven tokens came.
+    assert answer["pace"] == {"first_token_seconds": 2, "tokens_per_second": 1.5}
+    assert (answer["changed"], answer.get("warnings", [])) == (False, [])
+    written = record_of(tmp_path)
+    assert list(written["plans"]) == ["wished"]
+    assert written["plans"]["wished"]["last"]["tokens_per_second"] == 1.5
+    written["plans"]["wished"]["record"]["tokens_per_second"] = 10.0
+    (tmp_path / "states/tiny/pace.json").write_text(json.dumps(written))
+    again = verify(streaming)
+    assert (again["changed"], again.get("failed", False)) == (False, False)
+    assert record_of(tmp_path)["plans"]["wished"]["record"]["tokens_per_second"] == 10.0
+
+
+def test_a_damaged_record_is_begun_anew(streaming: Server, tmp_path: Path) -> None:
+    (tmp_path / "states/tiny/pace.json").write_text("{")
+    assert verify(streaming)["answer"] == "Paris."
+    assert list(record_of(tmp_path)["plans"]) == ["wished"]
+
+
+@pytest.mark.parametrize(
+    "metrics", [(404, {}), (200, b""), (200, IDLE.replace(b"running 0", b"running 1")), (200, b"\xff")]
+)
+def test_who_has_other_requests_is_not_measured(streaming: Server, tmp_path: Path, metrics: Any) -> None:
+    streaming.replies["/metrics"] = metrics
+    assert verify(streaming)["pace"] == {}
+    assert not (tmp_path / "states/tiny/pace.json").exists()
+
+
+def test_a_stream_that_tells_nothing_fails_nothing(server: Server, tmp_path: Path) -> None:
+    """The server answers the streamed question with one piece, as it does the other."""
+    server.replies["/metrics"] = (200, IDLE)
+    answer = verify(server)
+    assert (answer["answer"], answer["pace"]) == ("Paris.", {})
+    streamed = [
+        body for path, _, body in server.asked if path == "/v1/chat/completions" and body and body.get("stream")
+    ]
+    assert [(body["max_tokens"], body["temperature"], body["ignore_eos"]) for body in streamed] == [(64, 0, True)]
+    assert not (tmp_path / "states/tiny/pace.json").exists()
 
 
 def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(

@@ -1,0 +1,122 @@
+"""How quickly an instance writes: one streamed question, and the record of each plan that it is compared with.
+
+Pure: who asks, and when each line came, is elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SCHEMA = 1
+TASKS = ("generate", "complete")
+"""What a model is for that writes text."""
+TOKENS = 64
+TEXT = "Write the numbers from one to one hundred in words."
+MOST = 5
+"""Plans of an instance whose record is kept."""
+# Seconds. A first token within this of the record's is no later one: most of it is the way there and back.
+_NO_DELAY = 0.2
+
+_FIGURES = {"first_token_seconds": (int, float), "tokens_per_second": (int, float), "at": str}
+FORM = {"plans": {str: {"record": _FIGURES, "last": _FIGURES}}}
+"""The form of a record: by the label of the container of a plan, the best figures, and the last."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long until the first token, and how quickly the others follow."""
+
+    first_token_seconds: float
+    tokens_per_second: float
+
+    def document(self, at: str) -> dict[str, Any]:
+        """What is written of it."""
+        return {**vars(self), "at": at}
+
+
+def question_of(plan: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Where a plan's instance is asked, and with what body: always the same text, and always as many tokens."""
+    asks: dict[str, tuple[str, dict[str, Any]]] = {
+        "generate": ("/v1/chat/completions", {"messages": [{"role": "user", "content": TEXT}]}),
+        "complete": ("/v1/completions", {"prompt": TEXT}),
+    }
+    path, body = asks[plan["task"]]
+    bounds = {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    return path, {"model": plan["served_model_name"], **body, **bounds, **streamed}
+
+
+def read(lines: Iterable[tuple[float, bytes]]) -> Pace:
+    """Read a streamed answer: its lines, each with the seconds since it was asked for.
+
+    Raises ValueError, with a clause, where nothing can be told from it.
+    """
+    times, tokens = [], 0
+    for seconds, line in lines:
+        chunk = _chunk(line)
+        if any(map(_has_text, chunk.get("choices") or ())):
+            times.append(seconds)
+        tokens = (chunk.get("usage") or {}).get("completion_tokens") or tokens
+    if len(times) < 2 or not isinstance(tokens, int) or tokens < 2 or times[-1] <= times[0]:
+        raise ValueError(f"{len(times)} pieces of text came for {tokens} tokens")
+    return Pace(round(times[0], 3), round((tokens - 1) / (times[-1] - times[0]), 2))
+
+
+def _chunk(line: bytes) -> Mapping[str, Any]:
+    """One piece of the stream; empty for the lines between them, and for its end."""
+    said = line.strip()
+    if not said.startswith(b"data:") or said == b"data: [DONE]":
+        return {}
+    chunk = json.loads(said[len(b"data:") :])
+    if not isinstance(chunk, dict):
+        raise ValueError("a piece of the stream is no mapping")
+    return chunk
+
+
+def _has_text(choice: Mapping[str, Any]) -> bool:
+    delta = choice.get("delta") or {}
+    return bool(choice.get("text") or delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"))
+
+
+def recorded(before: Mapping[str, Any] | None, label: str, pace: Pace, at: str) -> dict[str, Any]:
+    """The record with one more measurement, of the plans that were measured last; before: None where there is none."""
+    plans = dict((before or {}).get("plans", {}))
+    best = plans[label]["record"] if label in plans else pace.document(at)
+    if pace.tokens_per_second > best["tokens_per_second"]:
+        best = {**best, "tokens_per_second": pace.tokens_per_second, "at": at}
+    if pace.first_token_seconds < best["first_token_seconds"]:
+        best = {**best, "first_token_seconds": pace.first_token_seconds, "at": at}
+    plans[label] = {"record": best, "last": pace.document(at)}
+    newest = sorted(plans, key=lambda each: str(plans[each]["last"]["at"]), reverse=True)[:MOST]
+    return {"schema": SCHEMA, "plans": {each: plans[each] for each in sorted({label, *newest})}}
+
+
+def slower(before: Mapping[str, Any] | None, label: str, pace: Pace, instance: str) -> list[str]:
+    """A sentence for each figure that is less than half as good as the record of the same plan."""
+    best = (before or {}).get("plans", {}).get(label, {}).get("record")
+    if best is None:
+        return []
+    found = []
+    if pace.tokens_per_second < best["tokens_per_second"] / 2:
+        found.append(f"writes {pace.tokens_per_second:g} tokens/s, less than half of {best['tokens_per_second']:g}")
+    usual, late = best["first_token_seconds"], pace.first_token_seconds
+    if late - usual > max(usual, _NO_DELAY):
+        found.append(f"takes {late:g} s to its first token, more than twice {usual:g} s")
+    return [
+        f"{instance} {what}, its record with this plan ({best['at']}). playbooks/doctor.yml looks for what slows a "
+        "node down."
+        for what in found
+    ]
+
+
+def words(document: Mapping[str, Any], label: str) -> str:
+    """The last figures of a plan for people, with the record where that is another; empty where there are none."""
+    both = document.get("plans", {}).get(label)
+    if both is None:
+        return ""
+    last, best = both["last"], both["record"]
+    record = "" if last["tokens_per_second"] >= best["tokens_per_second"] else f" of {best['tokens_per_second']:g}"
+    return f"{last['tokens_per_second']:g}{record} tokens/s, first after {last['first_token_seconds']:g} s"

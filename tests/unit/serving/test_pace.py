@@ -1,0 +1,100 @@
+"""How quickly an instance writes, read from a stream, and compared with the record of its plan."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.documents import parse
+from ansible.module_utils.gaudi.serving import pace
+from ansible.module_utils.gaudi.serving.pace import Pace
+
+
+def lines(*chunks: tuple[float, dict[str, Any]]) -> list[tuple[float, bytes]]:
+    found = [(seconds, b"data: " + json.dumps(chunk).encode() + b"\n") for seconds, chunk in chunks]
+    return [line for each in found for line in (each, (each[0], b"\n"))] + [(9.0, b"data: [DONE]\n")]
+
+
+def delta(**said: str) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": said}]}
+
+
+USAGE: dict[str, Any] = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 11}}
+
+
+@pytest.mark.parametrize("part", ["content", "reasoning_content", "reasoning"])
+def test_a_chat_is_measured_from_its_first_text_to_its_last(part: str) -> None:
+    begins = (0.1, delta(role="assistant", content=""))
+    stream = lines(begins, (0.5, delta(**{part: "one"})), (1.5, delta(**{part: " two"})), (1.6, USAGE))
+    assert pace.read(stream) == Pace(0.5, 10.0)
+
+
+def test_a_completion_has_its_text_elsewhere() -> None:
+    stream = lines((0.25, {"choices": [{"text": "one"}]}), (5.25, {"choices": [{"text": " two"}]}), (5.3, USAGE))
+    assert pace.read(stream) == Pace(0.25, 2.0)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        [],
+        lines((1.0, delta(content="one")), (1.1, USAGE)),
+        lines((1.0, delta(content="one")), (2.0, delta(content="two"))),
+        lines((1.0, delta(content="one")), (1.0, delta(content="two")), (1.1, USAGE)),
+        [(1.0, b"data: {\n")],
+        [(1.0, b"data: 5\n")],
+    ],
+)
+def test_of_another_stream_nothing_is_told(stream: list[tuple[float, bytes]]) -> None:
+    with pytest.raises(ValueError, match=r"tokens|no mapping|Expecting"):
+        pace.read(stream)
+
+
+def test_the_record_keeps_the_best_and_the_last_of_each_plan() -> None:
+    first = pace.recorded(None, "a", Pace(0.5, 10.0), "2026-01-01T00:00:00Z")
+    second = pace.recorded(first, "a", Pace(0.4, 8.0), "2026-01-02T00:00:00Z")
+    assert second["plans"]["a"] == {
+        "record": {"first_token_seconds": 0.4, "tokens_per_second": 10.0, "at": "2026-01-02T00:00:00Z"},
+        "last": {"first_token_seconds": 0.4, "tokens_per_second": 8.0, "at": "2026-01-02T00:00:00Z"},
+    }
+    assert parse(json.dumps(second), pace.FORM, pace.SCHEMA) == second
+
+
+def test_another_plan_begins_its_own_record_and_the_oldest_is_forgotten() -> None:
+    record: dict[str, Any] | None = None
+    for day, label in enumerate("abcdefg", start=1):
+        record = pace.recorded(record, label, Pace(0.5, 10.0), f"2026-01-{day:02}T00:00:00Z")
+    assert record is not None
+    assert sorted(record["plans"]) == list("cdefg")
+    assert pace.slower(record, "new", Pace(50.0, 0.1), "tiny") == []
+    # A clock that was set back makes no plan unknown that was just measured.
+    record = pace.recorded(record, "back", Pace(0.5, 10.0), "2025-01-01T00:00:00Z")
+    assert "back" in record["plans"]
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (Pace(0.5, 10.0), []),
+        (Pace(0.99, 5.0), []),
+        (Pace(0.5, 4.9), ["tiny writes 4.9 tokens/s, less than half of 10, its record with this plan (2026-01-01). "]),
+        (Pace(1.1, 10.0), ["tiny takes 1.1 s to its first token, more than twice 0.5 s, its record with this plan"]),
+        (Pace(1.1, 1.0), ["tiny writes 1 tokens/s", "tiny takes 1.1 s"]),
+    ],
+)
+def test_less_than_half_as_good_is_said(now: Pace, said: list[str]) -> None:
+    found = pace.slower(pace.recorded(None, "a", Pace(0.5, 10.0), "2026-01-01"), "a", now, "tiny")
+    assert len(found) == len(said)
+    assert all(sentence.startswith(begin) for sentence, begin in zip(found, said, strict=True))
+
+
+def test_a_few_hundredths_are_no_delay() -> None:
+    assert pace.slower(pace.recorded(None, "a", Pace(0.02, 10.0), "x"), "a", Pace(0.2, 10.0), "tiny") == []
+
+
+def test_the_words_name_the_record_where_it_is_better() -> None:
+    record = pace.recorded(None, "a", Pace(0.5, 10.0), "1")
+    assert pace.words(record, "a") == "10 tokens/s, first after 0.5 s"
+    assert pace.words(pace.recorded(record, "a", Pace(0.6, 8.0), "2"), "a") == "8 of 10 tokens/s, first after 0.6 s"
+    assert pace.words(record, "b") == ""
