@@ -89,7 +89,7 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"failed to receive status: rpc error|code = Unavailable|Cannot connect to the Docker daemon",
+        r"failed to receive status: rpc error|code = Unavailable|Cannot connect to the Docker daemon|^unexpected EOF$",
         lambda at, it: Refusal(
             "engine_ended",
             f"{at}: the Docker engine ended while it built. Look why: journalctl -u docker. {_AGAIN}",

@@ -167,6 +167,8 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "engine_ended",
             "the Docker engine ended while it built",
         ),
+        # The same client, when dockerd was killed a second after the step began.
+        (["#15 0.200 begun", "unexpected EOF"], "engine_ended", "the Docker engine ended while it built"),
         (["#9 1.0 make: *** [Makefile:12: all] Error 1"], "not_compiled", "[Makefile:12: all] Error 1"),
         (
             ["#9 1.0 something nobody knows", "#9 ERROR: exit code: 3", "------"],
