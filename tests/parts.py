@@ -66,7 +66,10 @@ TEST = (
     scenario("moved", tunes=True),
     scenario("host_tuning", tunes=True),
     scenario("refusals"),
+    scenario("rollback", tunes=True),
     scenario("bare"),
+    scenario("upgrade"),
+    scenario("bare_faults"),
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
     scenario("topology"),
     scenario("fabric"),
@@ -76,12 +79,9 @@ TEST = (
 
 # The long loops of what runs in test as a sample.
 MORE = (
-    scenario("rollback", tunes=True),
     scenario("fanout"),
     scenario("calibration"),
     scenario("images"),
-    scenario("bare_faults"),
-    scenario("upgrade"),
     scenario("nfs"),
     scenario("interrupted", tunes=True),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),
