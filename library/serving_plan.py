@@ -415,7 +415,8 @@ plans:
         - What is known beforehand of the answers it has to give once it serves, for M(vllm_service_verify). It is not
           part of the plan on the node.
         - V(dimensions) is how many numbers an embedding of it has, by the hidden_size of its config.json; V(check) a
-          question with words of which its answer has one, by its file in C(catalog/models).
+          question with words of which its answer has one, by its file in C(catalog/models); V(media) how many pictures,
+          films and sounds a prompt may have.
       type: dict
       sample:
         check: {question: "What is the capital of France? Answer in one word.", contains: [Paris]}

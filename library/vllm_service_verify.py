@@ -17,6 +17,8 @@ description:
     it. A rerank model gives each of two documents a finite score, the highest first.
   - A model whose plan has a C(check) below C(ask) is asked that question too, and its answer has to have one of the
     words in it. That finds garbled output, whatever the cause.
+  - A model whose plan has C(media) below C(ask) is asked about a picture, two pictures, a film and a sound, as far as
+    it takes them. The files are made by this module. Only the shape of the answers counts.
   - A model that writes text is asked once more, streamed and with a fixed number of tokens. How long the first token
     took, and how many came a second, is written down below the instance's state by O(label). Less than half as good as
     the record there is a warning. An instance that has other requests is not measured.
@@ -235,16 +237,24 @@ def reply_of(
 
 
 def ask(
-    module: AnsibleModule, container: containers.Container, path: str, body: dict[str, Any] | None = None
+    module: AnsibleModule,
+    container: containers.Container,
+    path: str,
+    body: dict[str, Any] | None = None,
+    asked: str = "",
 ) -> dict[str, Any]:
-    """Return a reply of the server; with a body the request is a POST. Ends the module where there is none."""
+    """Return a reply of the server; with a body the request is a POST. Ends the module where there is none.
+
+    asked: the question, for people.
+    """
     check_listener(module, container)
     url, headers = module.params["url"] + path, headers_of(module)
     try:
         status, said = reply_of(module, path, headers, body)
         if status == http.client.OK:
             return dict(json.loads(said))
-        module.fail_json(msg=f"{url} answered with status {status}: {printable(said[:2000].decode(errors='replace'))}")
+        why = printable(said[:2000].decode(errors="replace"))
+        module.fail_json(msg=f"{url} answered with status {status}: {why}{f' It was asked: {asked}' if asked else ''}")
     except (OSError, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
         module.fail_json(msg=f"{url} gave no answer: {printable(str(error))}")
     raise AssertionError("fail_json ends the module")
@@ -346,7 +356,7 @@ def answer_to(module: AnsibleModule, container: containers.Container) -> str:
     params, plan = module.params, module.params["plan"]
     said = []
     for exchange in answers.questions(plan, params["question"], params["tokens"]):
-        reply = ask(module, container, exchange.path, dict(exchange.body))
+        reply = ask(module, container, exchange.path, dict(exchange.body), exchange.asked)
         said.append(answers.answer_of(exchange, reply, plan["instance"]))
     return said[0]
 

@@ -290,3 +290,20 @@ def check_environment(draft: Draft, surface: Surface) -> None:
             f"The plan sets {', '.join(unknown + options)}, which release {surface.release} does not know. Leave the "
             f"option out that asks for it, or complete catalog/releases/{surface.release}.yml.",
         )
+
+
+def media_limits(words: Sequence[str]) -> dict[str, int]:
+    """How many pictures, films and sounds a prompt may have, by a server's command line; empty where it says none.
+
+    The last word counts, as JSON or as "image=2,video=1"; of one that is neither nothing is known.
+    """
+    said = ""
+    for word, after in zip(words, [*words[1:], ""]):
+        name, equals, value = word.partition("=")
+        if normal(name) == "--limit-mm-per-prompt":
+            said = value if equals else after
+    try:
+        read = json.loads(said) if said.startswith("{") else dict(pair.split("=") for pair in said.split(",") if said)
+        return {kind: int(read[kind]) for kind in ("audio", "image", "video") if int(read.get(kind, 0)) > 0}
+    except (ValueError, TypeError):
+        return {}

@@ -20,7 +20,7 @@ from ..request.options import Request
 from ..rules.draft import Draft, Origin
 from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
-from .arguments import check_environment, check_planned, join_arguments
+from .arguments import check_environment, check_planned, join_arguments, media_limits
 from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import bind_cpus, module_variables
 from .container import Setting, check_places, container, image, requires
@@ -180,7 +180,7 @@ def _document(
         "served_model_name": subject.name or resolved.weights,
         # What it can be asked: chat, completion, embedding, rerank.
         "task": entry.task if entry is not None else "generate",
-        "ask": _ask(subject),
+        "ask": _ask(subject, draft, request),
         "release": release.name,
         "image": reference,
         "container": container(setting, draft.environment),
@@ -203,14 +203,16 @@ def _document(
     return document
 
 
-def _ask(subject: Subject) -> dict[str, Any]:
+def _ask(subject: Subject, draft: Draft, request: Request) -> dict[str, Any]:
     """What is known beforehand of the answers it has to give once it serves; it lies beside the plan on a node."""
     entry, size = subject.entry, subject.resolved.model.shape.hidden_size
+    limits = media_limits(_arguments(draft, request))
+    media = {"media": limits} if limits else {}
     if entry is None:
-        return {}
+        return media
     dimensions = {"dimensions": size} if entry.task == "embed" and size is not None else {}
     check = {"check": {**vars(entry.check), "contains": list(entry.check.contains)}} if entry.check else {}
-    return {**dimensions, **check}
+    return {**dimensions, **check, **media}
 
 
 def _setting(subject: Subject, node: Node, *, host_nics: bool) -> Setting:

@@ -5,6 +5,7 @@ Pure: an exchange is a request and how its reply is read. Who sends it is elsewh
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.refusal import Refusal
+from . import media
 
 FINISHED = ("stop", "length")
 """How an answer may end; anything else was broken off."""
@@ -53,13 +55,46 @@ def asked_without_a_key(paths: Sequence[str]) -> list[str]:
 
 
 def questions(plan: Mapping[str, Any], text: str, tokens: int) -> list[Exchange]:
-    """What the instance of a plan is asked: the text, and what its plan has it checked with."""
-    check = plan.get("ask", {}).get("check")
+    """What the instance of a plan is asked: the text, what its plan has it checked with, and about files it takes."""
+    asked, check = plan.get("ask", {}), plan.get("ask", {}).get("check")
+    about_files = _about_files(plan, asked.get("media", {}), tokens)
     if not check:
-        return [question_of(plan, text, tokens)]
+        return [question_of(plan, text, tokens), *about_files]
     checked = question_of(plan, check["question"], max(tokens, CHECK_TOKENS))
     checked = replace(checked, contains=check["contains"])
-    return [checked] if text == check["question"] else [question_of(plan, text, tokens), checked]
+    return [*([] if text == check["question"] else [question_of(plan, text, tokens)]), checked, *about_files]
+
+
+def _about_files(plan: Mapping[str, Any], limits: Mapping[str, int], tokens: int) -> list[Exchange]:
+    """A question about each kind of file, and about two pictures, as the client of the manual sends them (1.22, 3.4.2).
+
+    limits: how many of a kind a prompt may have.
+    """
+    red, blue = (_file("image_url", "image/png", media.picture(colour)) for colour in (media.RED, media.BLUE))
+    tone = base64.b64encode(media.sound()).decode()
+    files: list[tuple[str, int, str, list[dict[str, Any]]]] = [
+        ("image", 1, "What colour is this picture?", [red]),
+        ("image", 2, "What colours are these two pictures?", [red, blue]),
+        ("video", 1, "What colours are in this video?", [_file("video_url", "video/x-msvideo", media.film())]),
+        (
+            "audio",
+            1,
+            "What is in this audio?",
+            [{"type": "input_audio", "input_audio": {"data": tone, "format": "wav"}}],
+        ),
+    ]
+    found = []
+    for kind, needed, text, parts in files:
+        if limits.get(kind, 0) >= needed:
+            exchange = question_of(plan, text, tokens)
+            content = [{"type": "text", "text": text}, *parts]
+            body = {**exchange.body, "messages": [{"role": "user", "content": content}]}
+            found.append(replace(exchange, body=body))
+    return found
+
+
+def _file(kind: str, form: str, content: bytes) -> dict[str, Any]:
+    return {"type": kind, kind: {"url": f"data:{form};base64,{base64.b64encode(content).decode()}"}}
 
 
 def question_of(plan: Mapping[str, Any], text: str, tokens: int) -> Exchange:

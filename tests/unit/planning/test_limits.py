@@ -11,7 +11,7 @@ from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, TPU, TWO_NOD
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.pages.page import page
-from ansible.module_utils.gaudi.planning.arguments import FIXED, OPTIONS, OWNED, SECRETS
+from ansible.module_utils.gaudi.planning.arguments import FIXED, OPTIONS, OWNED, SECRETS, media_limits
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.planning.network import Network, read_addresses
 from ansible.module_utils.gaudi.planning.network import network as network_of_script
@@ -927,3 +927,20 @@ def test_every_variable_that_puts_another_server_in_the_place_of_the_guarded_one
     assert "VLLM_USE_RUST_FRONTEND" in found
     for name in found:
         assert plan("1.24.1", guarded=True, extra_environment={name: "1"})["refused_id"] == "variable_denied"
+
+
+@pytest.mark.parametrize(
+    ("words", "limits"),
+    [
+        ([], {}),
+        (["--port", "1"], {}),
+        (["--limit-mm-per-prompt", '{"image":5,"video":2}'], {"image": 5, "video": 2}),
+        (["--limit_mm_per_prompt=audio=5,image=1"], {"audio": 5, "image": 1}),
+        (["--limit-mm-per-prompt", '{"image":5}', "--limit-mm-per-prompt", "image=0,video=1"], {"video": 1}),
+        (["--limit-mm-per-prompt"], {}),
+        (["--limit-mm-per-prompt", "{"], {}),
+        (["--limit-mm-per-prompt", '{"image":{"count":5}}'], {}),
+    ],
+)
+def test_what_a_prompt_may_have_is_read_of_the_command_line(words: list[str], limits: dict[str, int]) -> None:
+    assert media_limits(words) == limits

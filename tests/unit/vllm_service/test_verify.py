@@ -340,6 +340,16 @@ def test_a_server_that_does_not_serve_is_told_so(
     assert said in answer["msg"]
 
 
+def test_a_server_that_refuses_a_picture_is_told_with_the_question(server: Server) -> None:
+    plan = {**copy.deepcopy(PLAN), "ask": {"media": {"image": 1}}}
+    assert verify(server, plan=plan)["answer"] == "Paris."
+    asked = [body for path, _, body in server.asked if path == "/v1/chat/completions" and body]
+    assert [part["type"] for part in asked[1]["messages"][0]["content"]] == ["text", "image_url"]
+    server.replies["/v1/chat/completions"] = (400, {"error": "tiny is not a multimodal model"})
+    said = verify(server, plan=plan)["msg"]
+    assert said.endswith('{"error": "tiny is not a multimodal model"} It was asked: Capital?')
+
+
 def test_an_embedding_of_another_size_than_the_plan_says_is_refused(server: Server) -> None:
     plan = {**copy.deepcopy(PLAN), "task": "embed", "ask": {"dimensions": 4}}
     data = [{"index": place, "embedding": [0.5, float(place), 0.0]} for place in (0, 1)]
