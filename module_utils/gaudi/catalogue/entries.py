@@ -469,7 +469,7 @@ class ReleaseEntry:
     ``typed_arguments`` and ``typed_variables`` are those whose type, default and choices are known, and count as known;
     ``warned`` are features with the sentence to warn of them; ``metrics`` are the names that /metrics exports;
     ``log_formats`` are lines that its server prints, by what they say; ``ready_images`` are the vendor's with vLLM;
-    ``successors`` is what became of names that other releases know;
+    ``successors`` is what became of names that other releases know; ``benchmark`` is the release's benchmark client;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
     ``model_types`` are what the server has classes of its own for, listed like the arguments; ``build`` is how its
     image is built, None where the file says no way.
@@ -502,6 +502,7 @@ class ReleaseEntry:
     log_formats: Mapping[str, str] = field(default_factory=dict)
     ready_images: tuple[ReadyImage, ...] = ()
     successors: Mapping[str, Successor] = field(default_factory=dict)
+    benchmark: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def code(self) -> str:
@@ -535,6 +536,7 @@ class ReleaseEntry:
         "metrics",
         "log_formats",
         "ready_images",
+        "benchmark",
         "successors",
     )
 
@@ -588,6 +590,7 @@ class ReleaseEntry:
             if reader.has("ready_images")
             else (),
             successors=Successor.table(reader.mapping("successors"), f"{where}: successors"),
+            benchmark=reader.mapping("benchmark"),
         )
 
 
