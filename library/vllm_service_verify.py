@@ -105,7 +105,6 @@ models:
 import http.client
 import json
 import shlex
-import socket
 import time
 import urllib.parse
 from pathlib import Path
@@ -158,24 +157,21 @@ def token_of(plan: dict[str, Any]) -> str:
 
 def check_listener(module: AnsibleModule, container: containers.Container) -> None:
     """End the module where another process than the container's would be asked."""
-    where = urllib.parse.urlsplit(module.params["url"])
-    main, identity = int(container.inspected["State"]["Pid"]), str(container.inspected["Id"])
     try:
-        address = socket.getaddrinfo(where.hostname, where.port, type=socket.SOCK_STREAM)[0][4][0]
+        found = listening.asked_at(module.params["url"])
     except OSError as error:
-        module.fail_json(msg=f"{where.hostname} is not known on this node: {printable(str(error))}")
+        module.fail_json(msg=f"{module.params['url']} is not known on this node: {printable(str(error))}")
         return
-    found = listening.listeners_at(str(address), int(where.port or 0))
     if not found:
         module.fail_json(
             msg=f"Nobody listens at {module.params['url']}. Look at journalctl -u {container_name(module)}."
         )
-    for listener in found:
-        if listening.holder_within(listener.inode, identity, listening.cgroup_of(main), [main]) is None:
-            module.fail_json(
-                msg=f"{module.params['url']} is taken by {listening.describe(listener)}, which is not of the container "
-                f"{container_name(module)}. Nothing was sent to it. Stop it, then run the playbook again."
-            )
+    stranger = listening.stranger_among(found, container.inspected["Id"], int(container.inspected["State"]["Pid"]))
+    if stranger:
+        module.fail_json(
+            msg=f"{module.params['url']} is taken by {listening.describe(stranger)}, which is not of the container "
+            f"{container_name(module)}. Nothing was sent to it. Stop it, then run the playbook again."
+        )
 
 
 def container_name(module: AnsibleModule) -> str:

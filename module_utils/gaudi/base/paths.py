@@ -37,6 +37,8 @@ PACE = "pace.json"
 """Below an instance's state: how quickly it wrote with each plan, the best and the last."""
 JOBS = f"{STATE}/jobs"
 """A directory for each job."""
+BENCHMARKS = f"{STATE}/benchmarks"
+"""A directory for each instance that was measured, with its runs."""
 IMAGE_RECORD = f"{STATE}/images.json"
 """What is known of the serving images of the node."""
 SBOMS = f"{STATE}/sbom"
@@ -86,6 +88,8 @@ class Owned:
 TABLE = (
     Owned(PROGRAMS, "node_library", "0755"),
     Owned(f"{PROGRAMS}/batch.py", "offline_batch", "0644"),
+    Owned(f"{PROGRAMS}/bench.py", "benchmark", "0644"),
+    Owned(f"{PROGRAMS}/bench_client.py", "benchmark", "0644"),
     Owned(f"{PROGRAMS}/calibrate.py", "fp8_calibration", "0644"),
     Owned(f"{PROGRAMS}/fp8_convert.py", "fp8_weights", "0644"),
     Owned(f"{PROGRAMS}/fp8_dynamic.py", "fp8_weights", "0644"),
@@ -145,6 +149,10 @@ TABLE = (
     Owned(f"{STATE}/batches/*/input.jsonl", "offline_batch", "0600"),
     Owned(f"{STATE}/batches/*/answered.jsonl", "batch.py", "0600"),
     Owned(f"{STATE}/batches/*/output.jsonl", "batch.py", "0600"),
+    Owned(BENCHMARKS, "benchmark", "0700"),
+    Owned(f"{BENCHMARKS}/*", "bench.py", "0700"),
+    Owned(f"{BENCHMARKS}/*.json", "benchmark", "0600"),
+    Owned(f"{BENCHMARKS}/*/*.json", "bench.py", "0600"),
     Owned(BROUGHT, "brought_packages", "0644"),
     Owned(DRIVER_BEFORE, "driver_before", "0600"),
     Owned(DRIVER_KEPT, "gaudi_driver", "0700", whole=True),

@@ -7,6 +7,7 @@ import io
 import re
 import socket
 import time
+import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ def listeners_at(address: str, port: int, process: int | str = "self") -> list[L
     # A kernel without IPv6 has no second one.
     found = [parse_listeners(table.read_text(encoding="ascii")) for table in tables if table.exists()]
     return reached([listener for table in found for listener in table], address, port)
+
+
+def asked_at(url: str) -> list[Listener]:
+    """The sockets that a request to a URL reaches. Raises OSError where its host is not known."""
+    where = urllib.parse.urlsplit(url)
+    address = socket.getaddrinfo(where.hostname, where.port, type=socket.SOCK_STREAM)[0][4][0]
+    return listeners_at(str(address), int(where.port or 0))
 
 
 def holds(pid: int, inode: int) -> bool:
@@ -54,6 +62,15 @@ def holder_within(inode: int, container: str, cgroup: str, first: Sequence[int] 
     """
     pids = holders_of(inode, first)
     return next((pid for pid in pids if is_of_container(cgroup_of(pid), cgroup, container)), None)
+
+
+def stranger_among(found: Sequence[Listener], container: str, main: int) -> Listener | None:
+    """The first of these sockets that no process of a container holds.
+
+    container: its whole id. main: its main process.
+    """
+    cgroup = cgroup_of(main)
+    return next((each for each in found if holder_within(each.inode, container, cgroup, [main]) is None), None)
 
 
 def describe(listener: Listener) -> str:
