@@ -32,7 +32,7 @@ def commands(text: str) -> str:
 
 # The pages of docs/, a task each, in the order in which one comes to them. What installs, upgrades and takes a
 # node back is run by scenarios.
-PAGES = ("install", "serve", "change", "diagnose", "batch", "upgrade", "remove")
+PAGES = ("install", "serve", "change", "diagnose", "measure", "batch", "upgrade", "remove")
 # What the demo has in the place of a reader's names.
 NAMES = {
     "inventories/mysite": "inventories/simulated",

@@ -186,6 +186,7 @@ EXITS = {
 }
 # What these print is read by a job, whose Log.add is the exit, or by a person who called them.
 BELOW_A_JOB = (
+    "roles/benchmark/",
     "roles/fp8_calibration/",
     "roles/fp8_weights/",
     "roles/model_weights/",

@@ -22,7 +22,7 @@ class Door:
         self.directory = state / DOOR
         self._closed = self.directory / "closed"
         self._digest = self.directory / PROBE
-        # Beside the door, where no container sees it: the role's verification asks with it as well.
+        # Beside the door, where no server sees it: the role's verification and benchmarks ask with it as well.
         self._token = state / PROBE
 
     def open(self) -> None:

@@ -1,0 +1,56 @@
+"""Show benchmarks: as a table, and as a chart."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.benchmark import chart, figures
+
+
+def benchmark_runs(runs: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the runs that were asked for: by a part of a name, or from a file of the controller."""
+    return [_run(runs, name) for name in wanted]
+
+
+def _run(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
+    try:
+        file = Path(wanted)
+        if wanted.endswith(".json") and file.is_file():
+            return dict(figures.read(file.read_text(encoding="utf-8")))
+        return dict(figures.chosen(runs, wanted))
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from refusal
+    except (OSError, ValueError) as error:
+        raise AnsibleFilterError(f"{wanted} is no run of a benchmark: {error}") from error
+
+
+def benchmark_table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return one run, or a run and the one it is compared with, as lines."""
+    return list(figures.table(*runs))
+
+
+def benchmark_chart(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the same as an SVG."""
+    return str(chart.draw(runs))
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Name the filters."""
+        return {
+            "benchmark_runs": benchmark_runs,
+            "benchmark_table": benchmark_table,
+            "benchmark_chart": benchmark_chart,
+        }

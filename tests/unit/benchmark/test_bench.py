@@ -1,0 +1,196 @@
+"""The job of a benchmark, against a docker of our own: what is kept, followed, refused, and cleaned up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import bench
+import pytest
+from ansible.module_utils.gaudi.benchmark import asked
+from gaudi.base.refusal import Refusal
+
+from tests.unit.benchmark.made import DIGEST, plan, release, written
+
+# A docker whose containers say what the orders say; "stop" and "rm" end the one that hangs.
+DOCKER = """#!{python}
+import contextlib, json, os, signal, sys, time
+from pathlib import Path
+home = Path({home!r})
+with (home / "docker.log").open("a") as log:
+    log.write(json.dumps(sys.argv[1:]) + "\\n")
+running = home / "running"
+if sys.argv[1] != "run":
+    if running.exists():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(running.read_text()), signal.SIGKILL)
+    sys.exit(0)
+running.write_text(str(os.getpid()))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+orders = json.loads((home / "orders.json").read_text())
+for line in orders["lines"]:
+    print(line, flush=True)
+if orders.get("hangs"):
+    (home / "hanging").touch()
+    time.sleep(60)
+sys.exit(orders.get("status", 0))
+"""
+
+
+def result(**changes: Any) -> str:
+    return "RESULT " + json.dumps(written(**changes))
+
+
+class Node:
+    """A place for results, and a stand-in for docker."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        (home / "bin").mkdir()
+        (home / "state").mkdir()
+        (home / "bin/docker").write_text(DOCKER.format(python=sys.executable, home=str(home)))
+        (home / "bin/docker").chmod(0o755)
+        made = plan()
+        box = {**made["container"], "name": "vllm-chat"}
+        self.document: dict[str, Any] = asked.describe(
+            {**made, "container": box}, DIGEST, asked.Client.of_release(release()), asked.Wish((1, 4))
+        )
+        self.orders(lines=["words", "50%|#5   | 2/4 [00:01<00:01]", result(requests=4), result(requests=16)])
+
+    def orders(self, **orders: Any) -> None:
+        (self.home / "orders.json").write_text(json.dumps(orders))
+
+    def start(self) -> subprocess.Popen[str]:
+        (self.home / "document.json").write_text(json.dumps(self.document))
+        environment = {
+            "PATH": f"{self.home}/bin:{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "GAUDI_JOB_PROGRESS": str(self.home / "progress.json"),
+            "GAUDI_JOB_RESULT": str(self.home / "result.json"),
+        }
+        # Where a node has its state.
+        program = (
+            f"import sys, bench; from gaudi.base import paths; paths.BENCHMARKS = {str(self.home / 'state')!r}; "
+            "sys.exit(bench.main(sys.argv[1:]))"
+        )
+        command = [sys.executable, "-B", "-c", program, str(self.home / "document.json")]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self) -> tuple[int, str]:
+        work = self.start()
+        said, _ = work.communicate(timeout=60)
+        return work.returncode, said
+
+    def last(self) -> str:
+        status, said = self.run()
+        assert status == 1, said
+        assert "Traceback" not in said
+        return said.rstrip().splitlines()[-1]
+
+    def docker(self) -> list[list[str]]:
+        return [json.loads(line) for line in (self.home / "docker.log").read_text().splitlines()]
+
+    def kept(self) -> list[Path]:
+        return sorted((self.home / "state/chat").glob("*.json"))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_what_was_measured_is_kept_and_named(node: Node) -> None:
+    status, said = node.run()
+    assert status == 0, said
+    (file,) = node.kept()
+    run = json.loads(file.read_text())
+    assert run["run"] == file.stem == json.loads((node.home / "result.json").read_text())["run"]
+    assert file.stem.startswith("3f2a91c07d1e-")
+    assert [(step["concurrency"], step["requests"], step["failed"]) for step in run["steps"]] == [(1, 4, 0), (4, 16, 0)]
+    assert (run["image"], run["release"], run["plan"]) == (node.document["image"], "1.22", DIGEST)
+    assert file.stat().st_mode & 0o777 == 0o600
+    # What the journal and the job's log end with.
+    assert "tokens/s" in said
+    progress = json.loads((node.home / "progress.json").read_text())
+    assert (progress["total"], progress["unit"]) == (20, "requests")
+
+
+def test_the_container_has_no_card_no_key_and_may_write_nowhere(node: Node) -> None:
+    node.document["guarded"] = True
+    assert node.run()[0] == 0
+    first, words = node.docker()
+    assert first == ["rm", "--force", "bench-chat"]
+    assert words[words.index("--runtime") + 1] == "runc"
+    assert words[words.index("--cap-drop") + 1] == "ALL"
+    assert {"--read-only", "no-new-privileges", "--rm"} <= set(words)
+    mounts = [words[place + 1] for place, word in enumerate(words) if word == "--mount"]
+    assert all(mount.endswith(",readonly") for mount in mounts)
+    # The token is a file that the container reads; it is in no argument and in no --env.
+    assert [mount for mount in mounts if "target=/run/gaudi-serving/bench/token" in mount]
+    assert not [word for word in words if "KEY=" in word or "TOKEN=" in word]
+    assert words[-4:] == ["python3", "-B", "/run/gaudi-serving/bench/bench_client.py", "/run/gaudi-serving/bench"]
+
+
+def test_an_open_instance_is_asked_without_a_token(node: Node) -> None:
+    assert node.run()[0] == 0
+    assert not [word for word in node.docker()[-1] if "/token" in word]
+
+
+def test_requests_that_failed_fail_the_run_which_is_kept(node: Node) -> None:
+    node.orders(lines=[result(requests=4), result(requests=13)])
+    assert "Requests of chat failed: 3 of 16 with 4 at a time. The run is kept as 3f2a" in node.last()
+    assert len(node.kept()) == 1
+
+
+@pytest.mark.parametrize(
+    ("orders", "said"),
+    [
+        ({"lines": ["ModuleNotFoundError: No module named 'pandas'"], "status": 1}, "build it with the part benchmark"),
+        ({"lines": ["python3: can't open file 'x'"], "status": 2}, "the image has no checkout with the client"),
+        ({"lines": ["Unable to find image 'vault/image:1' locally"], "status": 125}, "the image is not on the node"),
+        ({"lines": ["aiohttp: Connect call failed"], "status": 1}, "the instance ended meanwhile"),
+        ({"lines": [], "status": 1}, "its last words are above (it printed nothing)"),
+        ({"lines": [result(requests=4)], "status": 0}, "the client ended with status 0"),
+        ({"lines": ["RESULT x"], "status": 0}, "The client wrote no duration"),
+        ({"lines": ["RESULT " + "[" * 100_000], "status": 0}, "The client wrote no duration"),
+    ],
+)
+def test_a_client_that_fails_leaves_a_reason_and_nothing_else(node: Node, orders: dict[str, Any], said: str) -> None:
+    node.orders(**orders)
+    assert said in node.last()
+    assert node.kept() == []
+
+
+@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_benchmark_stops_its_container_and_keeps_nothing(node: Node, ends: signal.Signals) -> None:
+    node.orders(lines=["words"], hangs=True)
+    work = node.start()
+    assert work.stdout is not None
+    while not (node.home / "hanging").exists():
+        assert work.poll() is None
+    work.send_signal(ends)
+    said, _ = work.communicate(timeout=30)
+    assert work.returncode == 130
+    assert "bench: stopped; nothing was kept of this run" in said
+    assert node.docker()[-1][:2] == ["stop", "--time"]
+    assert node.kept() == []
+
+
+def test_a_description_that_is_not_there_or_damaged_is_refused(node: Node) -> None:
+    node.document = {"schema": 1}
+    assert "run playbooks/bench.yml, which writes it" in node.last()
+    with pytest.raises(Refusal, match="is not there"):
+        bench.read_description(node.home / "none.json")
+
+
+def test_bars_that_overwrite_themselves_are_lines() -> None:
+    read, write = os.pipe()
+    os.write(write, b"a\r 25%|#| 1/4 [0s]\r 50%|##| 2/4 [0s]\nRESULT {}\nno end")
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        assert list(bench.lines_of(stream)) == ["a", " 25%|#| 1/4 [0s]", " 50%|##| 2/4 [0s]", "RESULT {}", "no end"]

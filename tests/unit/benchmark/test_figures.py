@@ -1,0 +1,101 @@
+"""What came of a benchmark: the client's figures by our names, runs by their names, and tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.benchmark import figures
+
+from tests.unit.benchmark.made import run, step, written
+
+
+def test_the_figures_of_a_client_have_our_names() -> None:
+    found = figures.step_of(written(3), 2, 4)
+    assert (found["concurrency"], found["requests"], found["failed"]) == (2, 4, 1)
+    assert found["tokens_per_second"] == 256.0
+    assert found["ttft_p99_ms"] == 60.0
+    assert set(found) == {"concurrency", "requests", "failed", *figures.FIGURES}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"output_throughput": None}, "output_throughput"),
+        ({"output_throughput": "fast"}, "output_throughput"),
+        ({"p99_ttft_ms": float("nan")}, "p99_ttft_ms"),
+        ({"median_tpot_ms": float("inf")}, "median_tpot_ms"),
+        ({"duration": -1.0}, "duration"),
+        ({"duration": True}, "duration"),
+        ({"completed": 5}, "completed"),
+        ({"completed": None}, "completed"),
+    ],
+)
+def test_what_is_no_figure_is_named(changes: dict[str, object], named: str) -> None:
+    with pytest.raises(Refusal, match=f"The client wrote no {named} for 2 at a time"):
+        figures.step_of(written(4, **changes), 2, 4)
+
+
+def test_a_run_is_read_as_it_was_kept_and_nothing_else() -> None:
+    assert figures.read(json.dumps(run())) == run()
+    wrong = [
+        run("../../etc/x"),
+        run(steps=[step(1, float("nan"))]),
+        run(steps=[step(1, float("inf"))]),
+        {"run": "x"},
+        [],
+    ]
+    for document in wrong:
+        with pytest.raises(ValueError, match=r"^it "):
+            figures.read(json.dumps(document))
+
+
+def test_a_run_is_found_by_a_part_of_its_name() -> None:
+    runs = [
+        run("3f2a91c07d1e-20260131T080000Z"),
+        run("3f2a91c07d1e-20260201T080000Z"),
+        run("aaaaaaaaaaaa-20260131T080000Z"),
+    ]
+    assert figures.chosen(runs, "aaa")["run"].startswith("aaa")
+    assert figures.chosen(runs, "20260201")["run"] == "3f2a91c07d1e-20260201T080000Z"
+    with pytest.raises(Refusal, match="Several runs have '3f2a' in the name"):
+        figures.chosen(runs, "3f2a")
+    with pytest.raises(Refusal, match=r"No run on this node has 'x' in the name\. The last ones are: 3f2a"):
+        figures.chosen(runs, "x")
+    with pytest.raises(Refusal, match="The last ones are: none"):
+        figures.chosen([], "b")
+
+
+def test_failed_requests_are_said() -> None:
+    assert figures.failed(run()) == ""
+    assert figures.failed(run(steps=[step(1), step(4, failed=3)])) == (
+        "Requests of chat failed: 3 of 16 with 4 at a time."
+    )
+
+
+def test_the_table_of_one_run() -> None:
+    assert figures.table(run()) == [
+        "3f2a91c07d1e-20260131T080000Z: chat, qwen3-8b, release 1.22, 1024 tokens in, 128 out",
+        "  at a time  requests  failed  tokens/s  requests/s  TTFT p50  TTFT p99  TPOT p50  TPOT p99",
+        "          1         4       0     100.0        2.00      40.0      60.0     10.00     14.50",
+        "          4        16       0     320.0        2.00      40.0      60.0     10.00     14.50",
+        "TTFT and TPOT are milliseconds.",
+    ]
+
+
+def test_the_table_of_two_runs_has_ratios_of_what_both_measured() -> None:
+    now = run("bbbbbbbbbbbb-20260201T080000Z", steps=[step(4, 640.0, tpot_p99_ms=0.0), step(8)])
+    lines = figures.table(now, run())
+    assert lines[-1] == "          4      2.00        1.00      1.00      1.00      1.00      0.00"
+    assert lines[-3] == "bbbbbbbbbbbb-20260201T080000Z as a multiple of 3f2a91c07d1e-20260131T080000Z:"
+    assert not [line for line in lines if "other lengths" in line]
+    # From nothing there is no ratio.
+    assert figures.table(run(), now)[-1].endswith("-")
+
+
+def test_two_runs_that_say_little_of_each_other_say_so() -> None:
+    other = run("bbbbbbbbbbbb-20260201T080000Z", output_tokens=64)
+    assert "The two had other lengths: their figures say little of each other." in figures.table(run(), other)
+    apart = figures.table(run(steps=[step(2)]), run())
+    assert apart[-1] == "They have no concurrency in common, so there is no ratio."
