@@ -142,19 +142,19 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"E: Unable to locate package (\S+)|E: Package '([^']+)' has no installation candidate",
-        lambda at, it: Refusal(
-            "no_system_package",
-            f"{at}: the package sources of the image have no {it}. Check that they answer, or name others in "
-            f"serving_image_apt_sources. {_AGAIN}",
-        ),
-    ),
-    (
         r"(?:E|W): Failed to fetch (\S+)",
         lambda at, it: Refusal(
             "package_source_unreachable",
             f"{at}: {it} could not be fetched. Name a mirror in serving_image_apt_sources, and check the proxies of "
             f"the build (serving_image_http_proxy). {_AGAIN}",
+        ),
+    ),
+    (
+        r"E: Unable to locate package (\S+)|E: Package '([^']+)' has no installation candidate",
+        lambda at, it: Refusal(
+            "no_system_package",
+            f"{at}: the package sources of the image have no {it}. Check that they answer, or name others in "
+            f"serving_image_apt_sources. {_AGAIN}",
         ),
     ),
     (

@@ -158,6 +158,17 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "package_source_unreachable",
             "http://archive.ubuntu.com/x.deb could not be fetched",
         ),
+        # apt of Debian 12, whose update only warns.
+        (
+            [
+                "#17 8.275 W: Failed to fetch http://mirror:1/debian/dists/bookworm/InRelease  Could not connect to "
+                "mirror:1 (172.24.0.6). - connect (111: Connection refused)",
+                "#17 8.275 W: Some index files failed to download. They have been ignored, or old ones used instead.",
+                "#17 8.284 E: Package 'autoconf' has no installation candidate",
+            ],
+            "package_source_unreachable",
+            "http://mirror:1/debian/dists/bookworm/InRelease could not be fetched. Name a mirror in",
+        ),
         # The client of Docker 20.10, when dockerd was killed.
         (
             [
