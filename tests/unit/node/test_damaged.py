@@ -203,6 +203,8 @@ ELSEWHERE = {
     "/etc/gaudi-serving/weights/*.take.json": "the scenario fanout; read as the other requests are",
     "/etc/gaudi-serving/weights/*.token": "a secret, not a document",
     "/etc/gaudi-serving/weights/peer.token": "a secret, not a document",
+    "/var/lib/gaudi-serving/benchmarks/*.json": "tests/unit/benchmark",
+    "/var/lib/gaudi-serving/benchmarks/*/*.json": "tests/unit/benchmark",
     "/var/lib/gaudi-serving/brought.json": "tests/unit/driver/test_brought.py",
     "/var/lib/gaudi-serving/burn_in.log": "written and not read",
     "/var/lib/gaudi-serving/calibrations/*.json": "the scenario calibration",
