@@ -142,8 +142,8 @@ def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wis
         return [
             Refusal(
                 "driver_half_installed",
-                f"{', '.join(present.unfinished)} is installed by half. Run dpkg --configure -a on the node, then "
-                "apt-get --fix-broken install, and look at what they say. Then run again.",
+                f"{', '.join(present.unfinished)} is installed by half. Run dpkg --configure -a on the node and look "
+                "at what it says, then run again.",
             )
         ]
     refusals = []
