@@ -46,6 +46,7 @@ def test_every_job_names_the_paths_it_is_about() -> None:
                 found.append(f"{path.parent.parent.name}/{path.name}")
                 assert job.get("mounts_for"), json.dumps(task)
     assert sorted(found) == [
+        "benchmark/measure.yml",
         "fp8_calibration/measure.yml",
         "fp8_calibration/take.yml",
         "fp8_weights/convert.yml",
