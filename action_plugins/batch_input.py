@@ -24,14 +24,24 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
+def check(given: Path, output: Path) -> None:
+    """Raises Refusal where one of both is no file, or the answers would take the place of the requests."""
+    for path, needed in ((given, True), (output, False)):
+        if (needed or path.exists()) and not path.is_file():
+            raise Refusal("batch_no_file", f"{path} is no file." if path.exists() else f"{path} is not there.")
+    if output.exists() and output.samefile(given):
+        raise Refusal("batch_same_file", f"{given} has the requests; the answers need another file (-e output=FILE).")
+
+
 def read(given: Path) -> tuple[lines.Input, str]:
     """What a file asks, and its SHA-256."""
-    digest = hashlib.sha256()
+    digest, asked = hashlib.sha256(), lines.Input()
     with given.open("rb") as there:
-        while block := there.read(1 << 20):
-            digest.update(block)
-    with given.open(encoding="utf-8") as there:
-        return lines.Input.read(there), digest.hexdigest()
+        for number, line in enumerate(there, 1):
+            digest.update(line)
+            if line.strip():
+                asked.add(number, line.decode("utf-8"))
+    return asked, digest.hexdigest()
 
 
 def is_whole(asked: lines.Input, output: Path) -> bool:
@@ -55,6 +65,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         given = Path(arguments["input"]).absolute()
         output = Path(arguments["output"] or given.with_suffix(".output.jsonl")).absolute()
         try:
+            check(given, output)
             asked, digest = read(given)
             model = asked.check(str(given))
             whole = is_whole(asked, output)

@@ -83,6 +83,7 @@ class Input:
     models: set[str] = field(default_factory=set)
     urls: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
     @classmethod
@@ -105,6 +106,7 @@ class Input:
             self.faults.append(f"line {number}: {wrong}")
             return
         self.names.add(request.custom_id)
+        self.ids.add(request.id)
         self.models.add(request.model)
         self.urls.add(request.url)
 
@@ -130,11 +132,13 @@ class Input:
 
 def check_task(instance: str, task: str, urls: Iterable[str]) -> None:
     """Raises Refusal where a batch asks what an instance does not answer."""
-    strange = sorted(set(urls) - set(ENDPOINTS[task]))
+    known = ENDPOINTS.get(task, ())
+    strange = sorted(set(urls) - set(known))
     if strange:
         raise Refusal(
             "batch_task",
-            f"{instance} answers {' and '.join(ENDPOINTS[task])}, and the batch asks {', '.join(strange)}. Ask an "
+            f"{instance} answers {' and '.join(known) or 'nothing of a batch'}, "
+            f"and the batch asks {', '.join(strange)}. Ask an "
             "instance with a model for that.",
         )
 
@@ -168,7 +172,7 @@ def failure(line: Mapping[str, Any]) -> str:
     if line["error"] is not None:
         return str(line["error"]["message"])
     status, body = line["response"]["status_code"], line["response"]["body"]
-    if status == OK:
+    if status == OK and isinstance(body, dict):
         return ""
     told = body.get("error", body) if isinstance(body, dict) else body
     message = told.get("message", told) if isinstance(told, dict) else told
@@ -180,15 +184,15 @@ def read_line(text: str) -> dict[str, Any] | None:
     try:
         line = json.loads(text)
         failure(line)
-        return line if isinstance(line, dict) and isinstance(line["custom_id"], str) else None
+        return line if isinstance(line["id"], str) and isinstance(line["custom_id"], str) else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
 def whole(asked: Input, lines: Iterable[str]) -> bool:
-    """Whether an output answers every request of an input."""
+    """Whether an output answers every request of an input, as it is asked now."""
     read = (read_line(text) for text in lines)
-    return asked.names <= {str(line["custom_id"]) for line in read if line is not None and not failure(line)}
+    return asked.ids <= {str(line["id"]) for line in read if line is not None and not failure(line)}
 
 
 def told(requests: int, failures: Mapping[str, str]) -> str:

@@ -161,4 +161,8 @@ def answer(
     received: Any = _Bounded(connection.sock, until, most + _HEADERS)
     with http.client.HTTPResponse(received) as said:
         said.begin()
-        return said.status, said.read(most)
+        told = said.read(most)
+        # Of an answer that was broken off, http.client gives what came.
+        if said.length and len(told) < most:
+            raise http.client.IncompleteRead(told, said.length)
+        return said.status, told

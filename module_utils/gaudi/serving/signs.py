@@ -431,9 +431,9 @@ class Progress:
             self.warm_up.setdefault(kind + name, (0, expected))
 
     def _advance(self, phase: str, done: int, total: int) -> None:
-        """Workers run abreast, and each has its own bar: the furthest counts."""
-        before, _ = self.warm_up.get(phase, (0, 0))
-        self.phase, self.warm_up[phase] = "warming-up", (max(before, done), total)
+        """Workers run abreast, and each has its own bar: the furthest counts. Another total is another bar's."""
+        before, of = self.warm_up.get(phase, (0, total))
+        self.phase, self.warm_up[phase] = "warming-up", (max(before, done) if of == total else done, total)
 
     def _understand_memory(self, line: str) -> bool:
         """Whether a line says what the device's memory is used for."""

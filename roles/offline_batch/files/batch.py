@@ -23,6 +23,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
@@ -43,7 +44,7 @@ from gaudi.serving.plan import Plan
 LOOK_AGAIN = 2.0
 """Seconds between two looks at an instance that is away."""
 TRIES = 3
-"""How often a request is asked whose answer is that the server failed (status 500)."""
+"""How often a request is asked whose answer is that the server failed (status 500), or is broken off."""
 MOST_AT_ONCE = 1024
 """A request at a time is a thread and a connection."""
 AWAY = (429, 502, 503, 504)
@@ -102,6 +103,15 @@ class Instance:
             raise Refusal("no_such_instance", f"there is no instance {self.name} on this node")
         return plan
 
+    def endpoint(self) -> str:
+        """Where it is asked. Raises Refusal."""
+        try:
+            return Plan.from_document(self.plan()).endpoint
+        except ValueError as wrong:
+            raise Refusal(
+                "record_damaged", f"the plan of {self.name} cannot be read ({wrong}); run site.yml"
+            ) from wrong
+
     def away(self) -> str:
         """Why it cannot be asked now; empty where it serves."""
         try:
@@ -120,7 +130,7 @@ class Instance:
 
     def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
         """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
-        where = urllib.parse.urlsplit(Plan.from_document(self.plan()).endpoint)
+        where = urllib.parse.urlsplit(self.endpoint())
         headers, token = {"Content-Type": "application/json"}, self.token()
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -175,7 +185,7 @@ class Answers:
 
     def add(self, line: dict[str, Any]) -> None:
         """Keep an answer. Raises OSError, and the file ends as before."""
-        text = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        text = json.dumps(line).encode() + b"\n"
         try:
             written = self._out.write(text)
             if written != len(text):
@@ -234,6 +244,7 @@ class Batch:
         for request in self.requests():
             urls.add(request.url)
             models.add(request.model)
+        self.instance.endpoint()
         lines.check_task(self.wish.instance, plan["task"], urls)
         if models - {plan["served_model_name"]}:
             raise Refusal(
@@ -254,20 +265,20 @@ class Batch:
             self._hand_out(None)
         while self.left.unfinished_tasks and not self.ended.wait(0.1):
             pass
-        if self.failure is not None:
-            raise self.failure
+        if self.ended.is_set():
+            raise self.failure or Refusal("batch_broken", "one of those who ask ended; its last words are above")
 
     def _hand_out(self, request: lines.Request | None) -> None:
         while not self.ended.is_set():
             with contextlib.suppress(queue.Full):
                 self.left.put(request, timeout=1.0)
                 return
-        raise self.failure or Stopped
+        raise self.failure or Refusal("batch_broken", "one of those who ask ended; its last words are above")
 
     def _work(self) -> None:
         """Ask one after the other, until there is nothing left or something keeps the whole work from going on."""
         while not self.ended.is_set():
-            request = self.left.get()
+            request, kept = self.left.get(), False
             try:
                 if request is None:
                     return
@@ -276,31 +287,26 @@ class Batch:
                     self.answers.add(line)
                     self.done += 1
                 self.tell("ask")
+                kept = True
             except (Refusal, OSError) as error:
                 self.failure = self.failure or error
-                self.ended.set()
             finally:
+                # Whatever ended it: the others would wait for ever.
+                if request is not None and not kept:
+                    self.ended.set()
                 self.left.task_done()
 
     def _ask(self, request: lines.Request) -> dict[str, Any]:
         """The line of output for a request. Raises Refusal where the instance stays away."""
-        since, failed = time.monotonic(), 0
+        waited, tries = 0.0, 0
         while True:
             why = self.instance.away()
             if not why:
-                try:
-                    status, body = self.instance.ask(request, self.wish.timeout)
-                except TimeoutError:
-                    return lines.unanswered(request, "timeout", f"no answer within {self.wish.timeout:.0f} seconds")
-                except (OSError, http.client.HTTPException) as error:
-                    why = f"it gives no answer ({error})"
-                else:
-                    failed += status == http.client.INTERNAL_SERVER_ERROR
-                    once_more = status == http.client.INTERNAL_SERVER_ERROR and failed < TRIES
-                    if status not in AWAY and not once_more:
-                        return lines.answered(request, status, body)
-                    why = f"it answers with status {status}"
-            if time.monotonic() - since > self.wish.patience:
+                line, why, tried = self._try(request, tries + 1 == TRIES)
+                if line is not None:
+                    return line
+                tries += tried
+            if waited >= self.wish.patience:
                 raise Refusal(
                     "not_serving",
                     f"{self.wish.instance} could not be asked for {self.wish.patience:.0f} seconds: {why}. Answers are "
@@ -309,6 +315,26 @@ class Batch:
             self.tell(f"wait for {self.wish.instance}: {why}")
             if self.ended.wait(LOOK_AGAIN):
                 raise self.failure or Stopped
+            waited += LOOK_AGAIN
+
+    def _try(self, request: lines.Request, last: bool) -> tuple[dict[str, Any] | None, str, bool]:
+        """Ask once: the line of output, or None, why there is none, and whether that was the request's own try."""
+        try:
+            status, body = self.instance.ask(request, self.wish.timeout)
+        # Up to Python 3.9, a socket has an error of its own.
+        except (TimeoutError, socket.timeout):
+            said = f"no answer within {self.wish.timeout:.0f} seconds"
+            return lines.unanswered(request, "timeout", said), "", True
+        except ConnectionRefusedError as error:
+            return None, f"it gives no answer ({error})", False
+        except (OSError, http.client.HTTPException) as error:
+            # A request that ends its server would end it for ever.
+            why = f"its answer was broken off ({error!r})"
+            return lines.unanswered(request, "broken_off", why) if last else None, why, True
+        failed = status == http.client.INTERNAL_SERVER_ERROR
+        if status in AWAY or (failed and not last):
+            return None, f"it answers with status {status}", failed
+        return lines.answered(request, status, body), "", True
 
     def tell(self, phase: str) -> None:
         """Leave how far the work is, twice a second at most."""

@@ -106,6 +106,10 @@ def test_an_output_is_whole_when_every_request_has_an_answer() -> None:
     good = [json.dumps(lines.answered(request, 200, {})) for request in (two, one)]
     assert lines.whole(asked, good)
     assert not lines.whole(asked, good[:1])
+    # The same name with another question.
+    assert not lines.whole(lines.Input.read([line(body={**BODY, "max_tokens": 7}), line(custom_id="two")]), good)
+    # A proxy's page is no answer.
+    assert not lines.whole(asked, [good[0], json.dumps(lines.answered(one, 200, "<html>"))])
     assert not lines.whole(asked, [good[0], json.dumps(lines.answered(one, 400, {}))])
     assert not lines.whole(asked, [good[0], good[1][:-9]])
 

@@ -71,6 +71,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
+    def _break_off(self, status: int) -> None:
+        """Nothing of an answer (0), or the beginning of one (-1)."""
+        if status:
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b'{"id": "cm')
+        self.close_connection = True
+
     def log_message(self, *_: Any) -> None:
         pass
 
@@ -295,3 +304,44 @@ def test_nobody_is_asked_no_times_at_once(node: Node, number: str, capsys: pytes
         batch.main([str(node.folder), "chat", "--at-once", number, "--timeout", "1", "--patience", "1"])
     assert ended.value.code == 2
     assert "--at-once" in capsys.readouterr().err
+
+
+def test_a_request_that_ends_its_server_is_given_up(node: Node) -> None:
+    node.ask("poison", "good")
+    node.server.answers["poison"] = [0]
+    result = batch.work(node.wish())
+    assert result["failed"] == 1
+    assert '"poison": its answer was broken off' in result["told"]
+    assert node.server.asked.count("poison") == batch.TRIES
+    assert node.output()[0]["error"]["code"] == "broken_off"
+
+
+def test_an_answer_that_is_cut_off_is_none(node: Node) -> None:
+    node.ask("half")
+    node.server.answers["half"] = [-1, 200]
+    assert batch.work(node.wish())["failed"] == 0
+    assert node.server.asked == ["half", "half"]
+    assert node.output()[0]["response"]["body"]["text"] == "HALF"
+
+
+def test_a_plan_that_cannot_be_read_ends_the_work(node: Node) -> None:
+    node.ask("one")
+    node.plan["schema"] = 2
+    node.write_plan()
+    with pytest.raises(Refusal) as refused:
+        batch.work(node.wish())
+    assert refused.value.id == "record_damaged"
+    assert not node.server.asked
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_whatever_ends_one_who_asks_ends_the_work(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.ask(*(f"w{number}" for number in range(30)))
+
+    def broken(*_: Any) -> None:
+        raise KeyError("unforeseen")
+
+    monkeypatch.setattr(batch.Batch, "_ask", broken)
+    with pytest.raises(Refusal) as refused:
+        batch.work(node.wish())
+    assert refused.value.id == "batch_broken"

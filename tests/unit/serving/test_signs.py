@@ -364,6 +364,14 @@ def test_the_plugins_bars_are_progress() -> None:
     assert not progress.hear(BARS[-1])
 
 
+def test_a_second_pair_of_bars_begins_anew() -> None:
+    """Of 0.21.0 and later: the validation warm-up of Llama 4 and Gemma 4 comes after the first, and is smaller."""
+    progress = Progress()
+    progress.hear("Prompt warmup processing: 100%|##########| 72/72 [06:00<00:00,  5.00s/item, 71/72]")
+    progress.hear("Prompt warmup processing:  20%|##        | 1/5 [00:05<00:20,  5.00s/item, 0/5]")
+    assert progress.text() == "warm-up: prompt 1/5"
+
+
 def test_what_the_plugin_says_of_the_memory() -> None:
     progress = Progress()
     progress.hear("(Worker pid=7) INFO 11-22 10:00:00 [hpu_model_runner.py:4800] Loading model weights took 15.2720 GB")

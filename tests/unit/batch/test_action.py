@@ -1,0 +1,56 @@
+"""What the action batch_input does with files of the controller."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.batch import lines
+
+from action_plugins import batch_input
+
+LINE = json.dumps(
+    {"custom_id": "one", "method": "POST", "url": "/v1/completions", "body": {"model": "tiny", "prompt": "Hello"}}
+)
+
+
+def test_a_file_is_read_once_with_its_digest(tmp_path: Path) -> None:
+    given = tmp_path / "in.jsonl"
+    given.write_text(f"{LINE}\n\nwrong")
+    asked, digest = batch_input.read(given)
+    assert (asked.requests, asked.names) == (2, {"one"})
+    assert asked.faults[0].startswith("line 3: ")
+    assert digest == hashlib.sha256(given.read_bytes()).hexdigest()
+
+
+def test_what_is_no_file_is_refused_and_not_opened(tmp_path: Path) -> None:
+    given, pipe = tmp_path / "in.jsonl", tmp_path / "pipe"
+    given.write_text(LINE)
+    os.mkfifo(pipe)
+    batch_input.check(given, tmp_path / "out.jsonl")
+    for pair in ((pipe, given), (given, pipe), (tmp_path, given), (tmp_path / "none", given), (given, tmp_path)):
+        with pytest.raises(Refusal) as refused:
+            batch_input.check(*pair)
+        assert refused.value.id == "batch_no_file"
+
+
+def test_answers_do_not_take_the_place_of_requests(tmp_path: Path) -> None:
+    given, link = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_text(LINE)
+    link.symlink_to(given)
+    for output in (given, link):
+        with pytest.raises(Refusal) as refused:
+            batch_input.check(given, output)
+        assert refused.value.id == "batch_same_file"
+
+
+def test_an_output_that_is_not_there_is_not_whole(tmp_path: Path) -> None:
+    asked = lines.Input.read([LINE])
+    output = tmp_path / "out.jsonl"
+    assert not batch_input.is_whole(asked, output)
+    output.write_text(json.dumps(lines.answered(lines.read_request(LINE), 200, {})) + "\n")
+    assert batch_input.is_whole(asked, output)
