@@ -68,10 +68,6 @@ from ansible.module_utils.gaudi.node.documents import read_json
 ARGUMENT_SPEC: dict[str, Any] = {"model": {"type": "str", "required": True}}
 
 
-# Whoever is among them serves, or comes to; the work waits for it.
-COMING = ("active", "activating", "reloading")
-
-
 def model_of(instance: str) -> str:
     """The model of an instance's plan, or what is wrong with it in brackets, which is no model's name."""
     try:
@@ -87,7 +83,8 @@ def main() -> None:
     here, others = [], []
     for found in instances.read(module, instances.installed()):
         name, model = found["instance"], model_of(found["instance"])
-        if model == module.params["model"] and found["active"] in COMING:
+        # The work waits for one that starts.
+        if model == module.params["model"] and found["active"] in instances.RUNNING:
             here.append(name)
         else:
             others.append(f"{name}, of {model}: {found['damaged'] or found['state'].get('status') or found['active']}")

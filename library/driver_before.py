@@ -83,7 +83,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "record": {"type": "path", "default": paths.DRIVER_BEFORE},
 }
 FORM = {"driver": dict, "plans": {str: dict}}
-# What is not part of the plan on the node, and is asked for by who serves it: reasons and addresses for people, and
+# The role vllm_service keeps these out of the plan on the node: reasons and addresses for people, and
 # what is known of its answers.
 UNWRITTEN: dict[str, Any] = {"ask": {}, "explain": [], "warnings": [], "paths": []}
 

@@ -116,7 +116,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, listening
-from ansible.module_utils.gaudi.node.documents import read_json, read_text
+from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.serving import answers, load, pace
 from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed, table_of
@@ -147,14 +147,6 @@ WEBSOCKET = {
 REFUSED = {"a websocket": (403, 401)}
 
 
-def token_of(plan: dict[str, Any]) -> str:
-    """What the supervisor asks a guarded server with; empty where it is not there, or nobody is asked for a key."""
-    try:
-        return (read_text(Path(paths.INSTANCE_STATES) / plan["instance"] / paths.PROBE) or "").strip()
-    except Damaged:
-        return ""
-
-
 def check_listener(module: AnsibleModule, container: containers.Container) -> None:
     """End the module where another process than the container's would be asked."""
     try:
@@ -181,8 +173,7 @@ def container_name(module: AnsibleModule) -> str:
 
 def status_without_a_key(module: AnsibleModule, path: str, headers: dict[str, str]) -> int:
     """What a server answers to somebody without a key. Ends the module where it does not answer."""
-    where = urllib.parse.urlsplit(module.params["url"])
-    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
+    connection = connection_to(module)
     try:
         return listening.answer(connection, path, headers, 0)[0]
     except (OSError, http.client.HTTPException) as error:
@@ -215,9 +206,8 @@ def connection_to(module: AnsibleModule) -> http.client.HTTPConnection:
 
 def headers_of(module: AnsibleModule) -> dict[str, str]:
     """What a question is sent with."""
-    plan, headers = module.params["plan"], {"Content-Type": "application/json"}
-    token = token_of(plan) if plan["guarded"] else ""
-    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
+    plan = module.params["plan"]
+    return listening.headers_for(plan["instance"] if plan["guarded"] else None)
 
 
 def reply_of(
@@ -319,7 +309,7 @@ def measured(module: AnsibleModule) -> pace.Pace | None:
         if not is_idle(module):
             return None
         found = pace.read(listening.streamed(*asked))
-        # Who came meanwhile has slowed it down.
+        # Another's request in between slows it down.
         return found if is_idle(module) else None
     except (OSError, http.client.HTTPException, ValueError, TypeError, AttributeError, RecursionError) as error:
         module.warn(f"How quickly {module.params['plan']['instance']} writes is not known: {printable(str(error))}")

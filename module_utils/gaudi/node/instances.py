@@ -103,13 +103,13 @@ def describe(
     unwritten: str = "",
     let_through: Sequence[str] = (),
     drop_ins: Sequence[str] = (),
-    pace: str = "",
+    wrote: str = "",
 ) -> dict[str, Any]:
     """Put together what is known of one instance.
 
     damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
     unwritten: why its supervisor cannot say what it runs with. let_through: the mismatches it was set up with.
-    drop_ins: those of its unit that somebody else wrote. pace: how quickly it wrote when it was asked last.
+    drop_ins: those of its unit that somebody else wrote. wrote: how quickly it wrote when it was asked last.
     """
     return {
         "instance": instance,
@@ -126,7 +126,7 @@ def describe(
         "unwritten": unwritten,
         "let_through": list(let_through),
         "drop_ins": list(drop_ins),
-        "pace": pace,
+        "pace": wrote,
     }
 
 

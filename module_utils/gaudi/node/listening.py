@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import re
@@ -12,9 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base import paths
+from ..base.documents import Damaged
 from ..base.listeners import Listener, parse_listeners, reached
 from ..base.printable import printable
 from ..serving.cgroup import is_of_container
+from .documents import read_text
 
 PROC = Path("/proc")
 # Bytes of an answer before its body: a status, headers, and what http.client passes over before these.
@@ -96,6 +100,15 @@ def _text(pid: int, name: str) -> str:
         return (PROC / str(pid) / name).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def headers_for(instance: str | None) -> dict[str, str]:
+    """What a document is sent with: for a named instance also the token of its supervisor, where one is there."""
+    headers, token = {"Content-Type": "application/json"}, ""
+    if instance is not None:
+        with contextlib.suppress(Damaged):
+            token = (read_text(Path(paths.INSTANCE_STATES) / instance / paths.PROBE) or "").strip()
+    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
 
 
 class _Bounded(io.RawIOBase):

@@ -70,6 +70,9 @@ def _about_files(plan: Mapping[str, Any], limits: Mapping[str, int], tokens: int
 
     limits: how many of a kind a prompt may have.
     """
+    # Most models take none, and files take a while to make.
+    if not limits:
+        return []
     red, blue = (_file("image_url", "image/png", media.picture(colour)) for colour in (media.RED, media.BLUE))
     tone = base64.b64encode(media.sound()).decode()
     files: list[tuple[str, int, str, list[dict[str, Any]]]] = [

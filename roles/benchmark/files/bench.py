@@ -46,7 +46,7 @@ BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[")
 MARK = "RESULT "
 ASKED = "asked.json"
 TAIL = 40
-# What a description has to say.
+# The form of a description.
 FORM = {
     **dict.fromkeys(("instance", "plan", "release", "model", "image", "url", "program"), str),
     **dict.fromkeys(("schema", "input_tokens", "output_tokens"), int),

@@ -122,23 +122,16 @@ class Instance:
             return "it never ran"
         return "" if state["phase"] == "serving" else str(state.get("status") or state["phase"])
 
-    def token(self) -> str:
-        """What its supervisor asks it with; empty where nobody is asked for a key."""
-        with contextlib.suppress(Damaged):
-            return (documents.read_text(Path(paths.INSTANCE_STATES) / self.name / paths.PROBE) or "").strip()
-        return ""
-
     def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
         """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
         where = urllib.parse.urlsplit(self.endpoint())
-        headers, token = {"Content-Type": "application/json"}, self.token()
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
         # Neither a proxy nor a redirection: nobody else gets the token, or what is asked.
         connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=timeout)
         try:
             body = json.dumps(request.body).encode()
-            status, said = listening.answer(connection, request.url, headers, LONGEST_ANSWER, body)
+            status, said = listening.answer(
+                connection, request.url, listening.headers_for(self.name), LONGEST_ANSWER, body
+            )
         finally:
             connection.close()
         try:

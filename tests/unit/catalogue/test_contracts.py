@@ -259,7 +259,7 @@ def test_every_multimodal_model_of_the_manuals_is_held() -> None:
 def test_chat_models_of_the_manuals_have_a_question_with_a_known_answer() -> None:
     """A base model goes on with a text, another has no answer in words, and a simulated one answers noise."""
     checked = {name for name, entry in MODELS.items() if "check" in entry}
-    # What a model that hears knows of capitals, nobody has looked at.
+    # Nobody has asked a model for audio what it knows of capitals.
     chat = {name for name in CARDS if MODELS[name].get("task", "generate") == "generate"} - {"qwen2-audio-7b-instruct"}
     assert checked >= chat
     assert not {name for name in checked if "task" in MODELS[name] or name.startswith("simulated")}
