@@ -2,7 +2,8 @@
 
 There is no ``# syntax=`` line, which an engine would fetch from a hub. Addresses and passwords come as BuildKit
 secrets, which are in no layer and no history, and which Docker's cache does not look at: a build goes on after a mirror
-was changed.
+was changed. It compares the addresses of hosts that only the node knows (``--add-host``), so that each step runs again
+after a change of one.
 """
 
 from __future__ import annotations
