@@ -77,6 +77,34 @@ def stranger_among(found: Sequence[Listener], container: str, main: int) -> List
     return next((each for each in found if holder_within(each.inode, container, cgroup, [main]) is None), None)
 
 
+def connected(url: str, own: frozenset[int], timeout: float) -> http.client.HTTPConnection:
+    """A connection to a server of which only the inodes of its sockets are known.
+
+    No two sockets have one inode at a time: one that is there before and after has taken the connection. No right to
+    look at the server's processes is needed. Raises OSError where somebody else listens, who is sent nothing.
+    """
+    where = urllib.parse.urlsplit(url)
+    address = str(socket.getaddrinfo(where.hostname, where.port, type=socket.SOCK_STREAM)[0][4][0])
+    connection = http.client.HTTPConnection(address, where.port, timeout=timeout)
+    try:
+        _check_own(address, connection.port, own)
+        connection.connect()
+        _check_own(address, connection.port, own)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_own(address: str, port: int, own: frozenset[int]) -> None:
+    found = listeners_at(address, port)
+    if not found:
+        raise ConnectionRefusedError("nobody listens at its port")
+    stranger = next((each for each in found if each.inode not in own), None)
+    if stranger is not None:
+        raise ConnectionRefusedError(f"{describe(stranger)} listens at its port, and was sent nothing")
+
+
 def describe(listener: Listener) -> str:
     """Who has a socket, such as python3 (pid 4242, uid 1000)."""
     pid = next(holders_of(listener.inode), None)

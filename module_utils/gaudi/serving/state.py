@@ -32,6 +32,7 @@ FORM = {
     "warm_up_seconds?": (int, float, type(None)),
     "memory?": dict,
     "load?": (dict, type(None)),
+    "sockets?": [int],
 }
 """The form of state.json (see base.documents.misfit); a program that reads more of it names more."""
 

@@ -27,7 +27,6 @@ import socket
 import sys
 import threading
 import time
-import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +90,8 @@ class Instance:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        # Inodes of its server's sockets, as its supervisor saw them.
+        self.sockets: frozenset[int] = frozenset()
 
     def plan(self) -> dict[str, Any]:
         """The plan on the node. Raises Refusal."""
@@ -115,18 +116,22 @@ class Instance:
     def away(self) -> str:
         """Why it cannot be asked now; empty where it serves."""
         try:
-            state = documents.read_json(Path(paths.INSTANCE_STATES) / self.name / "state.json", {"phase": str})
+            state = documents.read_json(
+                Path(paths.INSTANCE_STATES) / self.name / "state.json", {"phase": str, "sockets?": [int]}
+            )
         except Damaged as damaged:
             return str(damaged)
         if state is None:
             return "it never ran"
+        self.sockets = frozenset(state.get("sockets", ()))
+        if state["phase"] == "serving" and not self.sockets:
+            return "its supervisor does not say which sockets are its server's; run site.yml, which brings a newer one"
         return "" if state["phase"] == "serving" else str(state.get("status") or state["phase"])
 
     def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
         """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
-        where = urllib.parse.urlsplit(self.endpoint())
-        # Neither a proxy nor a redirection: nobody else gets the token, or what is asked.
-        connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=timeout)
+        # Neither a proxy, nor a redirection, nor who has its port meanwhile gets the token, or what is asked.
+        connection = listening.connected(self.endpoint(), self.sockets, timeout)
         try:
             body = json.dumps(request.body).encode()
             status, said = listening.answer(

@@ -99,6 +99,7 @@ class Node:
         }  # fmt: skip
         (root / "instances/chat").mkdir(parents=True)
         (root / "states/chat").mkdir(parents=True)
+        self.sockets: list[int] | None = [os.fstat(self.server.fileno()).st_ino]
         self.write_plan()
         self.phase("serving")
         (root / "states/chat" / paths.PROBE).write_text("the-token\n")
@@ -108,7 +109,8 @@ class Node:
 
     def phase(self, phase: str) -> None:
         whole = self.root / "states/chat/state.new"
-        whole.write_text(json.dumps({"phase": phase, "status": f"{phase} now"}))
+        known = {} if self.sockets is None else {"sockets": self.sockets}
+        whole.write_text(json.dumps({"phase": phase, "status": f"{phase} now", **known}))
         whole.replace(self.root / "states/chat/state.json")
 
     def ask(self, *words: str) -> None:
@@ -213,6 +215,25 @@ def test_while_the_instance_is_away_the_work_waits(node: Node) -> None:
     node.phase("serving")
     work.join(20)
     assert done[0]["failed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("sockets", "words"),
+    [([1], "listens at its port, and was sent nothing"), (None, "run site.yml"), ([], "run site.yml")],
+)
+def test_who_else_has_the_port_is_sent_nothing(node: Node, sockets: list[int] | None, words: str) -> None:
+    """A local user, or a neighbour's container, who took it when the server ended: before the supervisor says so."""
+    node.ask("one")
+    node.sockets = sockets
+    node.phase("serving")
+    with pytest.raises(Refusal) as refused:
+        batch.work(node.wish(patience=0.2))
+    assert refused.value.id == "not_serving"
+    assert words in str(refused.value)
+    assert (node.server.asked, node.server.tokens) == ([], set())
+    node.sockets = [os.fstat(node.server.fileno()).st_ino]
+    node.phase("serving")
+    assert batch.work(node.wish())["failed"] == 0
 
 
 def test_who_stays_away_ends_the_work_and_answers_are_kept(node: Node) -> None:

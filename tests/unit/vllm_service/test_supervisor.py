@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from gaudi.node.listening import listeners_at
 from gaudi.node.programs import library_digest
 from gaudi.serving.last_start import sized_by
 from gaudi.serving.plan import LABEL_INSTANCE
@@ -71,6 +72,8 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     assert node.state["phase"] == "serving"
     assert node.state["container_id"] == "c0" * 32
     assert node.statuses[-1] == f"serving tiny on http://127.0.0.1:{node.port}"
+    # Whoever may not look at the server's processes knows its sockets by this.
+    assert node.state["sockets"] == [each.inode for each in listeners_at("127.0.0.1", node.port)]
     process.terminate()
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0

@@ -35,6 +35,8 @@ class Endpoint:
         self._sockets = sockets
         # Who else listened at the last question, as a sentence.
         self.stranger: str | None = None
+        # The server's own sockets at the last question.
+        self.asked: frozenset[int] = frozenset()
 
     def _get(self, path: str) -> tuple[int, bytes]:
         """Ask. Raises OSError, of which Stranger says that it was not the server who listened."""
@@ -47,6 +49,7 @@ class Endpoint:
             # The same sockets before and after: it is one of them that has taken the connection.
             if self._sockets.sockets(str(address), self._port) != before:
                 raise ConnectionAbortedError("the port changed hands while it was asked")
+            self.asked = before
             return listening.answer(connection, path, self._headers, LONGEST_ANSWER)
         except Stranger as stranger:
             self.stranger = str(stranger)

@@ -228,7 +228,7 @@ class Run:
         boss = self.boss
         if self.endpoint.problem(models=True) is None:
             boss.ready_at = now
-            boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now())
+            boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now(), **self.sockets_now())
             boss.notifier.send(READY=1)
             say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
             boss.past.keep()
@@ -247,6 +247,11 @@ class Run:
             found = None
         return {"container_id": ""} if found is None else {"container_id": found.id, "container_started": found.started}
 
+    def sockets_now(self) -> dict[str, list[int]]:
+        """The server's sockets, where others are known: for those who may not look at its processes themselves."""
+        asked = sorted(self.endpoint.asked)
+        return {} if asked == self.boss.state.get("sockets") else {"sockets": asked}
+
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
         boss = self.boss
@@ -254,7 +259,7 @@ class Run:
         problem = self.endpoint.problem(models=False)
         if problem is None:
             self.unwell_since = None
-            boss.publish("serving", self.plan.serving, **self.load_now(now))
+            boss.publish("serving", self.plan.serving, **self.load_now(now), **self.sockets_now())
             boss.past.keep()
             if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
                 boss.publish("serving", boss.state["status"], failures=0)
