@@ -229,24 +229,37 @@ def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> l
 def check(image: str, inside: Inside, needs: Mapping[str, Sequence[str]]) -> None:
     """Refuse instances that this image cannot serve; ``needs`` are the parts that each asks for.
 
-    Raises Refusal with all of it.
+    Raises Refusal with all of it: it ends the run for this node, and whoever mends one instance is to know the others.
     """
     if inside.vllm:
         raise Refusal(
             "image_without_server",
             f"{image} cannot import vLLM ({inside.vllm}). Build it anew, or name another image in serving_image_ref.",
         )
-    for instance, said in inside.rejected.items():
-        raise Refusal(
-            "image_refuses_arguments",
-            f"{instance}: the server in {image} does not take the planned arguments: {said}. Image and gaudi_release "
-            "are of different releases, or extra_args has an option that this server has not.",
-        )
-    lacking = {instance: missing(parts, inside.parts) for instance, parts in needs.items()}
-    for instance, parts in lacking.items():
-        if parts:
-            raise Refusal(
-                "image_lacks_part",
-                f"{instance}: {image} lacks {' and '.join(f'{part} ({PARTS[part]})' for part in parts)}. Use an image "
-                "that has it (serving_image_ref), or have one built (serving_image_build: true).",
-            )
+    refusals = [
+        *(_refused_arguments(image, instance, said) for instance, said in inside.rejected.items()),
+        *(
+            _lacking(image, instance, lacking)
+            for instance, parts in needs.items()
+            for lacking in [missing(parts, inside.parts)]
+            if lacking
+        ),
+    ]
+    if refusals:
+        raise Refusal(refusals[0].id, "\n".join(map(str, refusals)))
+
+
+def _refused_arguments(image: str, instance: str, said: str) -> Refusal:
+    return Refusal(
+        "image_refuses_arguments",
+        f"{instance}: the server in {image} does not take the planned arguments: {said}. Image and gaudi_release "
+        "are of different releases, or extra_args has an option that this server has not.",
+    )
+
+
+def _lacking(image: str, instance: str, parts: Sequence[str]) -> Refusal:
+    return Refusal(
+        "image_lacks_part",
+        f"{instance}: {image} lacks {' and '.join(f'{part} ({PARTS[part]})' for part in parts)}. Use an image "
+        "that has it (serving_image_ref), or have one built (serving_image_build: true).",
+    )

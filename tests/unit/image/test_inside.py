@@ -155,6 +155,20 @@ def test_refused_arguments_name_the_instance() -> None:
         inside.check(IMAGE, found, {"chat": []})
 
 
+def test_all_instances_that_an_image_cannot_serve_are_named_at_once() -> None:
+    found = look({"chat": [*SERVER, "--no-such-option"], "old": [*SERVER, "--older"]}, FORK)
+    needs = {"chat": ["audio"], "text": [], "sound": ["numactl", "audio"], "bound": ["numactl"]}
+    with pytest.raises(Refusal) as caught:
+        inside.check(IMAGE, found, needs)
+    lines = str(caught.value).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["chat", "old", "chat", "sound", "bound"]
+    assert "--no-such-option" in lines[0]
+    assert "--older" in lines[1]
+    assert "lacks audio (" in lines[2]
+    assert "lacks numactl (numactl, which binds the server to the processors of its cards) and audio (" in lines[3]
+    assert caught.value.id == "image_refuses_arguments"
+
+
 def test_versions_are_the_releases(tmp_path: Path) -> None:
     versions = image_versions(document())
     assert versions["habana-torch-plugin"] == "1.22.2.32"
