@@ -193,12 +193,13 @@ def look(module: AnsibleModule, key: str) -> dict[str, Any]:
     folder = JOBS / key
     active = systemctl(module, "show", "--property=ActiveState", "--value", f"gaudi-job@{key}.service").strip()
     state, progress = long_work.state(folder), long_work.progress(folder)
+    status = jobs.status(state, active)
     return {
         "key": key,
-        "status": jobs.status(state, active),
+        "status": status,
         "digest": long_work.digest(folder),
         "progress": progress,
-        "text": jobs.progress_text(progress),
+        "text": jobs.progress_text(progress, time.time() if status == "running" else None),
         "state": state,
     }
 

@@ -54,6 +54,7 @@ table:
 """
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,20 @@ ARGUMENT_SPEC: dict[str, Any] = {}
 JOBS = Path(paths.JOBS)
 
 
+def described(key: str, active: str) -> dict[str, str]:
+    """A job as its files have it; active is what systemd says of its unit."""
+    state = long_work.state(JOBS / key)
+    status = jobs.status(state, active)
+    now = time.time() if status == "running" else None
+    return {
+        "key": key,
+        "status": status,
+        "text": jobs.progress_text(long_work.progress(JOBS / key), now),
+        "since": str(state.get("started", "")),
+        "message": str(state.get("message", "")),
+    }
+
+
 def main() -> None:
     """Read every job's files and ask systemd once for all of them."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -80,18 +95,7 @@ def main() -> None:
     if keys:
         units = [f"gaudi-job@{key}.service" for key in keys]
         active = jobs.active_states(systemctl(module, "show", "--property=Id,ActiveState", *units))
-    found = []
-    for key in keys:
-        state = long_work.state(JOBS / key)
-        found.append(
-            {
-                "key": key,
-                "status": jobs.status(state, active.get(f"gaudi-job@{key}.service", "inactive")),
-                "text": jobs.progress_text(long_work.progress(JOBS / key)),
-                "since": str(state.get("started", "")),
-                "message": str(state.get("message", "")),
-            }
-        )
+    found = [described(key, active.get(f"gaudi-job@{key}.service", "inactive")) for key in keys]
     module.exit_json(changed=False, jobs=found, table=jobs.table(found))
 
 

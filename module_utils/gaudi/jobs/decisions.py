@@ -92,12 +92,16 @@ def _quoted(path: str) -> str:
     return '"{}"'.format(path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"'))
 
 
-def progress_text(progress: Mapping[str, Any]) -> str:
-    """Progress as one line of text: phase, done of total, rate, time left.
+def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
+    """Progress as one line of text: phase and how long it has lasted, done of total, rate, time left.
 
-    progress is the document the work writes: phase, done, total, unit, rate (units per second), eta (seconds).
+    progress is the document the work writes: phase, began (of the phase, seconds since 1970), done, total, unit, rate
+    (units per second), eta (seconds). now is None for work that does not run: it lasts no longer.
     """
     phase = str(progress.get("phase") or "working")
+    began = progress.get("began")
+    if isinstance(began, (int, float)) and now is not None and 0 <= now - began < math.inf:
+        phase += f" (for {human_seconds(now - began)})"
     done, total, unit = progress.get("done"), progress.get("total"), str(progress.get("unit") or "")
     if not isinstance(done, (int, float)) or not isinstance(total, (int, float)):
         return f"{phase}: {progress.get('message') or 'no figures yet'}"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,14 @@ def test_it_pulls_the_base_and_builds_on_its_digest(node: Node) -> None:
     assert "--network=default" in command
     assert f"--build-arg=BASE={BASE}@{NEW}" in command
     assert node.result["reference"] == node.reference
+
+
+def test_its_progress_says_which_step_it_is_at_and_since_when(node: Node) -> None:
+    begun = time.time()
+    assert node.build()[0] == 0
+    progress = json.loads((node.folder / "progress.json").read_text())
+    assert begun < progress.pop("began") < time.time()
+    assert progress == {"phase": "build: packages of the system", "done": 1, "total": 11, "unit": "steps"}
 
 
 def test_a_base_that_was_loaded_has_no_digest_of_a_registry(node: Node) -> None:

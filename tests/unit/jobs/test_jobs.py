@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from action_plugins import node_job as following
-from library import node_job
+from library import node_job, node_job_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 
@@ -157,15 +157,48 @@ def test_progress_as_text() -> None:
     assert jobs.progress_text({"phase": "list", "done": 3, "total": 0, "unit": "files"}) == "list: 3 files of 0 files"
 
 
+def test_progress_says_how_long_a_phase_lasts_while_the_work_runs() -> None:
+    document = {"phase": "build: the vLLM fork", "began": 1000.0, "done": 6, "total": 12, "unit": "steps"}
+    assert jobs.progress_text(document, 1200.0) == "build: the vLLM fork (for 3 min 20 s): 6 steps of 12 steps (50 %)"
+    assert jobs.progress_text(document) == "build: the vLLM fork: 6 steps of 12 steps (50 %)"
+    # A clock that was set back.
+    assert jobs.progress_text(document, 999.0) == jobs.progress_text(document)
+    del document["total"]
+    assert jobs.progress_text(document, 1010.0) == "build: the vLLM fork (for 10 s): no figures yet"
+
+
+@pytest.mark.parametrize(("active", "text"), [("active", "build (for "), ("inactive", "build: 1 of 2")])
+def test_no_phase_lasts_longer_than_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, active: str, text: str
+) -> None:
+    (tmp_path / "k").mkdir()
+    files = {
+        "job.json": {"digest": "d"},
+        "state.json": {"state": "succeeded"},
+        "progress.json": {"phase": "build", "began": 0, "done": 1, "total": 2},
+    }
+    for name, content in files.items():
+        (tmp_path / "k" / name).write_text(json.dumps(content))
+    for module in (node_job, node_job_info):
+        monkeypatch.setattr(module, "JOBS", tmp_path)
+    monkeypatch.setattr(node_job, "systemctl", lambda _module, *_words: active)
+    shown = f"Id=gaudi-job@k.service\nActiveState={active}\n"
+    monkeypatch.setattr(node_job_info, "systemctl", lambda _module, *_words: shown)
+    assert node_job.look(SimpleNamespace(), "k")["text"].startswith(text)
+    assert run_main("library.node_job_info", {})["jobs"][0]["text"].startswith(text)
+
+
 @given(
     st.dictionaries(
-        st.sampled_from(["phase", "done", "total", "unit", "rate", "eta"]), st.none() | st.text() | st.floats()
+        st.sampled_from(["phase", "began", "done", "total", "unit", "rate", "eta"]), st.none() | st.text() | st.floats()
     )
 )
+@example({"began": float("-inf")})
+@example({"began": float("nan")})
 @example({"done": 0.0, "total": 1.0, "eta": float("inf")})
 @example({"done": 0.0, "total": 1.0, "eta": float("nan")})
 def test_no_progress_document_crashes_the_follower(document: dict[str, Any]) -> None:
-    assert jobs.progress_text(document)
+    assert jobs.progress_text(document, 1e9)
 
 
 def test_states_of_several_units() -> None:

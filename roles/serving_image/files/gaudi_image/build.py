@@ -192,12 +192,12 @@ def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, na
     named: addresses of the hosts that a build would not know.
     """
     follower = Follower(request.titles)
-    begun = time.monotonic()
 
     def hear(line: str) -> None:
         print(line, flush=True)
         if follower.add(line):
-            tell({**follower.progress, "seconds": round(time.monotonic() - begun)})
+            # A step begins when the one before it ends.
+            tell({**follower.progress, "began": time.time()})
 
     with tempfile.TemporaryDirectory(prefix="gaudi-image-") as scratch:
         context = write_context(request, Path(scratch))
@@ -254,7 +254,7 @@ def write_context(request: Request, folder: Path) -> Path:
 
 def push(request: Request, engine: Engine, tell: Tell) -> None:
     """Bring the image to the registry of the site, which its name begins with."""
-    tell({"phase": "push to the registry", "message": repository_of(request.reference)})
+    tell({"phase": "push to the registry", "message": repository_of(request.reference), "began": time.time()})
     lines: list[str] = []
 
     def hear(line: str) -> None:

@@ -191,7 +191,7 @@ def _load(engine: Engine, tell: Tell, file: Path, carried: Carried) -> None:
             f"{carried.reference} takes {human_bytes(carried.bytes)} below {directory}, but {human_bytes(free)} are "
             "free. Make room (docker system df shows what takes it), then run again.",
         )
-    tell({"phase": f"load {carried.reference}", "message": human_bytes(carried.bytes)})
+    tell({"phase": f"load {carried.reference}", "message": human_bytes(carried.bytes), "began": time.time()})
     lines: list[str] = []
 
     def hear(line: str) -> None:
