@@ -130,6 +130,7 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import inside, sbom
+from ansible.module_utils.gaudi.image.recipe import LABEL
 from ansible.module_utils.gaudi.image.tidying import tidied
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node import weight_folders as plans
@@ -153,6 +154,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 PLANS = Path(paths.INSTANCES)
+PROCESSORS = Path("/proc/cpuinfo")
 
 # Walls of a container that is only looked into. Whatever the image's own Python does, it does there.
 LOOKED_AT = [
@@ -250,8 +252,11 @@ def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside
     return found
 
 
-def hold_against(image: str, found: inside.Inside, params: dict[str, Any]) -> None:
-    """Raise Refusal for an image that is of another release, or cannot serve an instance."""
+def hold_against(image: str, found: inside.Inside, params: dict[str, Any], built: dict[str, str]) -> None:
+    """Raise Refusal for an image that is of another release, or cannot serve an instance.
+
+    built: the labels that a build here left.
+    """
     wrong = inside.wrong_versions(image, found, params["versions"])
     if wrong:
         raise Refusal(
@@ -259,7 +264,9 @@ def hold_against(image: str, found: inside.Inside, params: dict[str, Any]) -> No
             f"{' '.join(wrong)} Image and gaudi_release are of different releases: correct gaudi_release, or "
             "serving_image_ref or serving_image_base.",
         )
-    inside.check(image, found, {name: instance["parts"] for name, instance in params["instances"].items()})
+    needs = {name: instance["parts"] for name, instance in params["instances"].items()}
+    cpuinfo = PROCESSORS.read_text(encoding="utf-8", errors="replace")
+    inside.check(image, found, needs, built.get(f"{LABEL}.parts", "").split(), cpuinfo)
 
 
 def bill_of(module: AnsibleModule, image_id: str) -> Path:
@@ -300,7 +307,7 @@ def looked_at(
     found = look_inside(module, docker, image)
     # A build host plans no instance, and others take what it built.
     if params["instances"] or now.get("built"):
-        hold_against(image, found, params)
+        hold_against(image, found, params, now.get("built", {}))
     if params["instances"]:
         kept = {"checked": [*checked, asked][-MOST_CHECKED:], "parts": list(found.parts), "python": found.python}
     bill = None if billed else sbom.rendered(sbom.bill(image, now["id"], found, now.get("built", {})))

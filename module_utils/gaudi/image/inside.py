@@ -7,14 +7,15 @@ reads a plan's argument vector with the server's own parser, which starts no eng
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..base.documents import misfit
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PARTS, PILLOW_SIMD, missing
+from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PARTS, PILLOW_SIMD, lacks_avx2, missing
 from .requirements import project
 
 PROGRAM = r"""
@@ -118,6 +119,8 @@ _WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
 _PROGRAMS = ("numactl", "fi_info", _WRAPPER)
 # Where checkouts lie: ours, and those of vendor images.
 _PLACES = ("/opt", "/workspace", "/root")
+# The end of Pillow-SIMD's versions.
+_SIMD = re.compile(r"\.post[0-9]+$")
 _SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
 # Of the vendor's software, each in the version of the release's image (22.2-32 is 22.2.32 to pip).
 VENDOR = ("habana-torch-plugin", "habana-torch-dataloader", "habana-media-loader", "habana-pyhlml")
@@ -159,8 +162,8 @@ class Inside:
             HOST_NICS: {"fi_info", _WRAPPER} <= set(self.programs),
             AUDIO: {"librosa", "soundfile"} <= set(self.packages),
             BENCHMARK: "datasets" in self.packages,
-            # Its versions end in .postN, and no Pillow lies beside it.
-            PILLOW_SIMD: ".post" in (self.pillow or "") and "pillow" not in self.packages,
+            # Both lie in the folder PIL: where pip knows a Pillow, files of either may be there.
+            PILLOW_SIMD: _SIMD.search(self.pillow or "") is not None and "pillow" not in self.packages,
         }
         return tuple(part for part in PARTS if there[part])
 
@@ -226,25 +229,30 @@ def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> l
     return said
 
 
-def check(image: str, inside: Inside, needs: Mapping[str, Sequence[str]]) -> None:
+def check(
+    image: str, inside: Inside, needs: Mapping[str, Sequence[str]], built: Collection[str] = (), cpuinfo: str = ""
+) -> None:
     """Refuse instances that this image cannot serve; ``needs`` are the parts that each asks for.
 
-    Raises Refusal with all of it: it ends the run for this node, and whoever mends one instance is to know the others.
+    built: the parts that it was built with here. cpuinfo: the text of /proc/cpuinfo. Raises Refusal with all of it: it
+    ends the run for this node, and whoever mends one instance is to know the others.
     """
     if inside.vllm:
         raise Refusal(
             "image_without_server",
             f"{image} cannot import vLLM ({inside.vllm}). Build it anew, or name another image in serving_image_ref.",
         )
-    refusals = [
-        *(_refused_arguments(image, instance, said) for instance, said in inside.rejected.items()),
-        *(
-            _lacking(image, instance, lacking)
-            for instance, parts in needs.items()
-            for lacking in [missing(parts, inside.parts)]
-            if lacking
-        ),
-    ]
+    if needs and PILLOW_SIMD in inside.parts and lacks_avx2(cpuinfo):
+        raise Refusal(
+            "image_needs_avx2",
+            f"{image} has Pillow-SIMD, which is built for AVX2, which this node's processors lack. Name an image with "
+            "plain Pillow in serving_image_ref, or leave pillow_simd out of serving_image_parts.",
+        )
+    refusals = [_refused_arguments(image, instance, said) for instance, said in inside.rejected.items()]
+    for instance, parts in needs.items():
+        lacking = missing(parts, inside.parts, built)
+        if lacking:
+            refusals.append(_lacking(image, instance, lacking, built))
     if refusals:
         raise Refusal(refusals[0].id, "\n".join(map(str, refusals)))
 
@@ -257,9 +265,16 @@ def _refused_arguments(image: str, instance: str, said: str) -> Refusal:
     )
 
 
-def _lacking(image: str, instance: str, parts: Sequence[str]) -> Refusal:
+def _lacking(image: str, instance: str, parts: Sequence[str], built: Collection[str]) -> Refusal:
+    said = " and ".join(f"{part} ({PARTS[part]})" for part in parts)
+    if set(parts) & set(built):
+        return Refusal(
+            "image_lacks_part",
+            f"{instance}: {image} was built with {said}, and lacks it. Correct serving_image_lock or "
+            f"serving_image_constraints, or have it built anew (docker image rm {image}, then the run again).",
+        )
     return Refusal(
         "image_lacks_part",
-        f"{instance}: {image} lacks {' and '.join(f'{part} ({PARTS[part]})' for part in parts)}. Use an image "
-        "that has it (serving_image_ref), or have one built (serving_image_build: true).",
+        f"{instance}: {image} lacks {said}. Use an image that has it (serving_image_ref), or have one built "
+        "(serving_image_build: true).",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..base.checks import shown
@@ -23,7 +24,7 @@ PARTS: Mapping[str, str] = {
 }
 """All parts with what they are, in the order in which they are built: what few images have comes last."""
 
-# What makes a server faster is no reason to refuse an image without it.
+# What makes a server faster is no reason to refuse an image that somebody made without it.
 _OPTIONAL = (PILLOW_SIMD, BENCHMARK)
 
 
@@ -66,6 +67,18 @@ def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
             )
 
 
-def missing(needs: Iterable[str], found: Collection[str]) -> tuple[str, ...]:
-    """The parts without which a plan cannot be served and that an image does not have."""
-    return tuple(part for part in needs if part not in found and part not in _OPTIONAL)
+def missing(needs: Iterable[str], found: Collection[str], built: Collection[str] = ()) -> tuple[str, ...]:
+    """The parts without which a plan cannot be served and that an image does not have.
+
+    built: those that it was built with here: an image that has lost one is not what its name says.
+    """
+    return tuple(part for part in needs if part not in found and (part in built or part not in _OPTIONAL))
+
+
+def lacks_avx2(cpuinfo: str) -> bool:
+    """Whether processors say that they are without AVX2, which Pillow-SIMD is built for; some list no flags.
+
+    cpuinfo: the text of /proc/cpuinfo.
+    """
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return flags is not None and "avx2" not in flags[1].split()

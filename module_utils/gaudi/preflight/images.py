@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..image.parts import PILLOW_SIMD
+from ..image.parts import PILLOW_SIMD, lacks_avx2
 from .checks import Problem
 
 
 def check_processor(plans: Sequence[Mapping[str, Any]], cpuinfo: str) -> list[Problem]:
     """Refuse images that this node's processors cannot run; ``cpuinfo`` is the text of /proc/cpuinfo."""
-    flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
-    if flags is None or "avx2" in flags[1].split():
-        return []
     wanting = [plan["instance"] for plan in plans if PILLOW_SIMD in plan["requires"].get("image", ())]
-    if not wanting:
+    if not wanting or not lacks_avx2(cpuinfo):
         return []
     return [
         Problem(

@@ -96,6 +96,9 @@ def test_pillow_simd_is_told_by_its_version_and_by_pillow_being_gone(tmp_path: P
     (tmp_path / "PIL").mkdir()
     (tmp_path / "PIL" / "__init__.py").write_text('__version__ = "11.3.0.post0"\n')
     assert look({}, tmp_path, FORK).parts == ("pillow_simd",)
+    (tmp_path / "PIL" / "__init__.py").write_text('__version__ = "11.3.0.post0.dev1"\n')
+    assert look({}, tmp_path, FORK).parts == ()
+    (tmp_path / "PIL" / "__init__.py").write_text('__version__ = "11.3.0.post0"\n')
     distribution(tmp_path, "pillow", "11.3.0")
     assert look({}, tmp_path, FORK).parts == ()
 
@@ -145,6 +148,30 @@ def test_only_an_instance_that_needs_a_missing_part_is_refused() -> None:
     with pytest.raises(Refusal, match=r"sound: .* lacks audio .the libraries that read sound.") as caught:
         inside.check(IMAGE, found, {"text": [], "sound": ["audio"]})
     assert caught.value.id == "image_lacks_part"
+
+
+def test_an_image_that_was_built_with_a_part_has_it() -> None:
+    """A ready one may do without Pillow-SIMD; a build that lost it gave another image than its name says."""
+    found = look({}, FORK)
+    needs = {"text": ["numactl"], "pictures": ["pillow_simd"]}
+    with pytest.raises(Refusal, match=r"^pictures: .* was built with pillow_simd .*, and lacks it. Correct") as caught:
+        inside.check(IMAGE, found, {**needs, "text": []}, built=["pillow_simd"])
+    assert caught.value.id == "image_lacks_part"
+    with pytest.raises(Refusal, match=r"^text: .* lacks numactl .*serving_image_ref"):
+        inside.check(IMAGE, found, needs, built=["audio"])
+
+
+def test_pillow_simd_needs_avx2_whoever_made_the_image(tmp_path: Path) -> None:
+    (tmp_path / "PIL").mkdir()
+    (tmp_path / "PIL" / "__init__.py").write_text('__version__ = "11.3.0.post0"\n')
+    found = look({}, tmp_path, FORK)
+    inside.check(IMAGE, found, {"text": []}, cpuinfo="flags\t\t: fpu avx avx2\n")
+    with pytest.raises(Refusal, match="this node's processors lack") as caught:
+        inside.check(IMAGE, found, {"text": []}, cpuinfo="flags\t\t: fpu avx\n")
+    assert caught.value.id == "image_needs_avx2"
+    # A build host serves nobody.
+    inside.check(IMAGE, found, {}, cpuinfo="flags\t\t: fpu avx\n")
+    inside.check(IMAGE, look({}, FORK), {"text": []}, cpuinfo="flags\t\t: fpu avx\n")
 
 
 def test_refused_arguments_name_the_instance() -> None:

@@ -1168,6 +1168,26 @@ def test_an_image_that_cannot_serve_the_plans_is_refused(
     assert not record.exists()
 
 
+def test_a_built_image_is_held_to_the_parts_that_its_labels_name(run: Run, record: Path) -> None:
+    labels = {"gaudi-serving.image.release": "1.22", "gaudi-serving.image.parts": "numactl pillow_simd"}
+    built = json.dumps([{"Id": "sha256:id", "RepoDigests": [], "Config": {"Labels": labels}}])
+    engine = {**inside_engine(), "docker image inspect": (0, built, "")}
+    instances = {"chat": {**PLANNED["chat"], "parts": ["numactl", "pillow_simd"]}}
+    ran = run(serving_image, {"image": IMAGE, "record": str(record), "instances": instances}, engine)
+    assert ran["refused_id"] == "image_lacks_part"
+    assert f"chat: {IMAGE} was built with pillow_simd (" in ran["msg"]
+
+
+def test_an_image_is_held_against_the_nodes_processors(
+    run: Run, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text("flags\t\t: fpu avx\n")
+    monkeypatch.setattr(serving_image, "PROCESSORS", tmp_path / "cpuinfo")
+    arguments = {"image": IMAGE, "record": str(record), "instances": PLANNED}
+    ran = run(serving_image, arguments, inside_engine(pillow="11.3.0.post0"))
+    assert ran["refused_id"] == "image_needs_avx2"
+
+
 def test_a_built_image_asks_for_no_pin(run: Run, record: Path) -> None:
     labels = {"gaudi-serving.image.recipe": "1", "gaudi-serving.image.release": "1.22", "other": "x"}
     built = json.dumps([{"Id": "sha256:id", "RepoDigests": [], "Config": {"Labels": labels}}])
