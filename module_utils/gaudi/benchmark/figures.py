@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,6 +36,8 @@ FORM = {
     "steps": [{"concurrency": int, "requests": int, "failed": int, **dict.fromkeys(FIGURES, (int, float))}],
 }
 """The form of a run's document."""
+# A whole number may be larger than any float, and cannot be shown as one.
+_LARGEST = 1e300
 # Column, its figure, and digits behind the point.
 _COLUMNS = (
     ("tokens/s", "tokens_per_second", 1),
@@ -51,6 +52,7 @@ _COLUMNS = (
 def read(text: str) -> dict[str, Any]:
     """Read a run's document. Raises ValueError, with a clause that begins with "it"."""
     run = parse(text, FORM)
+    # It becomes the name of a file.
     if not RUN.match(run["run"]):
         raise ValueError("it has a name that no run has")
     if not all(_is_figure(step[name]) for step in run["steps"] for name in FIGURES):
@@ -74,7 +76,7 @@ def step_of(raw: Mapping[str, Any], concurrency: int, requests: int) -> dict[str
 
 
 def _is_figure(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def failed(run: Mapping[str, Any]) -> str:

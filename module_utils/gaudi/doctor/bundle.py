@@ -47,6 +47,11 @@ _NAMES = r"token(?![a-z])|secret|passw|credential|authorization"
 _SECRET_NAME = re.compile(rf"{_NAMES}|(?:^|[_-])keys?$|apikey", re.IGNORECASE)
 # The account in an address, and a value behind a name that says it is a secret.
 _ACCOUNT = re.compile(r"://[^/@\s\"]+@")
+_WORD = re.compile(rf"(--[\w-]*(?:{_NAMES}|api-?key)[\w-]*\s+)[^\s\"-][^\s\"]*", re.IGNORECASE)
+# The same in a proxy's address, which may be written without what it begins with.
+_PROXY_NAME = re.compile(r"proxy$", re.IGNORECASE)
+_PROXY_ACCOUNT = re.compile(r"^[^/\s]+@")
+_GIVEN_PROXY = re.compile(r"(\w*proxy\"?\s*[=:]\s*\"?)[^/@\s\"]+@", re.IGNORECASE)
 _GIVEN = re.compile(rf"([\w-]*(?:{_NAMES}|api[_-]?key)[\w-]*\"?\s*[=:]\s*\"?(?:bearer\s+)?)[^\s\",}}]+", re.IGNORECASE)
 
 
@@ -57,14 +62,23 @@ def masked(value: Any, name: str = "") -> Any:
         beside = str(value.get("name", ""))
         return {key: masked(each, beside if key == "value" else str(key)) for key, each in value.items()}
     if isinstance(value, list):
-        return [masked(each, name) for each in value]
+        # ["--hf-token", ...] has its value behind it.
+        return [masked(each, _option(before) or name) for before, each in zip([None, *value], value)]
     if isinstance(value, str):
+        if _PROXY_NAME.search(name):
+            value = _PROXY_ACCOUNT.sub(f"{MASKED}@", value)
         return MASKED if value and _SECRET_NAME.search(name) else _plain(value)
     return value
 
 
+def _option(word: object) -> str:
+    """The name of an option that has its value in the next word; empty for everything else."""
+    return word if isinstance(word, str) and word.startswith("--") and "=" not in word else ""
+
+
 def _plain(text: str) -> str:
-    return _GIVEN.sub(rf"\1{MASKED}", _ACCOUNT.sub(f"://{MASKED}@", text))
+    text = _GIVEN_PROXY.sub(rf"\1{MASKED}@", _ACCOUNT.sub(f"://{MASKED}@", text))
+    return _WORD.sub(rf"\1{MASKED}", _GIVEN.sub(rf"\1{MASKED}", text))
 
 
 def masked_text(text: str) -> str:

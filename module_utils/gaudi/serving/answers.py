@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,8 @@ CHECK_TOKENS = 256
 """The fewest that the answer to a check may have: a model that thinks aloud gets to the point after a hundred."""
 # Characters of a reply that are shown: an embedding has thousands of numbers.
 _SHOWN = 600
+# A whole number may be larger than any float, and cannot be shown as one.
+_LARGEST = 1e300
 _CAUSE = (
     "It computes wrong numbers. The usual cause is the IOMMU: on Ubuntu's kernel 6.8 output is garbled, with no error, "
     "unless the kernel was started with intel_iommu=on iommu=pt, and VT-d is enabled in the firmware; "
@@ -166,7 +167,7 @@ def _whole(value: object) -> bool:
 
 
 def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def _text(exchange: Exchange, reply: Mapping[str, Any]) -> str:

@@ -14,6 +14,8 @@ SCHEMA = 1
 TASKS = ("generate", "complete")
 """What a model is for that writes text."""
 TOKENS = 64
+MOST_TOKENS = 1 << 20
+"""More than any server writes of so many: one counts wrong."""
 TEXT = "Write the numbers from one to one hundred in words."
 MOST = 5
 """Plans of an instance whose record is kept."""
@@ -60,7 +62,7 @@ def read(lines: Iterable[tuple[float, bytes]]) -> Pace:
         if any(map(_has_text, chunk.get("choices") or ())):
             times.append(seconds)
         tokens = (chunk.get("usage") or {}).get("completion_tokens") or tokens
-    if len(times) < 2 or not isinstance(tokens, int) or tokens < 2 or times[-1] <= times[0]:
+    if len(times) < 2 or not isinstance(tokens, int) or not 2 <= tokens <= MOST_TOKENS or times[-1] <= times[0]:
         raise ValueError(f"{len(times)} pieces of text came for {tokens} tokens")
     return Pace(round(times[0], 3), round((tokens - 1) / (times[-1] - times[0]), 2))
 

@@ -28,6 +28,7 @@ def test_the_figures_of_a_client_have_our_names() -> None:
         ({"median_tpot_ms": float("inf")}, "median_tpot_ms"),
         ({"duration": -1.0}, "duration"),
         ({"duration": True}, "duration"),
+        ({"duration": 10**400}, "duration"),
         ({"completed": 5}, "completed"),
         ({"completed": None}, "completed"),
     ],

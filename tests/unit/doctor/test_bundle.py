@@ -32,6 +32,10 @@ def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> 
         {"key": HIDDEN, "keys": [HIDDEN], "Authorization": f"Bearer {HIDDEN}"},
         {"https_proxy": f"http://me:{HIDDEN}@proxy.example:3128"},
         {"command": [f"--hf-token={HIDDEN}", f"MY_API_KEY={HIDDEN}"]},
+        {"command": ["--hf-token", HIDDEN, "--x"]},
+        {"HTTPS_PROXY": f"me:{HIDDEN}@proxy.example:3128"},
+        {"said": f"with --api-key {HIDDEN}"},
+        {"said": f"HTTP_PROXY=me:{HIDDEN}@proxy:3128"},
         {"said": f'got {{"token": "{HIDDEN}"}}'},
     ],
 )
@@ -45,6 +49,9 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
     "line",
     [
         f"HF_TOKEN={HIDDEN}",
+        f"vllm serve x --api-key {HIDDEN}",
+        f"https_proxy=me:{HIDDEN}@proxy.example:3128",
+        f'HTTPS_PROXY="me:{HIDDEN}@proxy.example:3128"',
         f"password: {HIDDEN}",
         f"https://me:{HIDDEN}@hub.example/x",
         f"x api-key={HIDDEN} y",
@@ -66,6 +73,8 @@ def test_what_is_no_secret_stays() -> None:
         "command": ["--max-model-len", "4096"],
         "address": "http://127.0.0.1:8000/v1",
         "nothing": None,
+        "http_proxy": "http://proxy.example:3128",
+        "words": ["--max-num-batched-tokens", "4096", "--trust-remote-code"],
     }
     assert json.loads(masked_text(json.dumps(document))) == document
     assert masked_text("MemTotal: 1 kB\n") == "MemTotal: 1 kB\n"

@@ -49,6 +49,7 @@ WRONG: list[tuple[str, list[str | int], Any, str]] = [
     ("embedding", ["data", 1, "embedding"], [0, 0.0, 0, 0], "an embedding has nothing but zeros"),
     ("embedding", ["data", 1, "embedding", 2], float("nan"), "not all of an embedding is finite numbers"),
     ("embedding", ["data", 0, "embedding", 0], float("inf"), "not all of an embedding is finite numbers"),
+    ("embedding", ["data", 0, "embedding", 0], 10**400, "not all of an embedding is finite numbers"),
     ("embedding", ["data", 0, "embedding", 0], True, "not all of an embedding is finite numbers"),
     ("embedding", ["data", 0, "embedding"], "AACAPw==", "not all of an embedding is finite numbers"),
     ("embedding", ["data", 1, "embedding"], [1.0], "its embeddings have 1 and 4 numbers"),

@@ -42,6 +42,9 @@ def test_a_completion_has_its_text_elsewhere() -> None:
         lines((1.0, delta(content="one")), (1.1, USAGE)),
         lines((1.0, delta(content="one")), (2.0, delta(content="two"))),
         lines((1.0, delta(content="one")), (1.0, delta(content="two")), (1.1, USAGE)),
+        lines(
+            (1.0, delta(content="one")), (2.0, delta(content="two")), (2.1, {"usage": {"completion_tokens": 10**400}})
+        ),
         [(1.0, b"data: {\n")],
         [(1.0, b"data: 5\n")],
     ],
