@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,11 +28,21 @@ def _run(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
         file = Path(wanted)
         if wanted.endswith(".json") and file.is_file():
             return dict(figures.read(file.read_text(encoding="utf-8")))
-        return dict(figures.chosen(runs, wanted))
+        # Of a node, whose word is checked here: the name of a run becomes that of a file on this machine.
+        return dict(figures.read(json.dumps(figures.chosen(runs, wanted))))
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from refusal
     except (OSError, ValueError) as error:
-        raise AnsibleFilterError(f"{wanted} is no run of a benchmark: {error}") from error
+        raise AnsibleFilterError(f"{wanted} is no run of a benchmark: {error}.") from error
+
+
+def benchmark_fault(runs: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> str:
+    """Return what is wrong with the runs that were asked for, in a sentence; empty where nothing is."""
+    try:
+        benchmark_runs(runs, wanted)
+    except AnsibleFilterError as wrong:
+        return str(wrong)
+    return ""
 
 
 def benchmark_table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -50,6 +61,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
         return {
+            "benchmark_fault": benchmark_fault,
             "benchmark_runs": benchmark_runs,
             "benchmark_table": benchmark_table,
             "benchmark_chart": benchmark_chart,

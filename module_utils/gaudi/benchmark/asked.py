@@ -178,7 +178,9 @@ def _step(
     arguments = plan["arguments"]
     words = [] if client.program != "vllm" else ["bench", "serve"]
     words += ["--base-url", read.endpoint, "--endpoint", "/v1/completions", "--model", read.served_model_name]
-    words += ["--tokenizer", value_of(arguments, "--tokenizer") or str(plan["requires"]["weights_path"])]
+    # Weights of a hub are named as the server's command line names them, and lie in the hub's cache.
+    named = plan["requires"]["weights_path"] or value_of(arguments, "--model")
+    words += ["--tokenizer", value_of(arguments, "--tokenizer") or str(named)]
     words += ["--trust-remote-code"] if "--trust-remote-code" in arguments else []
     words += ["--num-prompts", str(requests), "--save-result", "--result-dir", f"{RESULTS}/{number}"]
     words += ["--max-concurrency", str(number)] if several else []
@@ -194,7 +196,12 @@ def _step(
 def _container(read: Plan) -> dict[str, Any]:
     """The walls of the server's own container, without cards, and without what only a server is given."""
     box = read.container
-    kept = [item for item in box["mounts"] if item.get("read_only") and item["target"] not in OWN_DIRECTORIES]
+    cache = box.get("environment", {}).get("HF_HOME")
+    kept = [
+        item
+        for item in box["mounts"]
+        if (item.get("read_only") and item["target"] not in OWN_DIRECTORIES) or item["target"] == cache
+    ]
     return {
         "name": f"bench-{read.instance}",
         "network": box["network"],

@@ -46,6 +46,7 @@ BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[")
 MARK = "RESULT "
 ASKED = "asked.json"
 TAIL = 40
+LONGEST_LINE = 1 << 20
 # The form of a description.
 FORM = {
     **dict.fromkeys(("instance", "plan", "release", "model", "image", "url", "program"), str),
@@ -60,6 +61,8 @@ SIGNS = (
      "the image lacks what the client imports; build it with the part benchmark (serving_image_parts)"),
     (re.compile(r"can't open file|FileNotFoundError.*benchmark_serving"), "the image has no checkout with the client"),
     (re.compile(r"No space left on device"), "there is no room left; free some and run this again"),
+    (re.compile(r"The container name .* is already in use"),
+     "somebody's own container has the name that the client's is to have; rename it"),
     (re.compile(r"Unable to find image|No such image"), "the image is not on the node; run site.yml"),
     (re.compile(r"Connect call failed|Connection refused|Cannot connect to host"),
      "the instance ended meanwhile; playbooks/status.yml says why"),
@@ -158,6 +161,8 @@ def lines_of(stream: Any) -> Iterator[str]:
             break
         *lines, unread = re.split(r"[\r\n]", unread + said.decode("utf-8", "replace"))
         yield from (line for line in lines if line.strip())
+        # A line without end would be kept whole.
+        unread = unread[:LONGEST_LINE]
     if unread.strip():
         yield unread
 
@@ -203,13 +208,23 @@ def run_client(document: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def remove_left(document: dict[str, Any]) -> None:
+    """Take away the container that a killed run has left: by our label, since anybody may call his own the same."""
+    of_ours = ["--filter", f"label={LABEL}={document['instance']}"]
+    listed = subprocess.run(
+        ["docker", "container", "ls", "--all", "--quiet", *of_ours], capture_output=True, check=False, text=True
+    )
+    left = re.findall(r"^[0-9a-f]{12,64}$", listed.stdout, re.MULTILINE)
+    if left:
+        subprocess.run(["docker", "rm", "--force", *left], capture_output=True, check=False)
+
+
 def measure(document: dict[str, Any]) -> dict[str, Any]:
     """Measure, and keep what came of it."""
     folder = Path(paths.BENCHMARKS) / document["instance"]
     folder.mkdir(mode=0o700, exist_ok=True)
     started = datetime.now(timezone.utc)
-    # A run that was killed leaves its container.
-    subprocess.run(["docker", "rm", "--force", document["container"]["name"]], capture_output=True, check=False)
+    remove_left(document)
     stage(document, folder, int(started.timestamp()))
     try:
         steps = run_client(document, folder)
@@ -242,9 +257,8 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, _stop)
     try:
         run = measure(read_description(Path(arguments[0])))
-        long_work.tell_result({"run": run["run"]})
-        if figures.failed(run):
-            raise Refusal("requests_failed", f"{figures.failed(run)} The run is kept as {run['run']}")
+        # Where requests failed, the figures are shown before that ends the playbook.
+        long_work.tell_result({"run": run["run"], "failed": figures.failed(run)})
     except Refusal as refusal:
         print(f"bench: {refusal}", file=sys.stderr)
         long_work.tell_refusal(refusal)

@@ -10,6 +10,7 @@ from ansible.module_utils.gaudi.benchmark import asked
 
 from plugin_utils import releases
 from tests.unit.benchmark.made import DIGEST, plan, release
+from tests.unit.planning.test_many import plans
 
 
 def described(name: str = "1.22", *concurrency: int, **given: Any) -> dict[str, Any]:
@@ -145,3 +146,14 @@ def test_what_was_typed_is_read_as_numbers() -> None:
         assert caught.value.id == "not_a_concurrency"
     with pytest.raises(Refusal):
         asked.Wish(asked.concurrencies([])).check()
+
+
+@pytest.mark.parametrize("name", releases.names())
+def test_the_tokenizer_of_a_hubs_weights_is_in_the_hubs_cache(name: str) -> None:
+    (made,) = plans([{"instance": "chat", "weights": "Qwen/Qwen3-8B", "max_model_len": 1024}], name)
+    wish = asked.Wish((1,), input_tokens=64, output_tokens=8)
+    document = asked.describe(made, DIGEST, asked.Client.of_release(release(name)), wish)
+    assert value(document["steps"][0]["arguments"], "--tokenizer") == "Qwen/Qwen3-8B"
+    assert document["container"]["environment"]["HF_HOME"] in [
+        item["target"] for item in document["container"]["mounts"]
+    ]

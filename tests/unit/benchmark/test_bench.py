@@ -25,6 +25,10 @@ home = Path({home!r})
 with (home / "docker.log").open("a") as log:
     log.write(json.dumps(sys.argv[1:]) + "\\n")
 running = home / "running"
+if sys.argv[1] == "container":
+    assert sys.argv[-1] == "label=gaudi-serving.benchmark=chat", sys.argv
+    print(json.loads((home / "orders.json").read_text()).get("left", ""))
+    sys.exit(0)
 if sys.argv[1] != "run":
     if running.exists():
         with contextlib.suppress(ProcessLookupError):
@@ -124,7 +128,7 @@ def test_the_container_has_no_card_no_key_and_may_write_nowhere(node: Node) -> N
     node.document["guarded"] = True
     assert node.run()[0] == 0
     first, words = node.docker()
-    assert first == ["rm", "--force", "bench-chat"]
+    assert first[:3] == ["container", "ls", "--all"]
     assert words[words.index("--runtime") + 1] == "runc"
     assert words[words.index("--cap-drop") + 1] == "ALL"
     assert {"--read-only", "no-new-privileges", "--rm"} <= set(words)
@@ -141,10 +145,25 @@ def test_an_open_instance_is_asked_without_a_token(node: Node) -> None:
     assert not [word for word in node.docker()[-1] if "/token" in word]
 
 
-def test_requests_that_failed_fail_the_run_which_is_kept(node: Node) -> None:
+def test_requests_that_failed_are_said_and_the_run_is_kept(node: Node) -> None:
     node.orders(lines=[result(requests=4), result(requests=13)])
-    assert "Requests of chat failed: 3 of 16 with 4 at a time. The run is kept as 3f2a" in node.last()
-    assert len(node.kept()) == 1
+    status, said = node.run()
+    assert (status, len(node.kept())) == (0, 1)
+    assert "tokens/s" in said
+    told = json.loads((node.home / "result.json").read_text())
+    assert told["failed"] == "Requests of chat failed: 3 of 16 with 4 at a time."
+
+
+def test_the_container_of_a_killed_run_is_known_by_its_label(node: Node) -> None:
+    """Another one may have its name, which then is nobody's to remove."""
+    node.orders(
+        lines=['Error response from daemon: Conflict. The container name "/bench-chat" is already in use'], status=125
+    )
+    assert "somebody's own container has the name" in node.last()
+    assert not [words for words in node.docker() if words[0] == "rm"]
+    node.orders(lines=[result(requests=4), result(requests=16)], left="0123456789ab")
+    assert node.run()[0] == 0
+    assert [words for words in node.docker() if words[0] == "rm"] == [["rm", "--force", "0123456789ab"]]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +205,15 @@ def test_a_description_that_is_not_there_or_damaged_is_refused(node: Node) -> No
     assert "run playbooks/bench.yml, which writes it" in node.last()
     with pytest.raises(Refusal, match="is not there"):
         bench.read_description(node.home / "none.json")
+
+
+def test_a_line_without_end_is_not_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "LONGEST_LINE", 10)
+    read, write = os.pipe()
+    os.write(write, b"x" * 50_000)
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        assert list(bench.lines_of(stream)) == ["x" * 10]
 
 
 def test_bars_that_overwrite_themselves_are_lines() -> None:

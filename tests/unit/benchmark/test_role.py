@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import bench
+import pytest
 import yaml
+from ansible.errors import AnsibleFilterError
+
+from filter_plugins.benchmark import benchmark_fault, benchmark_runs
+from tests.unit.benchmark.made import run
 
 ROLE = Path(__file__).resolve().parents[3] / "roles/benchmark"
 
@@ -17,3 +22,20 @@ def test_the_container_of_a_killed_measurement_is_looked_for_by_the_label_that_i
     (removing,) = [task for task in tasks if "rm" in str(task.get("ansible.builtin.command"))]
     # Before the programs go: who runs it again finds it done.
     assert tasks.index(looked) < tasks.index(removing) < next(n for n, task in enumerate(tasks) if "node_files" in task)
+
+
+def test_a_run_of_a_node_is_no_way_to_another_file_of_the_controller() -> None:
+    """Its name becomes that of a file here, and a node says what it likes."""
+    assert benchmark_runs([run()], ["3f2a"]) == [run()]
+    with pytest.raises(AnsibleFilterError, match="it has a name that no run has"):
+        benchmark_runs([run("../../.ssh/authorized_keys-3f2a")], ["3f2a"])
+
+
+def test_a_run_that_is_none_is_refused_in_one_sentence() -> None:
+    assert benchmark_fault([run()], ["3f2a"]) == benchmark_fault([], []) == ""
+    assert benchmark_fault([], ["x"]) == "No run on this node has 'x' in the name. The last ones are: none."
+
+
+def test_a_check_writes_nothing_on_the_controller() -> None:
+    tasks = yaml.safe_load((ROLE / "tasks/show.yml").read_text(encoding="utf-8"))
+    assert [task["name"] for task in tasks if task.get("check_mode") is False] == []
