@@ -10,6 +10,7 @@ from ansible.module_utils.gaudi.preflight.images import check_processor
 
 from filter_plugins.image_recipes import hosts_in, image_recipes
 from tests.unit.image.made import document, made
+from tests.unit.preflight.test_templates import evaluate
 
 WITH, WITHOUT = "processor\t: 0\nflags\t\t: fpu avx avx2 bmi1\n", "processor\t: 0\nflags\t\t: fpu avx\n"
 
@@ -38,6 +39,24 @@ def test_plans_with_the_same_needs_share_an_image() -> None:
         f"x/vllm:{made(needs=needs).tag}" for needs in (("numactl",), ("numactl", "audio"))
     ]
     assert {recipe["base"] for recipe in recipes} == {made(registry="mirror.example.com").base_reference}
+
+
+@pytest.mark.parametrize(
+    ("site", "registry"),
+    [({"gaudi_image_registry": "mirror.example.com"}, "mirror.example.com"), ({}, "vault.habana.ai")],
+)
+def test_the_base_is_not_asked_of_the_registry_that_credentials_are_for(site: dict[str, str], registry: str) -> None:
+    """That may be another one, which built images are pushed to."""
+    given: dict[str, Any] = {
+        **site,
+        "inventory_hostname": "one",
+        "serving_image_build": True,
+        "serving_image_registry": "pushed.example.com",
+        "serving_image_release": document(),
+        "__serving_image_not_taken": [made().reference],
+    }
+    (recipe,) = evaluate("serving_image", "{{ __serving_image_recipes }}", **given)
+    assert recipe["base"] == made(registry=registry).base_reference
 
 
 def test_without_plans_the_parts_that_are_wished_are_built() -> None:
