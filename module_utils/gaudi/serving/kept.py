@@ -184,6 +184,19 @@ def goes_with(each: Kept, driver: str) -> bool:
     return each.starts_from.driver in ("", driver) or not driver
 
 
+def lets_in(files: Mapping[str, str]) -> int:
+    """Whom a plan lets ask: 0 those with a key, 1 whoever is on the node, 2 others as well."""
+    plan = parse(files[PLAN], {"guarded?": (bool, type(None)), "listen?": dict})
+    if plan.get("guarded"):
+        return 0
+    return 2 if plan.get("listen", {}).get("open_without_keys") else 1
+
+
+def opens_no_more(each: Kept, files: Mapping[str, str]) -> bool:
+    """Whether a plan lets nobody in whom the files of another one keep out."""
+    return lets_in(each.files) <= lets_in(files)
+
+
 def is_over(reason: Reason, tries: int, allowed: int) -> bool:
     """Whether a changed plan that does not come to serve has had its tries; what the node lacks is not its fault."""
     if reason.kind in _OF_THE_NODE:

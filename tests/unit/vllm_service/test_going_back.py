@@ -118,6 +118,20 @@ def test_a_change_whose_server_exits_at_once_goes_back(node: Node) -> None:
     assert bad.files == failed
 
 
+def test_what_asks_for_keys_now_goes_back_to_no_plan_that_asks_nobody(node: Node) -> None:
+    """Who keeps it from serving, such as a local user at its port, would have it open again."""
+    change(node, "a")
+    serve(node)
+    node.guard("a-key-of-sixteen-letters")
+    change(node, "b")
+    before = texts(node)
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (78, "failed")
+    assert "The instance does not go back by itself" in node.state["status"]
+    assert texts(node) == before
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

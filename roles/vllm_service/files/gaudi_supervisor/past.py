@@ -153,10 +153,19 @@ class Past:
         return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
 
     def _ways(self, found: list[Kept], digest: str) -> tuple[list[Kept], str]:
-        """The plans that served and go with the node's driver, the last first; where only that is why, a sentence."""
-        served = decisions.ways_back(found, digest)
-        if not served:
+        """The plans that served, open the instance to nobody else, and go with the node's driver, the last first.
+
+        Where one of the last two is why there are none, also a sentence.
+        """
+        all_served = decisions.ways_back(found, digest)
+        served = [each for each in all_served if decisions.opens_no_more(each, self.files)]
+        if not all_served:
             return [], ""
+        if not served:
+            return [], (
+                " The instance does not go back by itself: with its former plan it would answer whom this one keeps "
+                "out. playbooks/rollback.yml goes back all the same."
+            )
         driver = self.look().driver
         ways = [each for each in served if decisions.goes_with(each, driver)]
         why_not = (
