@@ -62,8 +62,8 @@ def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
         if part in lacking and not lacking[part]:
             raise Refusal(
                 "image_part_not_offered",
-                f"An image of release {release} cannot have {part} ({PARTS[part]}): its vLLM names no such libraries. "
-                "Leave it out of serving_image_parts, or use another release.",
+                f"An image of release {release} cannot have {part} ({PARTS[part]}): catalog/releases/{release}.yml "
+                "does not say how to install it. Leave it out of serving_image_parts, or use another release.",
             )
 
 

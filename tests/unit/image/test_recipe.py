@@ -132,6 +132,7 @@ def test_an_image_is_pushed_to_the_registry_in_its_name(host: str) -> None:
 
 def test_a_part_that_a_release_cannot_have_is_refused() -> None:
     assert refused("1.18", parts=["audio"]).id == "image_part_not_offered"
+    assert "catalog/releases/1.24.yml does not say how to install it" in str(refused("1.24", parts=["pillow_simd"]))
 
 
 def test_a_release_without_a_way_is_refused() -> None:
