@@ -30,8 +30,8 @@ def image_recipes(
     """
     needs = {tuple(plan["requires"].get("image", ())) for plan in plans if "requires" in plan} or {()}
     try:
-        entry, asked = ReleaseEntry.from_mapping(release), Wish.from_mapping({**wish, "ref": None, "build": True})
-        recipes = {made.tag: made for made in (recipe(entry, asked, each, registry or None) for each in sorted(needs))}
+        entry, wished = ReleaseEntry.from_mapping(release), Wish.from_mapping({**wish, "ref": None, "build": True})
+        recipes = {made.tag: made for made in (recipe(entry, wished, each, registry or None) for each in sorted(needs))}
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from None
     return [

@@ -11,6 +11,7 @@ from typing import Any
 from ..base.documents import parse
 from ..base.refusal import Refusal
 from ..image.recipe import LABEL
+from ..image.requirements import project
 
 SCHEMA = 1
 _FORM = {
@@ -30,7 +31,6 @@ _FORM = {
 }
 # After a sentence that says what is wrong with the file. Nothing of it is lost but which images earlier plans had.
 WRITTEN_ANEW = "It is written anew: images are looked into again, and those of earlier plans stay on the node."
-_SEPARATORS = re.compile(r"[-_.]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -115,15 +115,11 @@ def parse_packages(text: str) -> dict[str, str]:
     """
     try:
         listed = json.loads(text)
-        return {_normal(str(package["name"])): str(package["version"]) for package in listed}
+        return {project(str(package["name"])): str(package["version"]) for package in listed}
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise Refusal(
             "pip_list_unreadable", f"pip list printed something else than a list of packages: {text[:200]!r}"
         ) from error
-
-
-def _normal(name: str) -> str:
-    return _SEPARATORS.sub("-", name).lower()
 
 
 def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence[str]) -> dict[str, str]:
@@ -131,9 +127,9 @@ def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence
 
     Raises Refusal, saying what to do, when one is missing.
     """
-    missing = [name for name in needed if _normal(name) not in packages]
+    missing = [name for name in needed if project(name) not in packages]
     if not missing:
-        return {name: packages[_normal(name)] for name in needed}
+        return {name: packages[project(name)] for name in needed}
     advice: list[str] = []
     if "habana-torch-plugin" in missing:
         advice.append("It is no image of the Gaudi software: check gaudi_image_registry and the image of the release.")

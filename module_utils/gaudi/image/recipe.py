@@ -27,6 +27,9 @@ NAME = "gaudi-serving/vllm"
 LABEL = "gaudi-serving.image"
 """What the labels of a built image begin with."""
 
+TAG_DIGITS = 12
+"""Of the hash in an image's tag."""
+
 BASE = f"{LABEL}.base"
 """The label with the base image, without a registry."""
 
@@ -42,7 +45,6 @@ _DIRECTORIES = {
     "libfabric": "/opt/src/libfabric",
     "hccl_ofi_wrapper": "/opt/src/hccl_ofi_wrapper",
 }
-_TAG_DIGITS = 12
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"(https?|ssh|git)://[^\s'\"\\$`]+|/[^\s'\"\\$`]+")
 # The distribution reference grammar: a host with a dot or a port, and path components.
@@ -76,7 +78,7 @@ class Wish:
     way: str = ""
     pins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
+    constraints: Mapping[str, str] = field(default_factory=dict)
     lock: tuple[str, ...] = ()
     push: bool = False
 
@@ -97,7 +99,7 @@ class Wish:
             way=reader.text("way", longest=64) if reader.has("way") else "",
             pins={name: mapping(pin, f"serving_image_pins.{name}") for name, pin in reader.mapping("pins").items()},
             parts=ordered(reader.texts("parts")),
-            constraints=tuple(_constraint(line) for line in reader.texts("constraints")),
+            constraints=dict(_constraint(line) for line in reader.texts("constraints")),
             lock=_locked(reader.raw("lock")) if reader.has("lock") else (),
             push=reader.switch("push", default=False),
         )
@@ -125,14 +127,15 @@ def check_pushed(name: str) -> None:
         )
 
 
-def _constraint(line: str) -> str:
+def _constraint(line: str) -> tuple[str, str]:
+    """The package and its versions."""
     found = _REQUIREMENT.fullmatch(line.strip())
     if found is None:
         raise Refusal(
             "wrong_constraint",
             f"serving_image_constraints has {shown(line)}, which is no constraint such as transformers==4.57.1.",
         )
-    return found[1] + found[2]
+    return found[1], found[2]
 
 
 def _locked(text_: object) -> tuple[str, ...]:
@@ -189,7 +192,7 @@ class Recipe:
     def tag(self) -> str:
         """The release's name and a hash of the inputs."""
         said = json.dumps(self.inputs, sort_keys=True, separators=(",", ":"))
-        return f"{self.release}-{hashlib.sha256(said.encode()).hexdigest()[:_TAG_DIGITS]}"
+        return f"{self.release}-{hashlib.sha256(said.encode()).hexdigest()[:TAG_DIGITS]}"
 
     @property
     def reference(self) -> str:
@@ -238,7 +241,6 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
     parts = ordered([*wish.parts, *needs])
     check_offered(parts, build, release.name)
     pins = _pins(release, build, of_release, wish, parts)
-    own = dict(_split(line) for line in wish.constraints)
     digest = release.image["digest"]
     said = f"{release.image['path']}:{release.image['tag']}" + (f"@{digest}" if digest else "")
     return Recipe(
@@ -251,14 +253,9 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
         pins=pins,
         released={name: pin.commit for name, pin in release.pins.items()},
         parts=parts,
-        constraints={**{name: entry.version for name, entry in build.constraints.items()}, **own},
+        constraints={**{name: entry.version for name, entry in build.constraints.items()}, **wish.constraints},
         lock=wish.lock,
     )
-
-
-def _split(line: str) -> tuple[str, str]:
-    found = _REQUIREMENT.fullmatch(line)
-    return (found[1], found[2]) if found else (line, "")
 
 
 def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapping[str, Pin]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .recipe import LABEL
+from .recipe import LABEL, TAG_DIGITS
 
 NOBODY = ""
 """Stands for an instance in a history where images are asked for that no plan names, as on a build host."""
@@ -32,7 +32,7 @@ def is_built(reference: str, known: Mapping[str, Any]) -> bool:
     """
     release = (known.get("built") or {}).get(f"{LABEL}.release")
     tag = reference.rpartition(":")[2]
-    return release is not None and re.fullmatch(rf"{re.escape(str(release))}-[0-9a-f]{{12}}", tag) is not None
+    return release is not None and re.fullmatch(rf"{re.escape(str(release))}-[0-9a-f]{{{TAG_DIGITS}}}", tag) is not None
 
 
 def tidied(

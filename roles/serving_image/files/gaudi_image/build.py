@@ -23,7 +23,7 @@ from gaudi.image.output import Follower, failure
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.node.documents import read_json
 
-from .engine import Engine, without_secrets
+from .engine import Engine, last, without_secrets
 from .request import Request
 
 Tell = Callable[[dict[str, Any]], None]
@@ -89,11 +89,6 @@ def pull(engine: Engine, tell: Tell, reference: str, phase: str) -> tuple[int, l
         tell({"phase": phase, "done": len(done), "total": len(layers), "unit": "layers"})
 
     return engine.follow(hear, {}, "pull", reference), lines
-
-
-def last(lines: Sequence[str]) -> str:
-    """The last words of a program."""
-    return next((line for line in reversed(lines) if line.strip()), "nothing was said")
 
 
 def check_room(request: Request, directory: Path) -> None:
@@ -255,13 +250,8 @@ def write_context(request: Request, folder: Path) -> Path:
 def push(request: Request, engine: Engine, tell: Tell) -> None:
     """Bring the image to the registry of the site, which its name begins with."""
     tell({"phase": "push to the registry", "message": repository_of(request.reference), "began": time.time()})
-    lines: list[str] = []
-
-    def hear(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-
-    if engine.follow(hear, {}, "push", request.reference):
+    status, lines = engine.run("push", request.reference)
+    if status:
         raise Refusal(
             "push_refused",
             f"{request.reference} is built, but the registry did not take it: {last(lines)} Check serving_image_name, "

@@ -20,7 +20,7 @@ from gaudi.node.files import write_json, write_text
 from gaudi.node.folders import no_room
 
 from . import archive
-from .engine import Engine
+from .engine import Engine, last
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -192,15 +192,9 @@ def _load(engine: Engine, tell: Tell, file: Path, carried: Carried) -> None:
             "free. Make room (docker system df shows what takes it), then run again.",
         )
     tell({"phase": f"load {carried.reference}", "message": human_bytes(carried.bytes), "began": time.time()})
-    lines: list[str] = []
-
-    def hear(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-
-    if engine.follow(hear, {}, "image", "load", "--quiet", "--input", str(file)):
-        why = next((line for line in reversed(lines) if line.strip()), "nothing was said")
-        raise Refusal("not_loaded", f"{carried.reference} could not be loaded from {file}: {why}")
+    status, lines = engine.run("image", "load", "--quiet", "--input", str(file))
+    if status:
+        raise Refusal("not_loaded", f"{carried.reference} could not be loaded from {file}: {last(lines)}")
 
 
 def _file(name: str) -> Path:

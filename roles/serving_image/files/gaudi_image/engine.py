@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,15 @@ _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Authorization: )\S+ \S+")
 def without_secrets(text: str) -> str:
     """A text without the passwords in its addresses."""
     return _SECRET.sub("***", text)
+
+
+def last(lines: Sequence[str]) -> str:
+    """The last words of a program."""
+    return next((line for line in reversed(lines) if line.strip()), "nothing was said")
+
+
+def _silent(said: str) -> Refusal:
+    return Refusal("engine_silent", f"The Docker engine does not answer ({said.strip()}). Run systemctl status docker.")
 
 
 class Stopped(Exception):
@@ -58,9 +67,7 @@ class Engine:
         """
         code, out, err = self.ask("image", "inspect", image)
         if code and "no such image" not in err.lower():
-            raise Refusal(
-                "engine_silent", f"The Docker engine does not answer ({err.strip()}). Run systemctl status docker."
-            )
+            raise _silent(err)
         known: list[dict[str, Any]] = json.loads(out)
         return known[0] if known else {}
 
@@ -68,9 +75,7 @@ class Engine:
         """Where the engine keeps images."""
         code, out, err = self.ask("info", "--format", "{{.DockerRootDir}}")
         if code:
-            raise Refusal(
-                "engine_silent", f"The Docker engine does not answer ({err.strip()}). Run systemctl status docker."
-            )
+            raise _silent(err)
         return Path(out.strip())
 
     def check_buildkit(self) -> None:
@@ -103,6 +108,16 @@ class Engine:
         if self.stopped:
             raise Stopped
         return status
+
+    def run(self, *arguments: str) -> tuple[int, list[str]]:
+        """Run a long command, printing what it says. Returns its status and its lines; raises Stopped."""
+        lines: list[str] = []
+
+        def hear(line: str) -> None:
+            print(line, flush=True)
+            lines.append(line)
+
+        return self.follow(hear, {}, *arguments), lines
 
     def _began(self, work: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
         """Remember what is to be ended; somebody may have asked for the end while it was started."""
