@@ -118,7 +118,7 @@ SYMPTOMS = (
         "wrong-buckets",
         re.compile(
             r"_lru_cache_wrapper' object has no attribute|Generated 0 (?:prompt|decode) buckets"
-            r"|Min\. batch size cannot be greater than max"
+            r"|Min\. batch size cannot be greater than max|bucketing_strategy: .* is not in allowed options"
         ),
         "The buckets contradict themselves, or a line of the bucket file is malformed. Correct the bucket variables or"
         " the file.",
@@ -166,6 +166,19 @@ SYMPTOMS = (
         asked="ngram",
     ),
     Symptom(
+        "no-drafter",
+        re.compile(r"Medusa speculative decoding is not supported|Unknown speculative decoding method"),
+        "The plugin has no such speculation. Leave speculative_config out, or try eagle.",
+        retry=False,
+    ),
+    Symptom(
+        "profiled",
+        re.compile(r"AssertionError: Finished profiling"),
+        "A server that is told to profile ends when it has done so. Leave VLLM_PROFILE_PROMPT, VLLM_PROFILE_DECODE and"
+        " VLLM_PT_PROFILE out of extra_environment.",
+        retry=False,
+    ),
+    Symptom(
         "kv-cache-too-small",
         re.compile(
             r"No available memory for the cache blocks|can be stored in KV cache|KV cache is needed, which is larger"
@@ -198,6 +211,13 @@ SYMPTOMS = (
         ),
         "This release does not know, or does not take, what it was given: plan and image are of different"
         " releases, or extra_args or extra_environment is wrong.",
+        retry=False,
+    ),
+    Symptom(
+        "refused-configuration",
+        # How pydantic words what a class of vllm/config refuses: its own first line says only in which class.
+        re.compile(r"(?:^|\) ) *Value error, "),
+        "The server refuses what it is asked for. Correct the request; then run the playbook again.",
         retry=False,
     ),
     Symptom(
@@ -306,11 +326,13 @@ def diagnose(
     for symptom in SYMPTOMS:
         if not any(symptom.asked in word for word in (*command, "")):
             continue
-        for line in lines:
-            if symptom.pattern.search(line):
-                retry = symptom.retry or was_ready
-                advice = symptom.advice_while.get(filling, symptom.advice)
-                return Reason(symptom.kind, f"{quote(line)} {advice}", retry)
+        found = [PREFIX.sub("", line) for line in lines if symptom.pattern.search(line)]
+        if found:
+            retry = symptom.retry or was_ready
+            advice = symptom.advice_while.get(filling, symptom.advice)
+            # A traceback may show the code that says it before what it says.
+            said = next((line for line in found if not CODE.match(line)), found[0])
+            return Reason(symptom.kind, f"{quote(said)} {advice}", retry)
     died = next((line for line in lines if ENGINE_DIED.search(line)), None)
     if kernel_oom > 0 and (status != 0 or died):
         return Reason(
@@ -378,7 +400,9 @@ SKIPPED = re.compile(r"Skipping warmup")
 # Kinds of passes of a warm-up that are kept. Releases have four; a line can be made to say anything.
 PHASES = 16
 # What the logging puts before a message: level, date, time, source line; the same message later is no news.
-PREFIX = re.compile(r"^(?:\([^)]*\) *)?(?:[A-Z]+ [\d-]+ [\d:.,]+ (?:\S+\] ?)?)?")
+PREFIX = re.compile(r"^(?:\([^)]*\) ?)?(?:[A-Z]+ [\d-]+ [\d:.,]+ (?:\[[^\]]{1,80}\] ?|\S+\] ?)?)?")
+# A line of a program in a traceback, behind that.
+CODE = re.compile(r" {4}")
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.serving.signs import Progress
+from ansible.module_utils.gaudi.serving.signs import Progress, diagnose
 from gaudi_simulated import faults, front, plugin_buckets, surface, written
 
 from plugin_utils import releases
@@ -87,11 +87,16 @@ V1 = ["--model", "/data/models/x", "--max-model-len", "1024", "--max-num-seqs", 
 RANK = re.compile(r"^\(Worker_TP(\d) pid=\d+\) ")
 
 
+def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What the supervisor hears, one line after another."""
+    return [line.rstrip() for line in re.split(r"[\r\n]", done.stdout + done.stderr) if line.strip()]
+
+
 def test_the_plugin_shows_memory_buckets_and_bars(run: Run) -> None:
     done = run("api_server", *V1, release="1.24.1", HLS_MODULE_ID="0", VLLM_DEVELOPER_MODE="1")
     assert done.returncode == 0, done.stderr
     heard = Progress()
-    for line in re.split(r"[\r\n]", done.stdout + done.stderr):
+    for line in lines_of(done):
         heard.hear(line)
     # What the supervisor understands of it.
     blocks = int(heard.memory["kv_cache_blocks"])
@@ -101,10 +106,19 @@ def test_the_plugin_shows_memory_buckets_and_bars(run: Run) -> None:
     assert heard.expected == {"prompt": len(work.prompt), "decode": len(work.decode)}
     assert heard.warm_up == {name: (count, count) for name, count in heard.expected.items()}
     assert heard.warm_up_seconds is not None
-    assert done.stderr.count("\r") == sum(heard.expected.values()) + 2
-    assert "\rPrompt warmup processing:   0%|          | 0/" in done.stderr
-    # Without a prefix of the logging's.
-    assert sum(line.startswith("[Warmup][") for line in done.stdout.splitlines()) == sum(heard.expected.values())
+    # Who speaks stands before the first drawing of a bar only; a shape is shown by its place, as it ends.
+    bar = re.compile(r"\(EngineCore pid=\d+\) \r(?:Prompt|Decode) warmup processing:   0%\|          \| 0/\d+ \[.*")
+    assert [bool(bar.match(line)) for line in done.stderr.split("\n")] == [True, True, False]
+    assert done.stderr.count("(EngineCore ") == 2
+    for total in heard.expected.values():
+        for place in range(total):
+            assert re.search(
+                rf"\r\w+ warmup processing: +\d+%\|.{{10}}\| {place}/{total} \[.*?, {place}/{total}\]", done.stderr
+            )
+        assert re.search(rf"100%\|█{{10}}\| {total}/{total} \[\S+, +\S+, {total - 1}/{total}\]\n", done.stderr)
+    # Without what the logging puts before a message.
+    begin = re.compile(r"\(EngineCore pid=\d+\) \[Warmup\]\[")
+    assert sum(bool(begin.match(said)) for said in done.stdout.splitlines()) == sum(heard.expected.values())
     # vLLM knows none of the plugin's variables, and says so.
     assert "Unknown vLLM environment variable detected: VLLM_DEVELOPER_MODE" in done.stdout
     server = json.loads(done.stdout.splitlines()[-1])
@@ -115,7 +129,7 @@ def test_the_plugin_shows_memory_buckets_and_bars(run: Run) -> None:
 STANDS_FOR = {
     "<count>": r"\d+", "<number>": r"[\d.]+", "<size>": r"-?[\d.]+ (?:B|[KMGT]iB)", "<range>": r"[\d, ]+",
     "<phase>": "(?:prompt|decode)", "<Phase>": "(?:Prompt|Decode)", "<shapes>": r".+", "<done>": r"\d+",
-    "<total>": r"\d+", "<percent>": r" *\d+", "<drawn>": r"[█ ]{10}", "<pace>": r".+",
+    "<total>": r"\d+", "<percent>": r" *\d+", "<drawn>": r".{10}", "<pace>": r".+",
 }  # fmt: skip
 # Said later, or in other cases than those below.
 LATER = {"ready", "not_warmed_up", "skipped", "unified"}
@@ -150,12 +164,304 @@ def test_every_worker_of_the_plugin_prints_all_of_it(run: Run) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["held"] == ["accel2", "accel3"]
 
 
-def test_the_plugins_warm_up_can_be_left_out(run: Run) -> None:
-    for variables in ({"VLLM_SKIP_WARMUP": "true"}, {"VLLM_ENABLE_BUCKETING": "0"}):
-        done = run("api_server", *V1, release="1.24", **variables)
-        assert done.returncode == 0
-        assert "Skipping warmup..." in done.stdout
-        assert "warmup processing" not in done.stderr
+@pytest.mark.parametrize(
+    ("release", "arguments", "experts", "engines", "workers"),
+    [
+        ("1.23", [], 0, ["EngineCore_DP0"], ["EngineCore_DP0"]),
+        ("1.24.1", [], 0, ["EngineCore"], ["EngineCore"]),
+        ("1.23", ["-tp", "2"], 0, ["EngineCore_DP0"], ["Worker_TP0", "Worker_TP1"]),
+        ("1.24.1", ["-dp", "2"], 0, ["EngineCore_DP0", "EngineCore_DP1"], ["Worker", "Worker"]),
+        ("1.24.1", ["-tp", "2", "--enable-expert-parallel"], 8, ["EngineCore"], ["Worker_TP0_EP0", "Worker_TP1_EP1"]),
+        (
+            "1.24",
+            ["-dp", "2", "--enable-expert-parallel"],
+            8,
+            ["EngineCore_DP0", "EngineCore_DP1"],
+            ["Worker_DP0_EP0", "Worker_DP1_EP1"],
+        ),
+    ],
+)
+def test_each_process_says_its_own(
+    run: Run,
+    tmp_path: Path,
+    release: str,
+    arguments: list[str],
+    experts: int,
+    engines: list[str],
+    workers: list[str],
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"num_experts": experts}), encoding="utf-8")
+    model = ["--model", str(tmp_path), *V1[2:]]
+    done = run("api_server", *model, *arguments, release=release, HABANA_VISIBLE_MODULES="0,1,2,3")
+    assert done.returncode == 0, done.stderr
+
+    def speakers(words: str) -> list[str]:
+        return [line.strip("(").partition(" ")[0] for line in done.stdout.splitlines() if words in line]
+
+    assert speakers("GPU KV cache size: ") == speakers("Maximum concurrency for ") == engines
+    assert speakers("Usable num_blocks: ") == speakers("Warmup finished in ") == workers
+    bars = [line.strip("(").partition(" ")[0] for line in done.stderr.split("\n") if line]
+    assert len(bars) >= 2
+    assert set("".join(done.stderr.split("\r")).split("(")[1].split()[0:1]) == {workers[0]}
+
+
+def test_the_plugins_warm_up_can_be_left_out(run: Run, tmp_path: Path) -> None:
+    done = run("api_server", *V1, release="1.24", VLLM_SKIP_WARMUP="true")
+    assert "Skipping warmup..." in done.stdout
+    # It is left out after the shapes are made.
+    assert "Generated " in done.stdout
+    off = run("api_server", *V1, release="1.24", VLLM_ENABLE_BUCKETING="0")
+    assert "Bucketing is OFF." in off.stdout
+    assert not re.search("Skipping|Generated|Warmup", off.stdout)
+    for ended in (done, off):
+        assert ended.returncode == 0
+        assert "warmup processing" not in ended.stderr
+    bad = tmp_path / "buckets"
+    bad.write_text("(1, 128\n", encoding="utf-8")
+    done = run("api_server", *V1, release="1.24", VLLM_SKIP_WARMUP="true", VLLM_BUCKETING_FROM_FILE=str(bad))
+    assert done.returncode == 1
+    assert "_lru_cache_wrapper' object has no attribute" in done.stdout
+
+
+def test_without_graphs_the_plugin_warms_nothing_up(run: Run) -> None:
+    described = {"faults": {"out_of_memory_at_warmup": 1, "slow_warmup": 9}}
+    done = run("api_server", *V1, "--enforce-eager", release="1.24.1", described=described)
+    assert done.returncode == 0, done.stderr
+    assert "Generated " in done.stdout
+    assert "Warmup finished in 0 secs, allocated 0 B of device memory" in done.stdout
+    assert not re.search("Graph/|sampler", done.stdout)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("release", "kind", "longest"),
+    [("1.23", "llama4", None), ("1.24", "llama4", 2), ("1.24", "gemma4", None), ("1.24.1", "gemma4", 5)],
+)
+def test_a_model_of_unlike_layers_warms_up_some_shapes_again(
+    run: Run, tmp_path: Path, release: str, kind: str, longest: int | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}), encoding="utf-8")
+    done = run("api_server", "--model", str(tmp_path), *V1[2:], release=release)
+    bars = [
+        re.findall(r"\r(\w+) warmup processing: .{3}[^|]*\|[^|]*\| \d+/(\d+) ", line)[-1]
+        for line in done.stderr.split("\n")[:-1]
+    ]
+    assert [name for name, _ in bars] == ["Prompt", "Decode"] * (1 if longest is None else 2)
+    assert ("Validation warmup complete." in done.stdout) == (longest is not None)
+    if longest is not None:
+        assert [int(total) for _, total in bars[2:]] == [longest, 1]
+
+
+@pytest.mark.parametrize(("release", "status"), [("1.23", 1), ("1.24", 0), ("1.24.1", 0)])
+def test_unified_attention_is_read_by_the_first_plugin_only(run: Run, release: str, status: int) -> None:
+    done = run("api_server", *V1, release=release, VLLM_UNIFIED_ATTN="1")
+    assert done.returncode == status, done.stderr
+    assert ("the warm-up of unified attention is not there" in done.stdout) == (status == 1)
+
+
+WORKED, NOT_MADE = "WorkerProc hit an exception.", "WorkerProc failed to start."
+
+
+@pytest.mark.parametrize(
+    ("release", "arguments", "environment", "workers_say", "words", "kind"),
+    [
+        (
+            "1.24.1",
+            ["--max-num-seqs", "600"],
+            {},
+            "",
+            "Value error, max_num_batched_tokens (512)",
+            "refused-configuration",
+        ),
+        ("1.24.1", ["--quantization", "awq"], {}, "", "Value error, awq quantization", "refused-configuration"),
+        ("1.24", [], {"VLLM_PLUGINS": "lora"}, "", "RuntimeError: Failed to infer device type", "no-plugin"),
+        ("1.24.1", [], {"HABANA_VISIBLE_MODULES": "0,99"}, NOT_MADE, "synStatus=8 [Device not found]", "driver"),
+        (
+            "1.24.1",
+            [],
+            {"VLLM_BUCKETING_STRATEGY": "foo"},
+            NOT_MADE,
+            "RuntimeError: bucketing_strategy: foo is not in allowed options: [exp, lin, pad]!",
+            "wrong-buckets",
+        ),
+        (
+            "1.23",
+            ["--speculative-config", '{"method": "medusa", "model": "m"}'],
+            {},
+            NOT_MADE,
+            "NotImplementedError: Medusa speculative decoding is not supported on HPU.",
+            "no-drafter",
+        ),
+        (
+            "1.24",
+            ["--speculative-config", '{"method": "suffix"}'],
+            {},
+            NOT_MADE,
+            "ValueError: Unknown speculative decoding method: suffix",
+            "no-drafter",
+        ),
+        (
+            "1.24.1",
+            ["--speculative-config", '{"method": "ngram"}'],
+            {},
+            WORKED,
+            "IndexError: index 2 is out of bounds",
+            "speculation",
+        ),
+        (
+            "1.24.1",
+            [],
+            {"VLLM_PROFILE_PROMPT": "1,128,0"},
+            WORKED,
+            "AssertionError: Finished profiling",
+            "profiled",
+        ),
+        (
+            "1.24",
+            [],
+            {"VLLM_BUCKETING_FROM_FILE": "/nowhere"},
+            WORKED,
+            "No such file or directory: '/nowhere'",
+            "engine-died",
+        ),
+        (
+            "1.24.1",
+            ["--num-gpu-blocks-override", "7"],
+            {},
+            "",
+            "ValueError: To serve at least one request with the model's max seq len (1024), (0.01 GiB KV",
+            "kv-cache-too-small",
+        ),
+        (
+            "1.23",
+            ["--gpu-memory-utilization", "0.00005"],
+            {},
+            "",
+            "Based on the available memory, the estimated maximum model length is 384. ",
+            "kv-cache-too-small",
+        ),
+        (
+            "1.23",
+            ["--gpu-memory-utilization", "0.00001"],
+            {},
+            "",
+            "ValueError: No available memory for the cache blocks.",
+            "kv-cache-too-small",
+        ),
+        (
+            "1.24.1",
+            ["--num-gpu-blocks-override", "97536"],
+            {},
+            WORKED,
+            "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed",
+            "out-of-device-memory",
+        ),
+    ],
+)
+@pytest.mark.parametrize("cards", [1, 2])
+def test_each_process_says_why_a_start_of_the_plugin_failed(
+    run: Run,
+    cards: int,
+    release: str,
+    arguments: list[str],
+    environment: dict[str, str],
+    workers_say: str,
+    words: str,
+    kind: str,
+) -> None:
+    given = ["api_server", *V1, "-tp", str(cards), *arguments]
+    done = run(*given, release=release, **{"HABANA_VISIBLE_MODULES": "0,1", **environment})
+    # The model of this test has no weights and no configuration; a card too many is not there.
+    if cards == 1 and "HABANA_VISIBLE_MODULES" in environment:
+        return
+    assert done.returncode == 1
+    engine = "EngineCore_DP0" if release == "1.23" else "EngineCore"
+    begins = {
+        "worker": r"\(Worker_TP\d pid=\d+\) ERROR \S+ \S+ \[simulated multiproc_executor.py\] ",
+        "engine": rf"\({engine} pid=\d+\) ERROR \S+ \S+ \[simulated core.py\] ",
+        "died": rf"\({engine} pid=\d+\) (?!ERROR|INFO|WARNING|\[|$)",
+        "server": r"\(APIServer pid=\d+\) ",
+    }
+    lines = lines_of(done)
+    said = {
+        who: [line[found.end() :] for line in lines if (found := re.match(begin, line))]
+        for who, begin in begins.items()
+    }
+    in_engine = "Value error" not in words and kind != "no-plugin"
+    assert bool(said["worker"]) == (bool(workers_say) and cards > 1)
+    if said["worker"]:
+        assert said["worker"][:2] == [workers_say, "Traceback (most recent call last):"]
+        assert words in said["worker"][-1]
+        what = "Worker failed with error '" if workers_say == WORKED else "WorkerProc initialization failed due to"
+        assert what in said["engine"][-1]
+    elif in_engine:
+        assert words in said["engine"][-1]
+    assert bool(said["engine"]) == in_engine
+    if in_engine:
+        assert said["engine"][:2] == ["EngineCore failed to start.", "Traceback (most recent call last):"]
+        assert said["died"][:2] == [f"Process {engine}:", "Traceback (most recent call last):"]
+        assert said["died"][-1] == said["engine"][-1]
+        wrapper = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
+        assert said["server"][-1] == f"{wrapper}{{'{engine}': 1}}"
+        assert lines[-1].endswith(said["server"][-1])
+    else:
+        assert words in "\n".join(said["server"])
+    assert said["server"][0] == "Traceback (most recent call last):"
+    # What a person is told.
+    heard = Progress()
+    for line in lines:
+        heard.hear(line)
+    reason = diagnose(lines, done.returncode, False, 0, heard, given)
+    assert reason.kind == kind
+    assert reason.retry == (kind in ("driver", "engine-died"))
+    assert words[:60].partition("(0.01")[0].rstrip() in reason.message
+
+
+def test_the_old_plugin_takes_any_number_of_blocks_that_the_memory_has(run: Run) -> None:
+    done = run("api_server", *V1, "--num-gpu-blocks-override", "7", release="1.23")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=7\b", done.stdout)
+    assert "Usable num_blocks: 7, " in done.stdout
+
+
+def test_weights_too_large_for_a_card_end_a_start_as_they_are_loaded(run: Run, tmp_path: Path) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(100 * 1024**3)
+    done = run("api_server", "--model", str(tmp_path), *V1[2:], release="1.24.1")
+    assert done.returncode == 1
+    assert "Loading model weights took" not in done.stdout
+    reason = diagnose(lines_of(done), 1, False, 0, Progress(), V1)
+    assert reason.kind == "out-of-device-memory"
+    assert "The weights do not fit on the cards." in reason.message
+
+
+@pytest.mark.parametrize(
+    ("called", "arguments", "seconds", "status"),
+    [
+        ("serve", ["-dp", "2"], "1", 1),
+        ("serve", ["--api-server-count", "2"], "0", 1),
+        ("serve", ["-dp", "2"], "600", 0),
+        # One process that waits for its engines in another way.
+        ("serve", ["-tp", "2"], "0", 0),
+        ("api_server", ["-dp", "2"], "0", 0),
+    ],
+)
+def test_processes_of_their_own_wait_so_long_for_the_engines(
+    run: Run, called: str, arguments: list[str], seconds: str, status: int
+) -> None:
+    described = {"faults": {"slow_warmup": 0.1}}
+    done = run(
+        called, *V1, *arguments, described=described, release="1.24.1", HABANA_VISIBLE_MODULES="0,1",
+        VLLM_ENGINE_READY_TIMEOUT_S=seconds,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    if status:
+        assert f"Waited {seconds}s (configured by VLLM_ENGINE_READY_TIMEOUT_S)" in done.stderr
+        assert "Warmup finished" not in done.stdout
+        assert re.search(
+            r"\nRuntimeError: Process ApiServer_0 \(PID: \d+\) died with exit code 1$", done.stderr.strip()
+        )
+        assert diagnose(lines_of(done), 1, False, 0, Progress(), V1).kind == "engine-ready-timeout"
 
 
 @pytest.mark.parametrize(

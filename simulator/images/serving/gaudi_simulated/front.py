@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import cards, fp8, surface, v1, warmup, written
+from . import cards, fp8, memory, processes, surface, v1, warmup, written
 
 HERE = Path(__file__).resolve().parent
 RELEASE_FILE = HERE.parent / "release"
@@ -46,18 +45,16 @@ MOST_SEQUENCES = 16
 KEPT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_LOGGING_LEVEL")
 SECRETS = ("--api-key", "--hf-token", "VLLM_API_KEY")
 DEVICE_GIB = 94.62
-OUT_OF_MEMORY = "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB"
-WORKER = re.compile(r"\(Worker_TP\d+ pid=\d+\) ")
 # A warm-up takes this long in all, unless the node description asks for a slow one.
 QUICK_WARMUP = 2.0
 
 
 def log(message: str, source: str = "hpu_model_runner.py", level: str = "INFO") -> None:
-    """Print a line the way the release's logger does, marked; what vLLM puts before a worker's lines stays first."""
-    found = WORKER.match(message)
-    worker = found[0] if found else ""
+    """Print a line the way the release's logger does, marked; what vLLM puts before a process's lines stays first."""
+    found = processes.SPEAKER.match(message)
+    speaker = found[0] if found else ""
     when = datetime.now().strftime("%m-%d %H:%M:%S")
-    print(f"{worker}{level} {when} [simulated {source}] {message[len(worker) :]}", flush=True)
+    print(f"{speaker}{level} {when} [simulated {source}] {message[len(speaker) :]}", flush=True)
 
 
 def fail(message: str, status: int = 1) -> NoReturn:
@@ -179,14 +176,14 @@ def warm_up(
         if number == faults.get("hang_at_warmup"):
             signal.pause()
         if number == faults.get("out_of_memory_at_warmup"):
-            fail(OUT_OF_MEMORY)
+            fail(memory.OUT_OF_MEMORY)
         log(line)
         time.sleep(pause)
     log(f"Warmup finished in {time.monotonic() - begin:.0f} secs, allocated 8 GiB of device memory")
 
 
 def check(names: surface.Surface, command: surface.Command) -> None:
-    """Refuse what the server's own configuration refuses, with ValueError."""
+    """Refuse what the server's own configuration refuses, with ValueError or StartError."""
     if not names.has_plugin:
         limits_of(command)
         return
@@ -195,16 +192,31 @@ def check(names: surface.Surface, command: surface.Command) -> None:
     v1.engine_of(names, command, model_length(Path(command.text("--model"))))
 
 
-def start_v1(names: surface.Surface, command: surface.Command, node: Mapping[str, Any], modules: Sequence[int]) -> None:
+def start_v1(
+    names: surface.Surface, called: str, command: surface.Command, node: Mapping[str, Any], modules: Sequence[int]
+) -> None:
     """Print how a server with the plugin divides its memory and warms up."""
     model = Path(command.text("--model"))
     card = next(card for card in node["cards"] if card["module_id"] in modules)
     engine = v1.engine_of(names, command, model_length(model))
-    memory = v1.memory_of(command, os.environ, engine, card, model)
-    try:
-        v1.warm_up(command, os.environ, engine, memory, node["faults"], QUICK_WARMUP, log)
-    except MemoryError:
-        fail(OUT_OF_MEMORY)
+    divided = memory.memory_of(command, os.environ, engine, card, model)
+    v1.until_ready(called, command, os.environ)
+    v1.start(command, os.environ, engine, divided, memory.config_of(model), node["faults"], QUICK_WARMUP, log)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def last_words(names: surface.Surface, command: surface.Command, error: Exception) -> str:
+    """What a failed start leaves on stderr; with the plugin each of its processes says something of it."""
+    worded = isinstance(error, (cards.AcquireError, warmup.BucketError, processes.StartError))
+    said = str(error) if worded else f"{type(error).__name__}: {error}"
+    if not names.has_plugin:
+        return said
+    if not isinstance(error, processes.StartError):
+        kind = processes.WorkerNotMade if isinstance(error, cards.AcquireError) else processes.StartError
+        error = kind(said).with_traceback(error.__traceback__)
+    model = memory.config_of(Path(command.text("--model")))
+    running = processes.started(command, names.vllm_version == "0.17.1", model)
+    return processes.last_words(running, error, log)
 
 
 def kill_later(seconds: float) -> None:
@@ -250,7 +262,9 @@ def main(arguments: list[str]) -> NoReturn:
         if "crash_after" in faults:
             kill_later(faults["crash_after"])
         if faults.get("crash_at_start"):
-            fail("RuntimeError: Engine core initialization failed. See root cause above. (simulated fault)")
+            raise processes.StartError(
+                "RuntimeError: Engine core initialization failed. See root cause above. (simulated fault)"
+            )
         # Limits first: a request the scheduler refuses never reaches a card.
         check(names, command)
         written.write_log(os.environ)
@@ -260,17 +274,13 @@ def main(arguments: list[str]) -> NoReturn:
             written.write_modules(os.environ)
         written.write_caches(os.environ, CACHE)
         if names.has_plugin:
-            start_v1(names, command, node, modules)
+            start_v1(names, called, command, node, modules)
         else:
             warm_up(names, command, os.environ, faults)
         scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
         model = fp8.readable(Path(command.text("--model")), Path(scratch, "model"))
-    except (cards.AcquireError, warmup.BucketError) as error:
-        fail(str(error))
-    except ValueError as error:
-        fail(f"ValueError: {error}")
-    except OSError as error:
-        fail(f"{type(error).__name__}: {error}")
+    except (cards.AcquireError, warmup.BucketError, processes.StartError, ValueError, OSError) as error:
+        fail(last_words(names, command, error))
     server = ["--model", str(model), *translate(command, names)[2:]]
     if faults.get("wrong_answer"):
         server += ["--middleware", "gaudi_simulated.faults.WrongAnswer"]

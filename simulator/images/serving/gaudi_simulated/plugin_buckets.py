@@ -82,7 +82,7 @@ def strategy_of(engine: Engine, environment: Mapping[str, str]) -> str:
     named = "exp" if engine.old else environment.get("VLLM_BUCKETING_STRATEGY", "exp")
     if named not in _STRATEGIES:
         allowed = ", ".join(_STRATEGIES)
-        raise BucketError(f"RuntimeError: bucketing_strategy: {named} is not in allowed options: {allowed}")
+        raise BucketError(f"RuntimeError: bucketing_strategy: {named} is not in allowed options: [{allowed}]!")
     if "VLLM_EXPONENTIAL_BUCKETING" in environment:
         return "exponential" if switch(environment, "VLLM_EXPONENTIAL_BUCKETING") else "linear"
     return _STRATEGIES[named]

@@ -7,50 +7,32 @@ of vllm/config and vllm/envs.py, of the versions in the surface files.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
 
-from . import plugin_buckets, surface, warmup
+from . import plugin_buckets, processes, surface, warmup
+from .bars import Bar
+from .memory import OUT_OF_MEMORY, Memory, blocks_line, cache_lines, hold, memory_lines, sized
 from .plugin_buckets import Engine, Ranges, Shape, Work, switch
-
-Log = Callable[[str, str], None]
+from .processes import Log, NeverReady, Processes, StartError, WorkerError, WorkerNotMade
 
 # vllm_gaudi/platform.py: what else is asked for is refused in vLLM's words.
 QUANTIZATION = ("awq_hpu", "compressed-tensors", "fp8", "gptq_hpu", "inc", "modelopt")
 KV_CACHE = ("auto", "fp8_inc")
 SEQUENCES, TOKENS = 256, 2048
-BAR = 10  # characters
-
-
-@dataclass(frozen=True)
-class Memory:
-    """How a card's memory is divided, in bytes, and the blocks of the KV cache that come of it."""
-
-    weights: float
-    free: float
-    usable: float
-    graphs: float
-    dummy: float
-    cache: float
-    blocks: int
-    # Shares as they were asked for.
-    utilization: float
-    reserved: float
-
-
-def sized(value: float) -> str:
-    """Bytes as the plugin's profiler writes them (format_bytes)."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) <= 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} TiB"
+# Methods of speculation that vLLM has, and the plugin's model runner has not.
+NO_DRAFTER = ("mlp_speculator", "draft_model", "suffix", "ngram_gpu", "custom_class")
+# Each of them has the worker end after a run that is measured.
+PROFILES = ("VLLM_PROFILE_PROMPT", "VLLM_PROFILE_DECODE", "VLLM_PT_PROFILE")
+# Models whose layers differ, by model_type: a second warm-up follows. 0.17.1 has none.
+UNLIKE = {
+    "0.21.0": ("llama4",),
+    "0.26.0": ("llama4", "qwen3_moe", "qwen3_5_moe", "qwen3_next", "gemma4"),
+}
+READY_WITHIN = "VLLM_ENGINE_READY_TIMEOUT_S"
 
 
 def check_environment(names: surface.Surface, command: surface.Command, environment: Mapping[str, str]) -> list[str]:
@@ -62,29 +44,45 @@ def check_environment(names: surface.Surface, command: surface.Command, environm
     said = [f"Unknown vLLM environment variable detected: {name}" for name in unknown]
     if said and command.text("--fail-on-environ-validation") == "true":
         raise ValueError(said[0])
+    if "hpu" not in environment.get("VLLM_PLUGINS", "hpu").split(","):
+        raise StartError(
+            "RuntimeError: Failed to infer device type, please set the environment variable "
+            "`VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue."
+        )
     return said
 
 
+def _refused(part: str, words: str) -> StartError:
+    """As pydantic says it of a part of the configuration."""
+    return StartError(
+        f"pydantic_core._pydantic_core.ValidationError: 1 validation error for {part}\n"
+        f"  Value error, {words} [type=value_error, input_value=ArgsKwargs(()), input_type=ArgsKwargs]\n"
+        "    For further information visit https://errors.pydantic.dev/2.12/v/value_error"
+    )
+
+
 def engine_of(names: surface.Surface, command: surface.Command, length: int) -> Engine:
-    """What the engine is told; ValueError where its configuration refuses. The KV cache has no blocks yet."""
+    """What the engine is told; StartError where its configuration refuses. The KV cache has no blocks yet."""
     length = command.number("--max-model-len", length)
     sequences = command.number("--max-num-seqs", SEQUENCES)
     whole = command.text("--enable-chunked-prefill") == "false"
     tokens = command.number("--max-num-batched-tokens", max(length, TOKENS) if whole else TOKENS)
     if tokens < length and whole:
-        raise ValueError(
+        raise _refused(
+            "SchedulerConfig",
             f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({length}). This effectively limits the "
             "maximum sequence length to max_num_batched_tokens and makes vLLM reject longer sequences. Please "
-            "increase max_num_batched_tokens or decrease max_model_len."
+            "increase max_num_batched_tokens or decrease max_model_len.",
         )
     if tokens < sequences:
-        raise ValueError(
-            f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({sequences})."
+        raise _refused(
+            "SchedulerConfig",
+            f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({sequences}).",
         )
     method = command.text("--quantization")
     methods = (*QUANTIZATION, *(("gpt_oss_mxfp4",) if names.vllm_version == "0.26.0" else ()))
     if method and method not in methods:
-        raise ValueError(f"{method} quantization is currently not supported in hpu.")
+        raise _refused("ModelConfig", f"{method} quantization is currently not supported in hpu.")
     cache = command.text("--kv-cache-dtype", "auto")
     if cache not in KV_CACHE:
         raise ValueError(f"kv_cache_dtype {cache} is not supported on HPU: {', '.join(KV_CACHE)}")
@@ -94,62 +92,6 @@ def engine_of(names: surface.Surface, command: surface.Command, length: int) -> 
 def devices(command: surface.Command) -> int:
     """The cards that a start acquires: those of one copy of the model, times its copies."""
     return command.number("--tensor-parallel-size", 1) * command.number("--data-parallel-size", 1)
-
-
-def memory_of(
-    command: surface.Command, environment: Mapping[str, str], engine: Engine, card: Mapping[str, Any], model: Path
-) -> Memory:
-    """Divide the memory of a card as hpu_worker.determine_available_memory does."""
-    cards = command.number("--tensor-parallel-size", 1)
-    weights = sum(file.stat().st_size for file in model.glob("*.safetensors")) / cards
-    utilization = float(command.text("--gpu-memory-utilization", "0.9" if engine.old else "0.92"))
-    eager = command.text("--enforce-eager") == "true"
-    reserved = 0.0 if eager else float(environment.get("VLLM_GRAPH_RESERVED_MEM", "0.1"))
-    free = (card["memory_total"] - card["memory_idle"]) * 1024.0**2 - weights
-    usable = free * utilization
-    dummy = float(_block_bytes(model, cards, engine.block))
-    cache = usable * (1 - reserved) - dummy
-    blocks = command.number("--num-gpu-blocks-override", int(cache // dummy))
-    if blocks < 1:
-        raise ValueError(
-            "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing "
-            "the engine."
-        )
-    return Memory(weights, free, usable, usable * reserved, dummy, cache, blocks, utilization, reserved)
-
-
-def _block_bytes(model: Path, cards: int, block: int) -> int:
-    """Bytes of a block of keys and values in bfloat16; of a model without a configuration, a mebibyte."""
-    file = model / "config.json"
-    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    heads, layers = config.get("num_attention_heads"), config.get("num_hidden_layers")
-    if not heads or not layers:
-        return 1 << 20
-    head = config.get("head_dim") or config["hidden_size"] // heads
-    shared = max(1, config.get("num_key_value_heads", heads) // cards)
-    return int(layers * 2 * shared * head * 2 * block)
-
-
-def memory_lines(engine: Engine, memory: Memory) -> Iterator[tuple[str, str]]:
-    """What the worker and the engine say about the memory, each with the file that says it."""
-    yield f"Loading model weights took {memory.weights / 1024**3:.4f} GB", "hpu_model_runner.py"
-    kept = f"{sized(memory.dummy)} reserved for KV cache dummy block {sized(memory.cache)} reserved for usable KV cache"
-    yield (
-        f"Free device memory: {sized(memory.free)}, {sized(memory.usable)} usable "
-        f"(gpu_memory_utilization={memory.utilization:g}), {sized(memory.graphs)} reserved for HPUGraphs "
-        f"(VLLM_GRAPH_RESERVED_MEM={memory.reserved:g}), {kept}",
-        "hpu_worker.py",
-    )
-    tokens = memory.blocks * engine.block
-    yield f"GPU KV cache size: {tokens:,} tokens", "kv_cache_utils.py"
-    at_once = tokens / engine.length
-    yield f"Maximum concurrency for {engine.length:,} tokens per request: {at_once:.2f}x", "kv_cache_utils.py"
-    across = "" if engine.old else " (max across layers)"
-    yield (
-        f"Usable num_blocks: {memory.blocks}, actual allocated num_blocks{across}: {memory.blocks + 1} "
-        f"(_PAD_BLOCK_ID={memory.blocks}, _PAD_SLOT_ID={memory.blocks * engine.block})",
-        "hpu_model_runner.py",
-    )
 
 
 def bucket_lines(work: Work) -> Iterator[str]:
@@ -168,104 +110,177 @@ def _ranges(strategy: str, phase: str, ranges: Ranges) -> str:
     return ", ".join(f"{name}:{values}" for name, values in zip(names, ranges.shown, strict=True))
 
 
-class Bar:
-    """tqdm's bar on stderr: each update in the place of the last, after a carriage return."""
-
-    def __init__(self, phase: str, total: int, prefix: str) -> None:
-        self.label, self.total, self.begin = f"{prefix}{phase} warmup processing: ", total, time.monotonic()
-        self.show(0)
-
-    def show(self, done: int) -> None:
-        """Draw it."""
-        share, took = done / self.total, time.monotonic() - self.begin
-        pace = f"{took / done:.2f}s/item" if done else "?item/s"
-        left = _clock(took / done * (self.total - done)) if done else "?"
-        filled = "█" * int(BAR * share)
-        print(
-            f"\r{self.label}{100 * share:3.0f}%|{filled:{BAR}}| {done}/{self.total} [{_clock(took)}<{left}, {pace}]",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def close(self) -> None:
-        """End its line."""
-        print(file=sys.stderr, flush=True)
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
-
-
 class WarmUp:
-    """The warm-up of all workers of a start: they run abreast and each prints everything."""
+    """The work of all workers of a start: they run abreast and each prints everything."""
 
-    def __init__(self, environment: Mapping[str, str], faults: Mapping[str, Any], workers: int, log: Log) -> None:
+    def __init__(
+        self, running: Processes, environment: Mapping[str, str], faults: Mapping[str, Any], pause: float, log: Log
+    ) -> None:
+        self.speakers, self.faults, self.pause, self.log, self.done = running.workers, faults, pause, log, 0
         self.chatty = switch(environment, "VLLM_DEVELOPER_MODE")
-        self.faults, self.log, self.done = faults, log, 0
-        self.prefixes = [f"(Worker_TP{rank} pid={os.getpid() + rank}) " for rank in range(workers)]
-        if workers == 1:
-            self.prefixes = [""]
 
     def say(self, message: str, source: str = "hpu_model_runner.py") -> None:
         """One line of each worker."""
-        for prefix in self.prefixes:
-            self.log(f"{prefix}{message}", source)
+        for speaker in self.speakers:
+            self.log(f"{speaker}{message}", source, "INFO")
 
-    def phase(self, name: str, found: list[Shape], memory: Memory, pause: float) -> None:
-        """All shapes of a phase, the largest first; MemoryError with the fault that the node description has."""
-        bars = [Bar(name, len(found), prefix) for prefix in self.prefixes]
+    def shapes(self, name: str, found: list[Shape], memory: Memory) -> None:
+        """All shapes of a phase, the largest first; WorkerError with the fault that the node description has."""
+        bars = [Bar(speaker, name, len(found)) for speaker in self.speakers]
         for number, (batch, query, blocks) in enumerate(reversed(found), start=1):
             self.done += 1
             if self.done == self.faults.get("hang_at_warmup"):
                 signal.pause()
             if self.done == self.faults.get("out_of_memory_at_warmup"):
-                raise MemoryError
+                raise WorkerError(OUT_OF_MEMORY)
             if self.chatty:
                 free = sized(memory.free - memory.usable + memory.graphs * (1 - number / len(found)))
                 line = f"batch_size:{batch} query_len:{query} num_blocks:{blocks} free_mem:{free}"
-                for prefix in self.prefixes:
-                    print(f"{prefix}[Warmup][{name}][{number}/{len(found)}] {line}", flush=True)
-            time.sleep(pause)
+                for speaker in self.speakers:
+                    print(f"{speaker}[Warmup][{name}][{number}/{len(found)}] {line}", flush=True)
+            time.sleep(self.pause)
             for bar in bars:
-                bar.show(number)
+                bar.next()
         for bar in bars:
             bar.close()
+
+    def phase(self, name: str, found: list[Shape], memory: Memory) -> None:
+        """A phase, and what came of it."""
+        self.shapes(name, found, memory)
         self.say(f"Graph/{name} captured:{len(found)} used_mem:{sized(memory.graphs / 2)}")
 
+    def again(self, engine: Engine, work: Work, memory: Memory) -> None:
+        """What a model of unlike layers needs besides: some shapes once more, outside the mode that only compiles."""
+        self.say("Running validation warmup to trigger guard specializations...")
+        prompt = [work.prompt[0], work.prompt[-1]][: len(work.prompt)]
+        if engine.version == "0.26.0":
+            longest = max(query for _, query, _ in work.prompt)
+            prompt = [shape for shape in work.prompt if shape[1] == longest]
+            self.say(f"Validation warmup: {len(prompt)} prompt buckets (seq_len={longest})")
+        self.shapes("Prompt", prompt, memory)
+        self.shapes("Decode", work.decode[:1], memory)
+        self.say("Validation warmup complete.")
 
-def warm_up(
+
+def speculation(command: surface.Command) -> str:
+    """The method of speculative decoding; empty without."""
+    given = command.text("--speculative-config")
+    asked = json.loads(given) if given else {}
+    method = asked.get("method") or command.text("--spec-method") or asked.get("model", "")
+    return str(method).strip("[]")
+
+
+def make_workers(command: surface.Command, environment: Mapping[str, str], engine: Engine) -> None:
+    """What a worker looks at before it loads anything; WorkerNotMade where it stops."""
+    try:
+        plugin_buckets.strategy_of(engine, environment)
+    except warmup.BucketError as error:
+        raise WorkerNotMade(str(error)) from None
+    method = speculation(command)
+    if method == "medusa":
+        raise WorkerNotMade("NotImplementedError: Medusa speculative decoding is not supported on HPU.")
+    if method in NO_DRAFTER:
+        raise WorkerNotMade(f"ValueError: Unknown speculative decoding method: {method}")
+
+
+def until_ready(called: str, command: surface.Command, environment: Mapping[str, str]) -> None:
+    """Have a start end that takes too long, with NeverReady, where processes of their own answer requests.
+
+    They begin to wait with the engines. The one process that does all of it waits for its engines first, without an
+    end; the variable counts only after that.
+    """
+    copies = command.number("--data-parallel-size", 1)
+    if called != "serve" or command.number("--api-server-count", copies) < 2:
+        return
+    seconds = int(environment.get(READY_WITHIN, "600"))
+
+    def too_late(*_: object) -> NoReturn:
+        raise NeverReady(
+            "TimeoutError: Timed out waiting for engine core processes to start. This is often caused by slow weight "
+            f"loading for large models. Waited {seconds}s (configured by {READY_WITHIN}). To increase the timeout, set "
+            f"the environment variable: {READY_WITHIN}=<seconds>"
+        )
+
+    signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, seconds or 1e-6)
+
+
+def start(
     command: surface.Command,
     environment: Mapping[str, str],
     engine: Engine,
     memory: Memory,
+    config: Mapping[str, Any],
     faults: Mapping[str, Any],
     quick: float,
     log: Log,
 ) -> None:
-    """Print what a start prints; BucketError where bucketing ends it, MemoryError with the fault of that name.
+    """Print what engines and workers print until they are ready; StartError where they end.
 
-    quick: how long it takes in all, in seconds, unless the node description asks for a slow one.
+    quick: how long the warm-up takes in all, in seconds, unless the node description asks for a slow one.
     """
-    workers = WarmUp(environment, faults, command.number("--tensor-parallel-size", 1), log)
-    if switch(environment, "VLLM_UNIFIED_ATTN"):
-        raise warmup.BucketError("simulated: the warm-up of unified attention is not there")
+    make_workers(command, environment, engine)
+    if memory.free <= 0:
+        # The weights alone are too large.
+        raise WorkerNotMade(OUT_OF_MEMORY)
+    running = processes.started(command, engine.old, config)
+    workers = WarmUp(running, environment, faults, 0, log)
     bucketing = switch(environment, "VLLM_ENABLE_BUCKETING", True)
-    workers.say(f"Bucketing is {'ON' if bucketing else 'OFF'}.", "common.py")
-    plugin_buckets.strategy_of(engine, environment)
-    for line, source in memory_lines(engine, memory):
+    workers.say(f"Bucketing is {'ON' if bucketing else 'OFF'}.")
+    for line, source in memory_lines(memory):
         workers.say(line, source)
-    if not bucketing or switch(environment, "VLLM_SKIP_WARMUP"):
-        workers.say("Skipping warmup...")
-        return
-    work = plugin_buckets.shapes(replace(engine, kv_blocks=memory.blocks), environment)
+    hold(engine, memory)
+    for speaker in running.engines:
+        for line in cache_lines(engine, memory):
+            log(speaker + line, "kv_cache_utils.py", "INFO")
+    workers.say(blocks_line(engine, memory), "hpu_worker.py")
+    if bucketing:
+        _warm_up(workers, command, environment, replace(engine, kv_blocks=memory.blocks), memory, config, quick)
+
+
+def _warm_up(
+    workers: WarmUp,
+    command: surface.Command,
+    environment: Mapping[str, str],
+    engine: Engine,
+    memory: Memory,
+    config: Mapping[str, Any],
+    quick: float,
+) -> None:
+    """The shapes, and the graphs of each of them; with --enforce-eager there are none."""
+    work = _made(engine, environment)
     for line in bucket_lines(work):
         workers.say(line, "common.py")
-    begin, total = time.monotonic(), len(work.prompt) + len(work.decode)
-    pause = faults.get("slow_warmup", quick / max(total, 100))
-    workers.say("Starting sampler warmup...")
-    workers.say("Sampler warmup completed successfully")
-    workers.phase("Prompt", work.prompt, memory, pause)
-    workers.phase("Decode", work.decode, memory, pause)
+    if any(environment.get(name) for name in PROFILES):
+        raise WorkerError("AssertionError: Finished profiling")
+    if switch(environment, "VLLM_SKIP_WARMUP"):
+        workers.say("Skipping warmup...")
+        return
+    begin, graphs = time.monotonic(), 0.0
+    workers.pause = workers.faults.get("slow_warmup", quick / max(len(work.prompt) + len(work.decode), 100))
+    if command.text("--enforce-eager") != "true":
+        graphs = memory.graphs
+        workers.say("Starting sampler warmup...")
+        workers.say("Sampler warmup completed successfully")
+        workers.phase("Prompt", work.prompt, memory)
+        if speculation(command) == "ngram" and engine.version == "0.26.0":
+            # Seen so on somebody's host.
+            size = engine.sequences
+            raise WorkerError(f"IndexError: index {size} is out of bounds for axis 0 with size {size}")
+        workers.phase("Decode", work.decode, memory)
+        if config.get("model_type") in UNLIKE.get(engine.version, ()):
+            workers.again(engine, work, memory)
     took = time.monotonic() - begin
-    workers.say(f"Warmup finished in {took:.0f} secs, allocated {sized(memory.graphs)} of device memory")
+    workers.say(f"Warmup finished in {took:.0f} secs, allocated {sized(graphs)} of device memory")
+
+
+def _made(engine: Engine, environment: Mapping[str, str]) -> Work:
+    """The shapes of a start; WorkerError where the worker ends."""
+    if engine.old and switch(environment, "VLLM_UNIFIED_ATTN"):
+        raise WorkerError("simulated: the warm-up of unified attention is not there")
+    try:
+        return plugin_buckets.shapes(engine, environment)
+    except warmup.BucketError as error:
+        raise WorkerError(str(error)).with_traceback(error.__traceback__) from None
+    except OSError as error:
+        raise WorkerError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__) from None
