@@ -12,6 +12,7 @@ import pytest
 from ansible.module_utils.gaudi.image.dockerfile import dockerfile, steps
 from ansible.module_utils.gaudi.image.recipe import Recipe
 
+from plugin_utils import releases
 from tests.unit.image.made import entry, made
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "images.md"
@@ -148,3 +149,16 @@ def test_the_page_has_a_line_for_each_of_them() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for place in ("000 and 001, §1.2.1", "000, §1.4", "001, §1.4", "000 and 001, §3.1.2", "001, §3.4", "002", "004"):
         assert f"\n| {place} |" in text, place
+
+
+def test_the_page_says_which_releases_have_which_part() -> None:
+    builds = {name: entry(name).build for name in releases.names() if not name.endswith("-2025.11")}
+
+    def named(key: str, there: bool) -> str:
+        *first, last = (name for name, build in builds.items() if bool(getattr(build, key)) == there)
+        return " and ".join([", ".join(first), last] if first else [last])
+
+    rows = {line.split("`")[1]: line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if "| `" in line}
+    assert f"; not on {named('audio_extra', there=False)} |" in rows["audio"]
+    assert f"; not on {named('benchmark', there=False)} |" in rows["benchmark"]
+    assert f", on {named('pillow_simd', there=True)} |" in rows["pillow_simd"]
