@@ -97,9 +97,9 @@ def vendor(client: DockerClient, tag: str, say: Say) -> str:
     """Give the stand-in for the vendor's image that others are built on: no PyTorch, no vLLM, its own packages."""
     source = _SOURCES / "vendor"
     packages = {name: File(content) for name, content in wheels.vendor(tag.replace("-", ".")).items()}
-    real = wheelhouse.directory(source / "requirements.txt")
+    real = wheelhouse.directory(source / "requirements" / f"{tag}.txt")
     files = {
-        **context.tree(source),
+        **{name: file for name, file in context.tree(source).items() if not name.startswith("requirements/")},
         **{f"wheels/{name}": file for name, file in {**context.tree(real), **packages}.items()},
         **{f"numactl/{name}": File((_SOURCES / "serving" / name).read_bytes(), 0o755) for name in _NUMACTL},
     }

@@ -29,6 +29,8 @@ INDEX_PORT = 8094
 # What the vault calls the base image, and the build of it.
 BASE_PATH = "gaudi-docker/simulated/pytorch-installer"
 BASE_TAG = "1.22.2-32"
+# That of a release whose engine is vLLM itself with the plugin.
+PLUGIN_BASE_TAG = "1.24.1-482"
 
 FOLDER = SIMULATOR / "repositories"
 # The fork with the real vLLM for CPUs behind the front, and the release whose command line it has.
@@ -38,12 +40,16 @@ SERVING_RELEASE = "1.22"
 REPOSITORIES = {
     SERVING: "vllm_fork",
     "HabanaAI/vllm-fork": "vllm_fork",
+    "vllm-project/vllm": "vllm",
+    "vllm-project/vllm-gaudi": "vllm_gaudi",
     "HabanaAI/vllm-hpu-extension": "vllm_hpu_extension",
     "intel/neural-compressor": "neural_compressor",
     "HabanaAI/hccl_demo": "hccl_demo",
     "ofiwg/libfabric": "libfabric",
     "HabanaAI/hccl_ofi_wrapper": "hccl_ofi_wrapper",
 }
+# Of two repositories with one name, the folder of one.
+_FOLDERS = {"vllm-project/vllm": "vllm-upstream"}
 
 _REQUIREMENTS = SIMULATOR / "images" / "index" / "requirements.txt"
 VLLM_REQUIREMENTS = SIMULATOR / "images" / "vllm" / "requirements.txt"
@@ -51,9 +57,14 @@ VLLM_REQUIREMENTS = SIMULATOR / "images" / "vllm" / "requirements.txt"
 Say = Callable[[str], None]
 
 
+def folder(repository: str) -> Path:
+    """Where the files of a repository lie."""
+    return FOLDER / _FOLDERS.get(repository, repository.partition("/")[2])
+
+
 def files(repository: str) -> dict[str, File]:
     """What is in a repository."""
-    found = context.tree(FOLDER / repository.partition("/")[2])
+    found = context.tree(folder(repository))
     if repository == SERVING:
         serving, vllm = (SIMULATOR / "images" / name for name in ("serving", "vllm"))
         found |= {
@@ -91,11 +102,13 @@ def commits() -> dict[str, str]:
 
 
 def start(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -> None:
-    """Start the scope's git host and index, and have its vault hold the base image."""
+    """Start the scope's git host and index, and have its vault hold the base images."""
     start_git(client, scope, registry, say)
     with host.lock("images"):
         base = images.base(client, say)
         index = _index(say)
+        plugin = images.vendor(client, PLUGIN_BASE_TAG, say)
+    vault.hold(client, registry, plugin, BASE_PATH, PLUGIN_BASE_TAG, say)
     with host.lock(f"scope-{scope.name}"):
         serve = supply.static("/srv/index", INDEX_PORT)
         supply.wait(supply.container(client, scope, base, INDEX, {}, serve, {index: "/srv/index"}), INDEX_PORT)
@@ -131,6 +144,8 @@ def _index(say: Say) -> Path:
     # Those of a fork, of its extra [audio] and of its benchmark.
     names = ("simulated-common", "librosa", "soundfile", "datasets", "pandas")
     stand_ins = [wheels.wheel(name, "1.0", {f"{name.replace('-', '_')}.py": ""}) for name in names]
+    # Of the plugin's: one that a constraint names, and one that came later.
+    stand_ins += [wheels.wheel("transformers", version, {"transformers.py": ""}) for version in ("5.14.1", "5.17.0")]
     return wheelhouse.index(wheelhouses, dict(stand_ins))
 
 

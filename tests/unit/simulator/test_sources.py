@@ -17,18 +17,19 @@ from simulator.settings import ROOT
 
 SCENARIO = ROOT / "molecule" / "images" / "vars" / "site.yml"
 INVENTORY = ROOT / "inventories" / "simulated" / "group_vars" / "gaudi_nodes.yml"
+PLUGIN = SCENARIO.with_name("plugin.yml")
 SITES = {"scenario": SCENARIO, "inventory": INVENTORY}
 
 
 def commits(site: dict[str, Any]) -> dict[str, str]:
     """The commits of the repositories that a site builds from, by the names of their pins."""
     made = sources.commits()
-    fork = str(site["serving_image_pins"]["vllm_fork"].get("repository", ""))
+    fork = str(site["serving_image_pins"].get("vllm_fork", {}).get("repository", ""))
     other = "HabanaAI/vllm-fork" if fork.endswith(f"/{sources.SERVING}") else sources.SERVING
     return {pin: made[name] for name, pin in sources.REPOSITORIES.items() if name != other}
 
 
-@pytest.mark.parametrize("path", SITES.values(), ids=SITES)
+@pytest.mark.parametrize("path", [*SITES.values(), PLUGIN], ids=[*SITES, "plugin"])
 def test_who_builds_names_the_commits_of_the_repositories(path: Path) -> None:
     site = yaml.safe_load(path.read_text())
     named = {name: pin["commit"] for name, pin in site["serving_image_pins"].items()}
@@ -56,14 +57,15 @@ def test_the_inventory_builds_from_the_fork_that_serves_its_release() -> None:
 
 
 def test_every_repository_is_one_that_an_image_is_built_from() -> None:
-    assert sorted(path.name for path in sources.FOLDER.iterdir() if path.is_dir()) == sorted(
-        name.partition("/")[2] for name in sources.REPOSITORIES
+    assert sorted(path for path in sources.FOLDER.iterdir() if path.is_dir()) == sorted(
+        map(sources.folder, sources.REPOSITORIES)
     )
 
 
-def test_the_base_image_has_the_vendor_s_packages_real_where_the_public_index_has_them() -> None:
-    version = sources.BASE_TAG.replace("-", ".")
-    lines = (images._SOURCES / "vendor" / "requirements.txt").read_text().splitlines()
+@pytest.mark.parametrize("tag", [sources.BASE_TAG, sources.PLUGIN_BASE_TAG])
+def test_the_base_image_has_the_vendor_s_packages_real_where_the_public_index_has_them(tag: str) -> None:
+    version = tag.replace("-", ".")
+    lines = (images._SOURCES / "vendor" / "requirements" / f"{tag}.txt").read_text().splitlines()
     real = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert real.pop("neural-compressor-pt")
     assert set(real.values()) == {version}

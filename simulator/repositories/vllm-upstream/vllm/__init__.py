@@ -1,0 +1,1 @@
+"""Simulated: no engine is in it."""
