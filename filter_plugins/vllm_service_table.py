@@ -14,18 +14,24 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
-from ansible.module_utils.gaudi.serving import load
+from ansible.module_utils.gaudi.serving import load, starts
 from ansible.module_utils.gaudi.serving.state import unit_fault
 
 HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "WHEN ASKED", "NOW", "SAYS")
 
 
 def warm_up(state: dict[str, Any]) -> str:
-    """How long the warm-up took, or how far it is."""
+    """How long the warm-up took, and that of the start before with the same plan; or how far it is."""
     if state.get("warm_up_seconds") is not None:
-        return f"{state['warm_up_seconds']:g} s" if state["warm_up_seconds"] else "< 1 s"
+        took = _seconds(state["warm_up_seconds"])
+        own = [start for start in starts.read(state.get("starts", [])) if start.plan == state.get("plan")]
+        return f"{took} (before: {_seconds(own[1].warm_up_seconds)})" if len(own) > 1 else took
     counts = list(state.get("warm_up", {}).values())
     return f"{sum(done for done, _ in counts)}/{sum(total for _, total in counts)}" if counts else "-"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds else "< 1 s"
 
 
 def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:

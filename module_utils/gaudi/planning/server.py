@@ -16,6 +16,7 @@ from ..request.options import Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Rule, given, rule
 from ..serving.closed_ports import EVERY, VARIABLE, closed_from, first_port
+from ..serving.starts import GRAPH_SECONDS, LONGEST_START
 from .network import LOOPBACK, Network, check_reach, network, outside, read_addresses
 
 # Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).
@@ -29,10 +30,8 @@ ONE_NODE = Network(
 # 19 minutes for Qwen3-235B on eight cards with about as many graphs (150, eight seconds each), and 30 minutes with long
 # contexts; two hours were set there. 200 MB/s is a slow disk. The rest are numbers of ours.
 ENGINE_READY = "VLLM_ENGINE_READY_TIMEOUT_S"
-GRAPH_SECONDS = 10
 LOADED_A_SECOND = 200 * 10**6
 SHORTEST_START = 1800
-LONGEST_START = 7200
 # What a pooling model of the catalogue becomes, in vLLM's words.
 CONVERSIONS = {"embed": "embed", "score": "classify"}
 # The kernel's own limit for processes that lack NET_BIND_SERVICE, which the container drops.

@@ -30,8 +30,8 @@ _OF_THE_NODE = (
     *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver", "probe", "keys"),
     *("guard-missing", "container-name-taken", "container-killed"),
 )
-# A server that said nothing for so long has had all the time there is.
-_PATIENCE_SPENT = ("stalled",)
+# A server that said nothing for so long, or started for so long, has had all the time there is.
+_PATIENCE_SPENT = ("stalled", "over-budget")
 
 _START = {"image": str, "guard": str, "weights": str, "driver?": str}
 _FAILED = {"reason": str, "at": str, "by": str, "starts_from": _START}

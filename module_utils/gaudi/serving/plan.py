@@ -63,6 +63,8 @@ class Plan:
     open_because: str | None = None
     # Ports of its own processes, closed to others; None in plans that do not know them.
     closed_ports: ClosedPorts | None = None
+    # Of the warm-up; 0 where the plan does not say.
+    graphs: int = 0
     # Stands for what the number of KV blocks follows from (last_start.py).
     sized_by: str = ""
 
@@ -91,6 +93,7 @@ class Plan:
                 closed_ports=ClosedPorts(*map(int, closed))
                 if (closed := document["listen"].get("closed_ports"))
                 else None,
+                graphs=int((document.get("buckets") or {}).get("graphs") or 0),
                 sized_by=sized_by(document),
             )
             plan.check_guard()

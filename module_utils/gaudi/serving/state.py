@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from . import starts
 from .kept import SHOWN
 
 # Phases of a server that does not answer yet.
@@ -31,6 +32,7 @@ FORM = {
     "warm_up?": {str: [int]},
     "warm_up_seconds?": (int, float, type(None)),
     "memory?": dict,
+    "starts?": [starts.FORM],
     "load?": (dict, type(None)),
     "sockets?": [int],
 }

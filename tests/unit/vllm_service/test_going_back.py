@@ -157,6 +157,15 @@ def test_a_change_that_says_nothing_any_more_goes_back_at_once(node: Node) -> No
     assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", "stalled")
 
 
+def test_a_change_that_takes_too_long_goes_back_at_once(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    node.scenario(lines=[f"INFO step {place}" for place in range(400)], delay=0.1)
+    code, _ = node.run("--longest-start", "1")
+    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", "over-budget")
+
+
 def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
     change(node, "a")
     serve(node)

@@ -58,7 +58,7 @@ def test_defaults_are_the_documented_ones() -> None:
 def test_the_roles_patience_is_the_supervisors() -> None:
     settings = Settings()
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
-    for name in ("attempts", "first_pause", "stall", "stop_grace", "engine_wait", "unhealthy"):
+    for name in ("attempts", "first_pause", "stall", "longest_start", "stop_grace", "engine_wait", "unhealthy"):
         assert defaults[f"vllm_service_{name}"] == getattr(settings, name)
 
 
@@ -178,3 +178,11 @@ def test_the_table() -> None:
         "        -                                  -                                                never started",
     ]
     assert vllm_service_table.vllm_service_table({"n1": []}) == ["no instances on n1"]
+
+
+def test_the_table_shows_how_long_the_warm_up_took_the_time_before() -> None:
+    start = {"plan": "now", "graphs": 5, "warm_up_seconds": 49.0, "seconds": 60.0, "at": "2026-01-31T08:00:00Z"}
+    before = {**start, "warm_up_seconds": 190.0}
+    state = {**SERVING, "plan": "now", "starts": [start, {**start, "plan": "other"}, before]}
+    assert vllm_service_table.warm_up(state) == "49 s (before: 190 s)"
+    assert vllm_service_table.warm_up({**state, "starts": [start]}) == "49 s"

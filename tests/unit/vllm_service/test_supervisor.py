@@ -140,8 +140,9 @@ def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
     node.scenario(lines=WARM_UP, delay=0.75)
     process = node.start("--stall", "5")
     node.wait_ready()
-    assert "warm-up: prompt 2/3, decode 0/2" in node.statuses
-    assert "warm-up: prompt 3/3, decode 2/2" in node.statuses
+    assert "warm-up: prompt 1/3, decode 0/2" in node.statuses
+    assert "warm-up: prompt 2/3, decode 0/2; less than a minute left" in node.statuses
+    assert "warm-up: prompt 3/3, decode 2/2; less than a minute left" in node.statuses
     assert "warm-up took 49 s; waiting for the endpoint to answer" in node.statuses
     extensions = [message for message in node.messages if message.startswith("EXTEND_TIMEOUT_USEC=")]
     assert len(extensions) >= len(WARM_UP)
@@ -151,6 +152,45 @@ def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
     assert node.state["sized_by"] == sized_by(json.loads((node.instances / "plan.json").read_text()))
     process.terminate()
     assert process.wait(PATIENCE) == 0
+
+
+def test_a_start_is_remembered_and_foretells_the_next_one(node: Node) -> None:
+    node.scenario(lines=WARM_UP)
+    for wait in (lambda: len(node.state["starts"]) == 1, lambda: len(node.state["starts"]) == 2):
+        process = node.start()
+        node.wait_ready()
+        node.wait_for(wait, "the record")
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    first, second = reversed(node.state["starts"])
+    assert first["plan"] == second["plan"] == node.state["plan"]
+    assert (first["graphs"], first["warm_up_seconds"]) == (5, 49)
+    # Before the second one has shown a graph, the first one tells how long it takes.
+    assert "starting the server; the last start with this plan took less than a minute" in node.statuses
+    assert "warm-up: prompt 1/3, decode 0/2; less than a minute left" in node.statuses
+
+
+def test_a_start_that_another_supervisor_began_is_not_timed(node: Node) -> None:
+    node.scenario(lines=WARM_UP, delay=0.75)
+    process = node.start()
+    node.wait_for(lambda: "warm-up: prompt 1/3, decode 0/2" in node.statuses, "the warm-up")
+    process.kill()
+    process.wait(PATIENCE)
+    process = node.start()
+    node.wait_ready()
+    assert node.state["starts"] == []
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_a_start_that_gets_on_for_too_long_is_ended(node: Node) -> None:
+    lines = [f"[Warmup][Prompt][{place}/500] batch_size:1 seq_len:{place}" for place in range(1, 400)]
+    node.scenario(lines=lines, delay=0.1)
+    code, output = node.run("--longest-start", "1")
+    assert code == 75
+    assert "The start is not done after less than a minute (vllm_service_longest_start): warm-up: prompt" in output
+    assert node.state["reason"]["kind"] == "over-budget"
+    assert not node.container_exists()
 
 
 def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:

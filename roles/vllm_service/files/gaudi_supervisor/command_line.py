@@ -66,6 +66,7 @@ def main(arguments: list[str], paths: Paths | None = None) -> int:
     for name, text in (
         ("first-pause", "seconds before the second try; doubled before each further one"),
         ("stall", "seconds without any new output before a start is given up"),
+        ("longest-start", "seconds that a start may take; 0: worked out from the plan and earlier starts"),
         ("stop-grace", "seconds for requests in flight when stopping"),
         ("engine-wait", "seconds to wait for a container engine that is gone"),
         ("unhealthy", "seconds a serving instance may not answer"),

@@ -181,6 +181,7 @@ class Supervisor:
             return EXIT_RETRY
         try:
             self.earlier = self.read_state()
+            self.state["starts"] = self.earlier.get("starts", [])
             return self.supervise()
         except Stopped:
             return self.stopped()

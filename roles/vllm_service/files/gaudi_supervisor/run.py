@@ -29,6 +29,7 @@ from .emptying import Emptying
 from .endpoint import Endpoint
 from .engine import Container
 from .listening import Listening
+from .starting import Starting
 from .stopping import EXIT_RETRY, SIGNALS, Stopped
 from .systemd import say
 
@@ -64,6 +65,7 @@ class Run:
         self.status = 0
         self.oom_killed = False
         self.attached_at = 0.0
+        self.starting = Starting(supervisor, made_of.digest, plan.graphs, own=not attach)
         self.child = self.attach() if attach else self.start()
 
     def listen(self) -> Endpoint:
@@ -114,7 +116,7 @@ class Run:
         boss.extend(boss.settings.stall)
         boss.door.open()
         self.closing.close()
-        boss.publish("starting", "starting the server", attached=False, started=now_text())
+        boss.publish("starting", self.starting.text(), attached=False, started=now_text())
         modules = ", ".join(str(card.module_id) for card in self.plan.cards)
         say(f"Starting container {self.plan.name} on {'module' if len(self.plan.cards) == 1 else 'modules'} {modules}.")
         return self.spawn(command)
@@ -197,7 +199,7 @@ class Run:
             self.last_progress = time.monotonic()
             boss.extend(boss.settings.stall)
         phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
-        boss.publish(phase, boss.progress.text())
+        boss.publish(phase, self.starting.text())
 
     def beat(self) -> None:
         """What is due by the clock: the endpoint, systemd's watchdog, patience."""
@@ -228,6 +230,7 @@ class Run:
         boss = self.boss
         if self.endpoint.problem(models=True) is None:
             boss.ready_at = now
+            self.starting.answered()
             boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now(), **self.sockets_now())
             boss.notifier.send(READY=1)
             say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
@@ -238,6 +241,8 @@ class Run:
         elif now - self.last_progress > boss.settings.stall:
             text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
             self.drain(text, Reason("stalled", text + " The journal has the last lines.", retry=True))
+        elif text := self.starting.over():
+            self.drain(text, Reason("over-budget", text, retry=True))
 
     def container_now(self) -> dict[str, str]:
         """What the engine calls the container, for those who find its processes while the engine is away."""
@@ -259,6 +264,7 @@ class Run:
         problem = self.endpoint.problem(models=False)
         if problem is None:
             self.unwell_since = None
+            self.starting.remember()
             boss.publish("serving", self.plan.serving, **self.load_now(now), **self.sockets_now())
             boss.past.keep()
             if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
@@ -370,6 +376,7 @@ class Run:
         boss.tail.clear()
         self.last_progress, self.next_poll = time.monotonic(), 0.0
         self.kernel_oom = self.oom_kills()
+        self.starting = Starting(boss, self.made_of.digest, self.plan.graphs, own=False)
         self.endpoint = self.listen()
         boss.state.pop("ready", None)
         text = "somebody has started the container anew"

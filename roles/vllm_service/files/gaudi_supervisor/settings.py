@@ -16,6 +16,8 @@ class Settings:
     attempts_of_change: int = 2
     first_pause: float = 10.0
     stall: float = 1800.0
+    # 0: worked out from the plan's graphs and earlier starts.
+    longest_start: float = 0.0
     stop_grace: float = 120.0
     engine_wait: float = 300.0
     unhealthy: float = 180.0

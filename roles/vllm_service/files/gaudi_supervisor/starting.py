@@ -1,0 +1,98 @@
+"""A start, from the container's first moment until its endpoint answers: how far it is, and how long it may take."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gaudi.serving import starts
+from gaudi.serving.starts import Start
+
+from .clock import now_text
+
+if TYPE_CHECKING:
+    from .instance import Supervisor
+
+
+class Starting:
+    """One start of a server. Of one that somebody else began, only its graphs are known, and no time."""
+
+    def __init__(self, supervisor: Supervisor, digest: str, graphs: int, *, own: bool) -> None:
+        """Begin now. digest: of the plan. graphs: of the plan, 0 where it does not say. own: this process began it."""
+        self.boss = supervisor
+        self._digest, self._graphs, self._own = digest, graphs, own
+        self._began = time.monotonic()
+        # When the first graph was seen, and how many were done then.
+        self._warming: tuple[float, int] | None = None
+        # Seconds until it answered; None before, and once they are written down.
+        self._took: float | None = None
+
+    @property
+    def _record(self) -> list[Start]:
+        return starts.read(self.boss.state["starts"])
+
+    def text(self) -> str:
+        """How far it is in a line, with what the rest takes where that can be told."""
+        progress, record = self.boss.progress, self._record
+        text = progress.text()
+        if progress.phase == "warming-up":
+            left = self._left(record)
+            return text if left is None else f"{text}; {starts.words(left)} left"
+        before = starts.last(record, self._digest)
+        if progress.phase in ("starting", "loading") and before is not None:
+            return f"{text}; the last start with this plan took {starts.words(before.seconds)}"
+        return text
+
+    @property
+    def _total(self) -> int:
+        """Graphs of the warm-up: as planned, or as the server says; 0 where nobody said it."""
+        return max(self._graphs, sum(total for _, total in self.boss.progress.warm_up.values()))
+
+    @property
+    def _done(self) -> int:
+        return sum(done for done, _ in self.boss.progress.warm_up.values())
+
+    def _left(self, record: list[Start]) -> float | None:
+        now, done = time.monotonic(), self._done
+        if self._warming is None:
+            self._warming = now, done
+        since, seen = self._warming
+        pace = starts.pace(done - seen, now - since, self._total, next(iter(record), None))
+        return None if pace is None else pace * (self._total - done)
+
+    def over(self) -> str:
+        """Why it is given up: a sentence; empty while its time is not over, or where nobody knows how long it takes."""
+        total = self._total
+        before = starts.last(self._record, self._digest)
+        budget = self.boss.settings.longest_start or starts.budget(total, before)
+        taken = time.monotonic() - self._began
+        if budget is None or taken <= budget:
+            return ""
+        why = [f"{total} graphs"] if total else []
+        why += [f"the last start with this plan ({starts.words(before.seconds)})"] if before is not None else []
+        said = (
+            "vllm_service_longest_start" if self.boss.settings.longest_start else f"worked out from {' and '.join(why)}"
+        )
+        return (
+            f"The start is not done after {starts.words(budget)} ({said}): {self.boss.progress.text()}. Warm up fewer "
+            "buckets, or set a higher vllm_service_longest_start."
+        )
+
+    def answered(self) -> None:
+        """Its end: the endpoint answers."""
+        self._took = time.monotonic() - self._began
+
+    def remember(self) -> None:
+        """Write down how long it took, where all of it was seen.
+
+        For a later look: the last lines of a warm-up may be read after the endpoint has answered.
+        """
+        if not self._own or self._took is None:
+            return
+        known = self.boss.progress.warm_up_seconds
+        seen = self._took - (self._warming[0] - self._began) if self._warming is not None else 0.0
+        warm_up = round(known if known is not None else seen, 1)
+        start = Start(self._digest, self._done, warm_up, round(self._took, 1), now_text())
+        self.boss.state["starts"] = [each.document() for each in starts.added(self._record, start)]
+        self.boss.unwritten = True
+        self._took = None
