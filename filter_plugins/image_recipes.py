@@ -41,7 +41,7 @@ def image_recipes(
             "release": made.release,
             "base": made.base_reference,
             "base_name": made.base,
-            "base_digest": entry.image["digest"],
+            "base_digest": made.base_digest,
             "versions": dict(expected(entry.image["tag"], made.build.quantization)),
             "dockerfile": dockerfile(made),
             "constraints": constraints(made),

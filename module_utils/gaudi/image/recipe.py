@@ -54,7 +54,7 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*((==|!=|<=|>=|<|>|~=)
 _LOCKED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+_-]+)(( --hash=sha256:[0-9a-f]{64})+)")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
-# Repositories that every image of a kind is made of; those after the first only where the release pins them.
+# Repositories that an image of a kind is made of; those that are not required only where something pins them.
 OF_KIND = {
     "fork": ("vllm_fork", "vllm_hpu_extension", "neural_compressor"),
     "plugin": ("vllm_gaudi", "vllm"),
@@ -154,13 +154,15 @@ def _locked(text_: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that goes into one image. ``base`` has no registry; ``registry`` is where this site gets it from.
+    """All that goes into one image.
 
-    With a ``lock`` packages of an index come from it alone; without one, any that fit are installed.
+    ``base`` is what the site names, with its registry, or else the release's without one: ``registry`` is where this site
+    gets that from, and ``base_digest`` the digest that it must have, empty for any. With a ``lock`` packages of an index come from it alone; without one, any that fit are installed.
     """
 
     release: str
     base: str
+    base_digest: str
     registry: str
     name: str
     build: Build
@@ -246,6 +248,7 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
     return Recipe(
         release=release.name,
         base=wish.base or said,
+        base_digest="" if wish.base else digest,
         registry="" if wish.base else registry or release.image["registry"],
         name=wish.name,
         build=build,

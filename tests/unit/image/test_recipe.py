@@ -98,7 +98,10 @@ def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
     content["image"]["digest"] = "sha256:" + "a" * 64
     way = recipe(ReleaseEntry.from_mapping(content), Wish(build=True))
     assert way.base.endswith(":1.22.2-32@sha256:" + "a" * 64)
+    assert way.base_digest == "sha256:" + "a" * 64
     assert way.tag != made().tag
+    # It is that of the release's base, not of one that the site names.
+    assert recipe(ReleaseEntry.from_mapping(content), Wish(build=True, base="registry/own:1")).base_digest == ""
 
 
 @pytest.mark.parametrize(
