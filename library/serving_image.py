@@ -156,15 +156,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
 PLANS = Path(paths.INSTANCES)
 PROCESSORS = Path("/proc/cpuinfo")
 
-# Walls of a container that is only looked into. Whatever the image's own Python does, it does there.
-LOOKED_AT = [
+# Around a container that is only looked into. Whatever the image's own Python does, it does there.
+WALLS = [
     *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
     *("--tmpfs", "/tmp", "--pids-limit", "256"),  # noqa: S108 - of the container
 ]
-# Where libraries write that are imported, and one thread each: nothing is computed. No card: the vendor's runtime gives
-# all of them to whom nobody names any (visible_devices_all_as_default), those of instances too, and nobody knows yet
-# what the image does.
-_WRITES = [
+# Libraries that are imported write below /tmp, with one thread each: nothing is computed. Without a word about cards
+# the vendor's runtime gives all of them (visible_devices_all_as_default), those of instances too.
+_ENVIRONMENT = [
     word
     for said in (
         *("HOME=/tmp", "HABANA_LOGS=/tmp", "XDG_CACHE_HOME=/tmp", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"),
@@ -218,7 +217,7 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
 
 def packages_in(module: AnsibleModule, image: str) -> dict[str, str]:
     """List the Python packages in an image, which nobody has looked at yet: no card, no network, no right for it."""
-    command = ["--runtime", "runc", *LOOKED_AT, "--entrypoint", "python3", image, "-m", "pip", "list"]
+    command = ["--runtime", "runc", *WALLS, "--entrypoint", "python3", image, "-m", "pip", "list"]
     looked = containers.run_once(
         module, LOOKING, [*command, "--format", "json", "--disable-pip-version-check"], LOOK_SECONDS
     )
@@ -244,7 +243,7 @@ def runtime(module: AnsibleModule, docker: str) -> str:
 def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside:
     """Run the program that looks, without a network and without starting a server."""
     vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
-    command = ["--interactive", "--runtime", runtime(module, docker), *LOOKED_AT, *_WRITES]
+    command = ["--interactive", "--runtime", runtime(module, docker), *WALLS, *_ENVIRONMENT]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
     looked = containers.run_once(module, LOOKING, command, LOOK_SECONDS, inside.question(vectors))
     ended = "" if looked.status == 0 else f"\n(it {looked.how})"
