@@ -156,8 +156,9 @@ def _locked(text_: object) -> tuple[str, ...]:
 class Recipe:
     """All that goes into one image.
 
-    ``base`` is what the site names, with its registry, or else the release's without one: ``registry`` is where this site
-    gets that from, and ``base_digest`` the digest that it must have, empty for any. With a ``lock`` packages of an index come from it alone; without one, any that fit are installed.
+    ``base`` is what the site names, with its registry, or else the release's without one: ``registry`` is where this
+    site gets that from, and ``base_digest`` the digest that it must have, empty for any. With a ``lock`` packages of an
+    index come from it alone; without one, any that fit are installed.
     """
 
     release: str
