@@ -11,7 +11,7 @@ from .refusal import Refusal
 # environment string above 128 KiB (MAX_ARG_STRLEN); far less than that is already a mistake here.
 MAX_TEXT = 4096
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?\Z", re.ASCII)
 

@@ -25,7 +25,8 @@ BUILD_SECONDS = 900
 """A checkout of a few megabytes and a make of one file: a minute. What takes so long hangs."""
 
 # Without an account: it is an argument of the build, which everybody on the node may see.
-_ADDRESS = re.compile(r"((https?|git)://|/)[^\s'\"\\$`@]{1,500}|ssh://([a-z_][a-z0-9_-]{0,31}@)?[^\s'\"\\$`@]{1,500}")
+_PLAIN = r"[!#%&(-?A-\[\]^_a-~]{1,500}"
+_ADDRESS = re.compile(rf"((https?|git)://|/){_PLAIN}|ssh://([a-z_][a-z0-9_-]{{0,31}}@)?{_PLAIN}")
 _ACCOUNT = re.compile(r"://[^/@]*:[^/]*@")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What git, make, a shell and a compiler begin a reason with.

@@ -96,7 +96,7 @@ def check_request(settings: Mapping[str, str]) -> dict[str, str]:
                 f"{key!r} is not the name of a kernel setting. Names look like 'vm.nr_hugepages'.",
             )
         value = normal(given)
-        if not value or "\n" in given.strip() or "\0" in given:
+        if not value or "\n" in given.strip() or not value.isprintable():
             raise Refusal("wrong_form", f"{key} is asked to be {given!r}. Give a value of one line.")
         wanted[key] = value
     pages = wanted.get(HUGEPAGES)

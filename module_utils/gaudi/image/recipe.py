@@ -46,10 +46,12 @@ _DIRECTORIES = {
     "hccl_ofi_wrapper": "/opt/src/hccl_ofi_wrapper",
 }
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_REPOSITORY = re.compile(r"(https?|ssh|git)://[^\s'\"\\$`]+|/[^\s'\"\\$`]+")
+# Printable ASCII without blank, quotes, backslash and dollar sign.
+_PLAIN = r"[!#%&(-\[\]^_a-~]"
+_REPOSITORY = re.compile(rf"(https?|ssh|git)://{_PLAIN}+|/{_PLAIN}+")
 # The distribution reference grammar: a host with a dot or a port, and path components.
 _NAME = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*")
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*((==|!=|<=|>=|<|>|~=)[^\s;#'\"\\$`]+)")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*((==|!=|<=|>=|<|>|~=)[!%&(-:<-\[\]^_a-~]+)")
 # As pip writes and reads it: one distribution of one version, and the checksums of its files.
 _LOCKED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+_-]+)(( --hash=sha256:[0-9a-f]{64})+)")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
