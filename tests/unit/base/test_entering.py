@@ -62,6 +62,10 @@ def of_image(key: str) -> Callable[[str], list[str]]:
     return lambda value: [getattr(Wish.from_mapping({key: value}), key) or "none"]
 
 
+def constraint(value: str) -> list[str]:
+    return ["".join(pair) for pair in Wish.from_mapping({"constraints": [value]}).constraints.items()]
+
+
 def of_site(name: str) -> Callable[[str], list[str]]:
     def read(value: str) -> list[str]:
         VARIABLES[name][0](value)
@@ -105,7 +109,7 @@ READERS: dict[str, tuple[Callable[[str], Sequence[str]], str]] = {
     "an image": (of_image("ref"), "registry.example.com:5000/gaudi/vllm:1"),
     "the name of an image": (of_image("name"), "registry.example.com/gaudi"),
     "the base of an image": (of_image("base"), "registry.example.com/base:1"),
-    "a constraint of pip": (lambda value: Wish.from_mapping({"constraints": [value]}).constraints, "numpy==1.26.4"),
+    "a constraint of pip": (constraint, "numpy==1.26.4"),
     "the repository of a pin": (lambda value: pin(repository=value), ADDRESS),
     "the commit of a pin": (lambda value: pin(commit=value), COMMIT),
     "the repository of hccl_demo": (lambda value: demo(repository=value), ADDRESS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -333,6 +334,15 @@ def test_of_a_line_only_its_beginning_is_looked_at() -> None:
     assert progress.shards is None
     progress.hear(SHARDS)
     assert progress.shards == (1, 8)
+
+
+@pytest.mark.parametrize("line", ["checkpoint shards:" * 3640, "checkpoint shards: " + "0" * 65500, "0 prompt " * 7281])
+def test_a_line_of_64_kib_takes_no_time(line: str) -> None:
+    """What a server prints, and a client may have it print, held its supervisor for seconds, line by line."""
+    before = time.process_time()
+    Progress().hear(line)
+    diagnose([line], 1, False, 0, Progress())
+    assert time.process_time() - before < 0.5
 
 
 def test_a_log_full_of_phases_stays_small() -> None:

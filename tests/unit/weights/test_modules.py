@@ -20,6 +20,8 @@ from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.testing import patch_module_args
 from ansible.template import Templar
 
+from tests.unit.preflight.test_templates import evaluate
+
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/model_weights"
 
@@ -428,3 +430,17 @@ def test_no_loop_over_tasks_takes_the_name_of_the_loops_in_them() -> None:
             if "loop" in task and named_item and any(loops_below(path) for path in brought_in(task, file)):
                 found.append(f"{file.relative_to(ROOT)}: {task['name']}")
     assert found == []
+
+
+def test_a_token_of_a_source_that_was_dropped_leaves_the_node() -> None:
+    """Of a source without a token as well; what a neighbour is asked with belongs to another role."""
+    config = "/etc/gaudi-serving/weights"
+    there = [{"path": f"{config}/{name}.token"} for name in ("site", "dropped", "open", "peer")]
+    sources = [{"name": "site", "token": "x" * 20}, {"name": "open", "token": ""}]
+    found = evaluate(
+        "model_weights",
+        "{{ __model_weights_forgotten }}",
+        model_weights_sources=sources,
+        __model_weights_tokens={"files": there},
+    )
+    assert sorted(found) == [f"{config}/dropped.token", f"{config}/open.token"]
