@@ -94,6 +94,26 @@ def test_what_the_vendor_installed_is_held(tmp_path: Path, listed: str, held: st
     assert (done.returncode, done.stdout) == (0, f"{held}installed\n"), done.stderr
 
 
+SETUP = """#!/bin/sh
+case "$*" in *"pip install --log"*) hl-smi && echo "built for Gaudi" || echo "built for nothing" ;; esac
+"""
+
+
+@pytest.mark.parametrize(("sees_cards", "built"), [(True, "for Gaudi"), (False, "for nothing")])
+def test_a_setup_that_looks_for_a_card_finds_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sees_cards: bool, built: str
+) -> None:
+    """004: pip install -e . of v0.4.2-Gaudi-1.16.0, whose setup.py asks hl-smi; a build has no card."""
+    cards = tmp_path / "cards"
+    cards.mkdir()
+    # Modes are given when the context is written.
+    (cards / "hl-smi").write_bytes((STEPS.parent / "cards" / "hl-smi").read_bytes())
+    (cards / "hl-smi").chmod(0o755)
+    monkeypatch.setenv("GAUDI_BUILD_PATH", str(cards) if sees_cards else "")
+    done = install(tmp_path, "", python=SETUP)
+    assert done.stdout == f"built {built}\n", done.stderr
+
+
 def test_a_pip_that_does_not_list_is_no_pip_that_lists_nothing(tmp_path: Path) -> None:
     done = install(tmp_path, "", status=3)
     assert done.returncode == 3
