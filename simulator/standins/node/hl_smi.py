@@ -26,6 +26,11 @@ DEVICE = re.compile(r"^/dev/accel/accel([0-9]+)$")
 # Share of a card's memory a real process is taken to use: vLLM's default gpu_memory_utilization.
 HELD_SHARE = 0.9
 
+# SPI firmware that was seen, by card and what hl-smi calls its release, where it does not follow from the version.
+SPI = {("gaudi2", "1.24.0"): "62.6.2-sec-11", ("gaudi3", "1.24.0"): "62.6.1-sec-3"}
+# Gaudi2's line was seen. hl-fw-loader says 0x4 (or 03) of an HL-325L; that hl-smi writes it like Gaudi2's, and that an
+# HL-338 has the same, is constructed.
+CPLD = {"gaudi2": "0x0000000d", "gaudi3": "0x00000004"}
 RULE = "+" + "-" * 77 + "+"
 COLUMNS = "|" + "-" * 31 + "+" + "-" * 22 + "+" + "-" * 22 + "+"
 
@@ -197,9 +202,11 @@ class Smi:
 
     def _facts(self, card: dict[str, Any]) -> list[tuple[int, str, str]]:
         domain, bus, device = card["bus_id"].split(":")
-        # hl-1.22.1-fw-61.4.2.1 -> hl-gaudi2-1.22.1-fw-61.4.2-sec-9, as -L pairs them.
+        # hl-1.22.1-fw-61.4.2.1 -> hl-gaudi2-1.22.1-fw-61.4.2-sec-9, as -L pairs them on Gaudi2; other cards of other
+        # releases are constructed after it.
         release, _, build = self.node["hl_smi"]["version"].removeprefix("hl-").partition("-fw-")
-        firmware = f"hl-{card['family']}-{release}-fw-{build.rpartition('.')[0]}-sec-9"
+        build = SPI.get((card["family"], release), f"{build.rpartition('.')[0]}-sec-9")
+        firmware = f"hl-{card['family']}-{release}-fw-{build}"
         used, total = self.used(card), card["memory_total"]
         facts = [
             (8, "Product Name", card["name"]),
@@ -214,7 +221,7 @@ class Smi:
             (8, "AIP Status", "Production Level"),
             (8, "Firmware [SPI] Version", f"Preboot version {firmware} (simulated)"),
             (8, "Firmware [OS] Version", f"Zephyr 2.7.2-{firmware} (simulated)"),
-            (8, "CPLD Version", "0x0000000d"),
+            (8, "CPLD Version", CPLD.get(card["family"], CPLD["gaudi2"])),
             (8, "PCI", ""),
             (16, "Bus", f"0x{bus}"),
             (16, "Device", f"0x{device.partition('.')[0]}"),

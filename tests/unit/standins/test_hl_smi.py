@@ -266,6 +266,20 @@ def test_without_a_driver_everything_fails_but_the_version(arguments: tuple[str,
     assert ask(node, "-v") == "HL-SMI Version : hl-1.22.1-fw-61.4.2.1"
 
 
+@pytest.mark.parametrize(
+    ("name", "firmware", "cpld"),
+    [
+        ("gaudi2-oam8", "hl-gaudi2-1.22.1-fw-61.4.2-sec-9", "0x0000000d"),
+        # Seen on somebody's HL-325L with 1.24.0.
+        ("gaudi3-oam8", "hl-gaudi3-1.24.0-fw-62.6.1-sec-3", "0x00000004"),
+    ],
+)
+def test_firmware_is_what_was_seen_of_a_card(name: str, firmware: str, cpld: str) -> None:
+    shown = ask(description.load(name), "-L")
+    assert f"Preboot version {firmware} (simulated)" in shown
+    assert f": {cpld}\n" in shown
+
+
 def test_refusals_end_with_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, node: dict[str, Any]
 ) -> None:
