@@ -674,7 +674,7 @@ def test_translation_keeps_what_is_the_servers_and_drops_the_accelerators() -> N
         "--kv-cache-dtype",
     }
     assert not dropped & set(words)
-    assert "--enable-auto-tool-choice" not in words
+    assert "--enable-prefix-caching" not in words
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,48 @@ def test_what_argparse_refuses_is_refused_in_its_words(arguments: list[str], mes
     assert message in str(refusal.value)
 
 
+@pytest.mark.parametrize("release", ["1.23", "1.24", "1.24.1"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--no-headless"], "unrecognized arguments: --no-headless"),
+        (["--no-aggregate-engine-logging"], "unrecognized arguments: --no-aggregate-engine-logging"),
+        (["--speculative-config", "ngram"], "argument --speculative-config"),
+        (["--hf-overrides", "{no}"], "argument --hf-overrides: Value {no} cannot be converted to <function loads"),
+        (
+            ["--override-generation-config", "{'a': 1}"],
+            "argument --override-generation-config: Value {'a': 1} cannot be converted to <function loads",
+        ),
+        (
+            ["--num-gpu-blocks-override", "many"],
+            "argument --num-gpu-blocks-override: Value many cannot be converted to <class 'int'>.",
+        ),
+        (["--kv-cache-memory-bytes", "4X"], "argument --kv-cache-memory-bytes: Value 4X cannot be converted"),
+        (["--max-num-seqs", "None"], "argument --max-num-seqs: "),
+    ],
+)
+def test_the_plugins_servers_hold_values_against_types(release: str, arguments: list[str], message: str) -> None:
+    with pytest.raises(surface.UsageError) as refusal:
+        surface.parse(surface.load(SURFACES, release), arguments)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize("release", ["1.23", "1.24", "1.24.1"])
+def test_the_plugins_servers_take_values_of_their_types(release: str) -> None:
+    words = [
+        "--hf-overrides",
+        "module.function",
+        "--speculative-config",
+        '{"method": "ngram"}',
+        "--no-enable-prefix-caching",
+    ]
+    words += ["--kv-cache-memory-bytes", "1.5G", "--num-gpu-blocks-override", "9", "--num-gpu-blocks-override", "None"]
+    command = surface.parse(surface.load(SURFACES, release), words)
+    assert command.text("--speculative-config") == '{"method": "ngram"}'
+    assert command.text("--enable-prefix-caching") == "false"
+    assert "--num-gpu-blocks-override" not in command.values
+
+
 @given(st.lists(st.text(min_size=1, max_size=12), max_size=8))
 def test_any_words_are_parsed_or_refused_and_nothing_else(words: list[str]) -> None:
     try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,9 @@ class Option:
     also: tuple[str, ...]
     kind: str
     choices: tuple[str, ...]
-    # int or float; empty where any text is taken, or where the file does not say.
+    # What its values are; empty where any text is taken, or where the file does not say. int or float; of releases with
+    # the plugin also json, braced (JSON between braces, else any text) and size (a number that may end in k, M, G, T),
+    # each with a question mark where None and nothing stand for no value.
     type: str = ""
 
     @property
@@ -109,7 +112,7 @@ class Surface:
         found: dict[str, Option] = {}
         for option in self.options.values():
             found.update(dict.fromkeys([option.name, *option.also], option))
-            if option.is_flag:
+            if option.is_flag and option.kind != "store_true":
                 found[f"--no-{option.name[2:]}"] = option
         return found
 
@@ -204,6 +207,8 @@ def parse(surface: Surface, arguments: list[str]) -> Command:
             command.values[name] = [(given or ["true"])[0].lower()]
         elif not given:
             raise UsageError(f"argument {option.label}: expected {'at least ' if name in _MANY else ''}one argument")
+        elif option.type.endswith("?") and given in (["None"], [""]):
+            command.values.pop(name, None)
         else:
             _check(option, given)
             command.values[name] = [*command.values.get(name, []), *given] if option.kind == "append" else given
@@ -223,13 +228,45 @@ def _following(arguments: list[str], position: int) -> list[str]:
     return found
 
 
+def _braced(value: str) -> object:
+    return json.loads(value) if re.fullmatch(r"(?s)\s*{.*}\s*", value) else value
+
+
+def _size(value: str) -> float:
+    found = re.fullmatch(r"(\d+|\d+(?:\.\d+)?(?=[kKmMgGtT]))[kKmMgGtT]?", value)
+    if found is None:
+        raise ValueError
+    return float(found[1])
+
+
+# As the message names what could not read a value: classes, and functions of vllm/engine/arg_utils.py.
+_SHOWN = {
+    "int": "<class 'int'>",
+    "float": "<class 'float'>",
+    "json": "<function loads at 0x7f0000000000>",
+    "braced": "<function loads at 0x7f0000000000>",
+    "size": "<function human_readable_int at 0x7f0000000000>",
+}
+_READ: Mapping[str, Callable[[str], object]] = {
+    "int": int,
+    "float": float,
+    "json": json.loads,
+    "braced": _braced,
+    "size": _size,
+}
+
+
 def _check(option: Option, given: list[str]) -> None:
-    convert = {"int": int, "float": float}.get(option.type, str)
+    kind = option.type.rstrip("?")
     for value in given:
         try:
-            convert(value)
+            _READ.get(kind, str)(value)
         except ValueError:
-            raise UsageError(f"argument {option.label}: invalid {option.type} value: {value!r}") from None
+            if option.type in ("int", "float"):
+                words = f"invalid {option.type} value: {value!r}"
+            else:
+                words = f"Value {value} cannot be converted to {_SHOWN[kind]}."
+            raise UsageError(f"argument {option.label}: {words}") from None
         if option.choices and value not in option.choices:
             choices = ", ".join(map(repr, option.choices))
             raise UsageError(f"argument {option.label}: invalid choice: {value!r} (choose from {choices})")
