@@ -657,7 +657,7 @@ def test_translation_keeps_what_is_the_servers_and_drops_the_accelerators() -> N
                 "1",
             ),
             *("-tp", "8", "--use-padding-aware-scheduling", "--max-num-seqs", "128", "--trust-remote-code"),
-            *("--weights-load-device", "cpu", "--kv-cache-dtype", "fp8_inc", "--no-enable-auto-tool-choice"),
+            *("--weights-load-device", "cpu", "--kv-cache-dtype", "fp8_inc", "--no-enable-prefix-caching"),
         ],
     )
     words = front.translate(command, R122)
