@@ -435,6 +435,12 @@ def test_what_the_plugin_says_of_the_memory() -> None:
         ),
         (NO_DEVICE_MEMORY, "out-of-device-memory", "weights do not fit"),
         ("AssertionError: req_id: cmpl-8f0a-0", "too-many-at-once", "Lower max_num_seqs"),
+        ("AssertionError: Finished profiling", "profiled", "VLLM_PROFILE_PROMPT"),
+        (
+            "RuntimeError: bucketing_strategy: foo is not in allowed options: [exp, lin, pad]!",
+            "wrong-buckets",
+            "bucket variables",
+        ),
     ],
 )
 def test_a_failure_of_the_plugin_has_an_advice(line: str, kind: str, advice: str) -> None:
@@ -491,3 +497,45 @@ def test_the_lines_that_release_files_have_are_understood() -> None:
     assert heard("bar").warm_up == heard("line").warm_up == {"prompt": (3, 9)}
     assert heard("finished").warm_up_seconds == 7
     assert heard("skipped").phase == "warmed-up"
+
+
+WORKER = "(Worker_TP0 pid=9) ERROR 11-22 10:00:00 [multiproc_executor.py:962]"
+SERVER = "(APIServer pid=1)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "begin"),
+    [
+        (
+            [
+                f"{WORKER} WorkerProc failed to start.",
+                f"{WORKER} Traceback (most recent call last):",
+                f'{WORKER}   File "/workspace/hpu_model_runner.py", line 1188, in __init__',
+                f'{WORKER}     raise NotImplementedError("Medusa speculative decoding is not supported on HPU.")',
+                f"{WORKER} NotImplementedError: Medusa speculative decoding is not supported on HPU.",
+            ],
+            "no-drafter",
+            '"NotImplementedError: Medusa speculative decoding is not supported on HPU."',
+        ),
+        (
+            [
+                f"{SERVER} Traceback (most recent call last):",
+                f"{SERVER} pydantic_core._pydantic_core.ValidationError: 1 validation error for SchedulerConfig",
+                f"{SERVER}   Value error, max_num_batched_tokens (64) must be greater than or equal to 128.",
+                f"{SERVER}     For further information visit https://errors.pydantic.dev/2.12/v/value_error",
+            ],
+            "refused-configuration",
+            '"Value error, max_num_batched_tokens (64) must be',
+        ),
+        # Only the code is there: better than nothing.
+        (
+            [f'{WORKER}     raise AssertionError("AssertionError: Finished profiling")'],
+            "profiled",
+            '"raise AssertionError(',
+        ),
+    ],
+)
+def test_what_is_quoted_of_a_traceback_are_its_words(lines: list[str], kind: str, begin: str) -> None:
+    reason = diagnose(lines, 1, False, 0, Progress())
+    assert (reason.kind, reason.retry) == (kind, False)
+    assert reason.message.startswith(begin)
