@@ -63,6 +63,14 @@ def test_the_node_itself_needs_no_key(host: str) -> None:
     assert plan(host=host)["listen"] == {"host": host, "port": 30001, **CLOSED}
 
 
+@pytest.mark.parametrize("release", releases.names())
+def test_who_asks_for_no_address_is_reached_from_the_node_alone(release: str) -> None:
+    """Scripts of the vendor's for some releases listen on every address."""
+    found = vendor.plan_request(release, {"instance": "chat", "weights": "/data/models/x", "max_model_len": 4096})
+    assert found["listen"]["host"] == "127.0.0.1"
+    assert "open_without_keys" not in found["listen"]
+
+
 @pytest.mark.parametrize("request_", [{}, {"host": "::1"}, {"host": "0.0.0.0", "guarded": True}])
 def test_a_reason_for_nothing_is_refused(request_: dict[str, Any]) -> None:
     """It would stand there when the server is opened later, and nobody would be asked."""
