@@ -131,11 +131,17 @@ refusals:
   sample: []
 steps:
   description:
-    - What is to do, in this order. C(install) has packages with their versions, C(build) kernels without the driver,
-      C(unload) and C(load) modules. A step that is not needed is empty.
+    - What is to do, in this order. C(mend) has packages that are installed by half, C(forget) what DKMS has of them,
+      C(unpack) those of them that come anew, with their versions. C(install) has packages with their versions,
+      C(build) kernels without the driver, C(unload) and C(load) modules. A step that is not needed is empty.
   type: dict
   returned: always
-  sample: {install: [], build: [], unload: [], load: []}
+  sample: {mend: [], forget: [], unpack: [], install: [], build: [], unload: [], load: []}
+interrupted:
+  description: Whether dpkg was cut off in a change of packages that nobody has taken up, so that apt changes nothing.
+  type: bool
+  returned: always
+  sample: false
 kernel_packages:
   description: Packages of the distribution's that the kernels need for the driver and that are not there.
   type: list
@@ -264,7 +270,7 @@ def main() -> None:
         **{"users": list(node.found.users), "instances": list(node.found.instances), "loaded": node.loaded},
         **{"present": node.present, "keep": node.keep, "interfaces_down": node.interfaces_down},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
-        **{"preferences": preferences, "unattended": unattended},
+        **{"preferences": preferences, "unattended": unattended, "interrupted": node.found.interrupted},
     }
     if stopping:
         module.fail_json(msg="\n".join(map(str, stopping)), refused_id=stopping[0].id, **answer)

@@ -26,6 +26,8 @@ class Found:
     that are loaded. `version`: what the loaded driver says of itself. `file`: where the driver's module lies for the
     running kernel. `status`: what DKMS says. `kernel`, `next_kernel`: the one that runs, and the one that boots next.
     `users`: who uses a card, for people; `instances`: names of ours that do, who are not among the users.
+    `interrupted`: dpkg was cut off in a change, and nobody has taken that up. `holder`: who holds dpkg's database, for
+    people. `others`: packages of others that dpkg was kept from finishing, where that matters.
     """
 
     kernel: str
@@ -38,6 +40,9 @@ class Found:
     status: tuple[Built, ...] = ()
     users: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
+    interrupted: bool = False
+    holder: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,14 @@ class Wishes:
 class Steps:
     """What is to do, in this order; a step that is not needed is empty.
 
-    `install`: packages with their versions. `build`: kernels without the driver. `unload`, `load`: modules.
+    `mend`: packages that are installed by half, of which `unpack` come anew, with their versions, and the others are
+    only configured; before it DKMS has to `forget` what they registered. `install`: packages with their versions.
+    `build`: kernels without the driver. `unload`, `load`: modules.
     """
 
+    mend: tuple[str, ...] = ()
+    forget: tuple[str, ...] = ()
+    unpack: tuple[str, ...] = ()
     install: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
     unload: tuple[str, ...] = ()
@@ -114,11 +124,16 @@ def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgem
     present, source = judge(found.packages, wanted), origin(found, wanted)
     refusals = [*_in_the_way(found, wanted, present, source, wishes)]
     # Of its build the loaded driver names only a hash: packages of another build are told by themselves.
-    replaces = _runs_other(found, wanted) or present.state in (OLDER, NEWER, MIXED)
+    replaces = _runs_other(found, wanted) or _is_other(present)
     if replaces and (refusal := _in_use(found, wishes)):
         refusals.append(refusal)
     steps = _steps(found, wanted, facts, present)
     return Judgement(present, source, tuple(refusals), steps, tuple(reboot(found, wanted)), replaces)
+
+
+def _is_other(present: Present) -> bool:
+    """Whether packages are there in another version than the release's; also where some are installed by half."""
+    return present.state in (OLDER, NEWER, MIXED) or (present.state == BROKEN and bool(present.differing))
 
 
 def _in_use(found: Found, wishes: Wishes) -> Refusal | None:
@@ -136,14 +151,18 @@ def _in_use(found: Found, wishes: Wishes) -> Refusal | None:
 
 def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wishes: Wishes) -> list[Refusal]:
     """Why nothing may be installed: what is there is broken, or nobody has said that it may go."""
-    if present.state not in (RIGHT, INCOMPLETE) and dkms.left_over(found.status, wanted.version):
+    mended = _forget(found, wanted)
+    if present.state not in (RIGHT, INCOMPLETE) and dkms.left_over(found.status, wanted.version) and not mended:
         return [troubles.left_over(f"{dkms.MODULE}/{wanted.version}")]
-    if present.state == BROKEN:
+    if present.state == BROKEN and found.holder:
+        return [troubles.locked(found.holder)]
+    if found.others and present.state != RIGHT:
         return [
             Refusal(
-                "driver_half_installed",
-                f"{', '.join(present.unfinished)} is installed by half. Run dpkg --configure -a on the node and look "
-                "at what it says, then run again.",
+                "other_packages_half_installed",
+                "dpkg was cut off on this node, and left other packages than the driver's installed by half: "
+                f"{', '.join(found.others)}. This run does not mend them. Run dpkg --configure -a on the node, then "
+                "apt-get install --reinstall NAME for what it passes over. Then run again.",
             )
         ]
     refusals = []
@@ -164,8 +183,9 @@ def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wis
                 "installer.",
             )
         )
-    if present.state in (OLDER, NEWER, MIXED) and not wishes.replace:
-        kind = {OLDER: "an older driver", NEWER: "a newer driver", MIXED: "packages of several releases"}[present.state]
+    if _is_other(present) and not wishes.replace:
+        kinds = {OLDER: "an older driver", NEWER: "a newer driver", MIXED: "packages of several releases"}
+        kind = kinds.get(present.state, "packages of another release, some of them installed by half")
         refusals.append(
             Refusal(
                 "driver_of_other_release",
@@ -197,6 +217,24 @@ def _runs_other(found: Found, wanted: Wanted) -> bool:
     return one is None or other is None or versions.difference(one, other) is not None
 
 
+def _forget(found: Found, wanted: Wanted) -> tuple[str, ...]:
+    """What DKMS has of a driver whose package dpkg is about to configure once more, as MODULE/VERSION.
+
+    The package's script adds it again, which DKMS refuses ("DKMS tree already contains"). Where dpkg was cut off while
+    the former package's script took it away, it has that script do it once more.
+    """
+    package = found.packages.get(DRIVERS[wanted.format])
+    again = package is not None and not package.whole and not package.leaving and package.version == wanted.version
+    return (f"{dkms.MODULE}/{wanted.version}",) if again and dkms.registered(found.status, wanted.version) else ()
+
+
+def _unpack(found: Found, wanted: Wanted, present: Present) -> tuple[str, ...]:
+    """Packages that are installed by half and have to come anew, with the versions of the release."""
+    halves = [found.packages[name] for name in present.unfinished]
+    anew = {half.name for half in halves if half.torn or half.version != wanted.version}
+    return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in anew)
+
+
 def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> Steps:
     right, other = present.state == RIGHT, _runs_other(found, wanted)
     modules = facts.order(wanted.version).load
@@ -204,6 +242,9 @@ def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> Step
         kernel for kernel in dict.fromkeys((found.kernel, found.next_kernel)) if not has_driver(found, wanted, kernel)
     ]
     return Steps(
+        mend=present.unfinished,
+        forget=_forget(found, wanted),
+        unpack=_unpack(found, wanted, present),
         install=() if right else tuple(wanted.exact),
         # Packages that are installed build by themselves.
         build=tuple(lacking) if right else (),

@@ -55,6 +55,11 @@ def installed(status: Iterable[Built], kernel: str) -> list[str]:
     return [built.version for built in status if (built.kernel, built.state) == (kernel, INSTALLED)]
 
 
+def registered(status: Iterable[Built], version: str) -> bool:
+    """Whether DKMS knows of a version, in whatever state."""
+    return any(built.version == version for built in status)
+
+
 def left_over(status: Iterable[Built], version: str) -> bool:
     """Whether a version is registered without being installed for any kernel: what an interrupted install leaves.
 

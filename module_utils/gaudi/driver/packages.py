@@ -15,6 +15,9 @@ OLDER, NEWER, MIXED, BROKEN = "older", "newer", "mixed", "broken"
 
 # dpkg(1): what is neither whole nor gone. What only has its configuration left is gone.
 _GONE = {"not-installed", "config-files"}
+# What dpkg was kept from finishing. Packages that only wait for a trigger are whole but for that.
+_UNFINISHED = {"half-installed", "unpacked", "half-configured"}
+_REINSTALL, _LEAVING = "reinstreq", "half-configured"
 _DPKG = "${Package} ${db:Status-Want} ${db:Status-Status} ${db:Status-Eflag} ${Version}\\n"
 _RPM = "%{NAME} install installed ok %{VERSION}-%{RELEASE}\\n"
 _WANTS = {"unknown", "install", "hold", "deinstall", "purge"}
@@ -23,12 +26,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(:[a-z0-9]+)?")
 
 @dataclass(frozen=True)
 class Package:
-    """A package as dpkg or rpm has it; `held`: the system was told to leave it alone."""
+    """A package as dpkg or rpm has it.
+
+    `held`: the system was told to leave it alone. `torn`: dpkg was kept from unpacking it (reinst-required), and
+    configures it only once its file was unpacked anew. `leaving`: that was while its own script took it back.
+    """
 
     name: str
     version: str
     whole: bool = True
     held: bool = False
+    torn: bool = False
+    leaving: bool = False
 
 
 def query(format: str, patterns: Iterable[str]) -> list[str]:
@@ -47,8 +56,23 @@ def parse(listed: str) -> dict[str, Package]:
         if len(words) != 5 or words[1] not in _WANTS or not _NAME.fullmatch(words[0]) or words[2] in _GONE:
             continue
         name, want, status, error, version = words
-        found[name] = Package(name, version, whole=(status, error) == ("installed", "ok"), held=want == "hold")
+        whole, torn = (status, error) == ("installed", "ok"), error == _REINSTALL
+        leaving = torn and status == _LEAVING
+        found[name] = Package(name, version, whole=whole, held=want == "hold", torn=torn, leaving=leaving)
     return found
+
+
+def unfinished(listed: str, passed_over: Iterable[str]) -> tuple[str, ...]:
+    """The packages that dpkg was kept from finishing, from such lines of all packages, but for those passed over.
+
+    One that was never whole may have no version.
+    """
+    names: dict[str, None] = {}
+    for line in listed.splitlines():
+        words = line.split()
+        if len(words) >= 4 and (words[2] in _UNFINISHED or words[3] == _REINSTALL) and _NAME.fullmatch(words[0]):
+            names[words[0]] = None
+    return tuple(name for name in names if name not in set(passed_over))
 
 
 @dataclass(frozen=True)

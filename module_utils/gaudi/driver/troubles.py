@@ -9,6 +9,9 @@ import re
 
 from ..base.refusal import Refusal
 
+# What all that install packages lock.
+DATABASE = "dpkg's database"
+
 _BAD_BUILD = re.compile(r"Bad return status for module build on kernel: (?P<kernel>\S+)")
 _NO_HEADERS = re.compile(r"Your kernel headers for kernel (?P<kernel>\S+) cannot be found")
 _LEFT_OVER = re.compile(r"DKMS tree already contains: (?P<module>\S+?)-(?P<version>[0-9]\S*)")
@@ -24,6 +27,8 @@ _IN_USE = re.compile(r"Module (?P<module>habanalabs\w*) is in use")
 
 _LOCKED = re.compile(
     r"Could not get lock (?P<file>/\S+?)\.?(?: It is held by process (?P<who>\d+ \([^)]*\)))?(?=[.\s]|$)"
+    # dpkg's own words, where no apt stands before it.
+    r"|dpkg: error: dpkg (?:frontend|database) lock (?:is|was) locked by another process(?: with pid (?P<process>\d+))?"
 )
 _INTERRUPTED = re.compile(r"dpkg was interrupted")
 _HELD = re.compile(
@@ -57,6 +62,14 @@ def left_over(name: str) -> Refusal:
         "dkms_left_over",
         f"DKMS has {name} from an install that was interrupted, and does not add it once more. Run dkms remove {name} "
         "--all and dpkg --configure -a on the node, then run again.",
+    )
+
+
+def locked(who: str, what: str = DATABASE) -> Refusal:
+    """Why no package can be changed now. who: a process, for people, where it is known. what: what it holds."""
+    by = f" ({who})" if who else ""
+    return Refusal(
+        "packages_locked", f"Another program installs packages{by} and holds {what}. Run again when it is done."
     )
 
 
@@ -112,11 +125,7 @@ def _of_modprobe(said: str) -> Refusal | None:
 
 def _of_apt(said: str) -> Refusal | None:
     if match := _LOCKED.search(said):
-        who = f" ({match['who']})" if match["who"] else ""
-        return Refusal(
-            "packages_locked",
-            f"Another program installs packages{who} and holds {match['file']}. Run again when it is done.",
-        )
+        return locked(match["who"] or match["process"] or "", match["file"] or DATABASE)
     if _INTERRUPTED.search(said):
         return Refusal(
             "packages_interrupted",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import gzip
 import io
+import os
 import re
+import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +19,8 @@ from ansible.module_utils.urls import ConnectionError as NotConnected
 from ansible.module_utils.urls import open_url
 
 from ..base import paths
+from ..base.documents import Damaged
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..cards.document import build_topology, users_of_unlisted
 from ..cards.sources import Sources
@@ -26,6 +31,7 @@ from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..engine.packages import family_of
 from ..preflight.checks import Room, check_room, instance_of
 from . import folders
+from .documents import read_json
 
 ROOT = Path("/")
 OS_RELEASE = Path("/etc/os-release")
@@ -40,6 +46,12 @@ KEPT = paths.DRIVER_KEPT
 # IFF_UP of <linux/if.h>: somebody has brought the interface up, whether or not a cable is in it.
 UP = 0x1
 APT_LISTS = Path("/var/lib/apt/lists")
+DPKG = Path("/var/lib/dpkg")
+PROC = Path("/proc")
+# Which packages came with ours, as the module brought_packages writes it down.
+BROUGHT = Path(paths.BROUGHT)
+# struct flock of <fcntl.h>: type, whence, start, length, process.
+FLOCK = "hhlli"
 # An index of packages has some megabytes; a mirror that says nothing for so long is down. Seconds, bytes.
 INDEX_SECONDS = 20
 INDEX_LIMIT = 64 * 1024 * 1024
@@ -79,6 +91,29 @@ def index_of(repository: str, suite: str) -> str:
         f"gaudi_driver_repository has no index of packages for {suite} that can be read from this node ({seen}). Look "
         "at its address, at gaudi_driver_suite, and at the node's proxy.",
     )
+
+
+def who_holds_dpkg() -> str:
+    """Who changes packages now, in words; empty where nobody does.
+
+    The lock is not taken: whoever wants it meanwhile would be refused.
+    """
+    for name in ("lock-frontend", "lock"):
+        if not (DPKG / name).exists():
+            continue
+        with (DPKG / name).open("rb") as file:
+            asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            continue
+        comm = PROC / str(process) / "comm"
+        return f"{process} ({printable(comm.read_text().strip())})" if comm.exists() else str(process)
+    return ""
+
+
+def cut_off() -> bool:
+    """Whether dpkg has notes of changes that it was kept from taking into its database; apt changes nothing then."""
+    return any(path.name.isdigit() for path in (DPKG / "updates").glob("*"))
 
 
 def which_kernels(module: AnsibleModule) -> tuple[str, str]:
@@ -139,11 +174,13 @@ class Look:
             for index, user in users_of_unlisted(self.sources, cards)
         ]
         instances = {name for _, user in users if (name := instance_of(user))}
-        query = packages.query(self.wanted.format, ["habanalabs*"])
+        there = packages.parse(said(self.module, packages.query(self.wanted.format, ["habanalabs*"])))
+        holder, interrupted = (who_holds_dpkg(), cut_off()) if self.wanted.format == DEB else ("", False)
+        half = any(not package.whole for package in there.values())
         return Found(
             kernel=running,
             next_kernel=coming,
-            packages=packages.parse(said(self.module, query)),
+            packages=there,
             traces=tuple(str(path) for trace in self.facts.traces for path in sorted(ROOT.glob(trace.lstrip("/")))),
             modules=kernels.loaded(said(self.module, ["lsmod"])),
             version=topology["driver_version"] or "",
@@ -151,7 +188,21 @@ class Look:
             status=dkms.parse(said(self.module, ["dkms", "status"])),
             users=tuple(f"{card}: {describe_user(user)}" for card, user in users if not instance_of(user)),
             instances=tuple(sorted(instances)),
+            # Whoever is at it keeps such notes as well.
+            interrupted=interrupted and not holder,
+            holder=holder,
+            others=self._others() if half or (interrupted and not holder) else (),
         )
+
+    def _others(self) -> tuple[str, ...]:
+        """Packages that dpkg was kept from finishing and that are not the driver's, nor came with it."""
+        try:
+            brought = (read_json(BROUGHT, {"packages": {str: [str]}}) or {"packages": {}})["packages"]
+        except Damaged as damage:
+            raise Refusal("record_damaged", f"{damage}. Move it away: then nothing counts as ours.") from damage
+        ours = [*self.wanted.packages, *(name for names in brought.values() for name in names)]
+        found: tuple[str, ...] = packages.unfinished(said(self.module, packages.query(DEB, [])), ours)
+        return found
 
     def _kernel_packages(self) -> dict[str, tuple[list[str], list[str]]]:
         """By kernel, the packages with its headers and further ones that are not on the node."""
@@ -163,7 +214,7 @@ class Look:
             # Headers that somebody built lie there as well.
             built = (MODULES / kernel / "build").exists()
             lacking[kernel] = (
-                [name for name in headers if name not in there and not built],
+                [name for name in headers if (name not in there or there[name].torn) and not built],
                 [name for name in extra if name not in there],
             )
         return lacking
@@ -191,8 +242,12 @@ class Look:
             except Refusal as refusal:
                 return [refusal], headers
             unread = not any(APT_LISTS.glob("*Packages*"))
-        other = [name for name in self.wanted.packages if self.installed.get(name) != self.wanted.version]
-        replaced = {name: self.installed[name] for name in other if name in self.installed}
+        other = [
+            name
+            for name in self.wanted.packages
+            if self.installed.get(name) != self.wanted.version or self.found.packages[name].torn
+        ]
+        replaced = {name: self.installed[name] for name in other if self._is_other(name)}
         self.keep = [f"{name}={version}" for name, version in replaced.items() if version in listed.get(name, ())]
         comes = [*headers, *(name for name in extra if name in listed)]
         self.rooms = self._rooms(room.parse(index), [*comes, *(f"{name}={self.wanted.version}" for name in other)])
@@ -232,6 +287,10 @@ class Look:
     def installed(self) -> dict[str, str]:
         """Versions by name."""
         return {name: package.version for name, package in self.found.packages.items()}
+
+    def _is_other(self, name: str) -> bool:
+        """Whether a package is there in another version."""
+        return name in self.installed and self.installed[name] != self.wanted.version
 
     @property
     def interfaces_down(self) -> list[str]:

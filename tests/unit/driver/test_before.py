@@ -114,9 +114,14 @@ def test_packages_are_kept_before_anything_is_stopped() -> None:
 
 def test_what_goes_back_is_what_differs() -> None:
     kept = {"driver": {"packages": {"habanalabs-dkms": "1.21.3-57", "habanalabs-thunk": "1.22.2-32"}}}
-    now = {"present": {"packages": {"habanalabs-dkms": "1.22.2-32", "habanalabs-thunk": "1.22.2-32", "more": "1"}}}
+    there = {"habanalabs-dkms": "1.22.2-32", "habanalabs-thunk": "1.22.2-32", "more": "1"}
+    now = {"present": {"packages": there}, "steps": {"mend": []}}
     given = {"gaudi_driver_before": kept, "__gaudi_driver_now": now}
-    assert evaluate("gaudi_driver", "{{ __gaudi_driver_lost }}", **given) == ["habanalabs-dkms_1.21.3-57"]
+    lost = ["habanalabs-dkms_1.21.3-57"]
+    assert evaluate("gaudi_driver", "{{ __gaudi_driver_lost }}", **given) == lost
+    # dpkg was killed while it replaced this one by another version: it still has the former version's name.
+    now["steps"] = {"mend": ["habanalabs-dkms", "habanalabs-thunk", "more"]}
+    assert evaluate("gaudi_driver", "{{ __gaudi_driver_lost }}", **given) == [*lost, "habanalabs-thunk_1.22.2-32"]
     (purge,) = [
         task
         for block in load(ROOT / "roles/gaudi_driver/tasks/back.yml")

@@ -108,18 +108,81 @@ def test_packages_that_were_installed_and_not_loaded_wait_for_a_reboot() -> None
     assert list(steps(judged)) == ["unload", "load"]
 
 
-def test_a_half_configured_package_is_refused_alone() -> None:
-    half = packages.parse(listed("1.22.2-32", *DEBS[1:]) + "habanalabs-dkms install half-configured ok 1.22.2-32\n")
-    judged = decide(node(packages=half, traces=TRACE))
-    assert ids(judged) == ["driver_half_installed"]
-    assert str(judged.refusals[0]).startswith("habanalabs-dkms is installed by half.")
+def halves(dkms_is: str, version: str = "1.22.2-32", others: str = "1.22.2-32") -> dict[str, packages.Package]:
+    """Packages of which dpkg was kept from finishing the first, with what dpkg has of it."""
+    return packages.parse(listed(others, *DEBS[1:]) + f"habanalabs-dkms install {dkms_is} {version}\n")
 
 
-def test_what_an_interrupted_install_left_with_dkms_is_refused_before_it_fails_again() -> None:
+ADDED = dkms.parse("habanalabs/1.22.2-32: added\n")
+
+
+def test_a_package_that_was_not_configured_is_configured() -> None:
+    """Of the version that is wanted: nothing has to come."""
+    for state in ("half-configured ok", "unpacked ok"):
+        found = node(packages=halves(state), status=(), modules=frozenset(), version="")
+        judged = decide(found)
+        assert (ids(judged), judged.replaces) == ([], False)
+        assert {name: items for name, items in steps(judged).items() if name != "load"} == {
+            "mend": ["habanalabs-dkms"],
+            "install": [f"{name}=1.22.2-32" for name in DEBS],
+        }
+
+
+def test_a_package_that_was_not_unpacked_comes_anew() -> None:
+    """dpkg --configure -a and apt-get --fix-broken install pass over it, as was seen in Debian 12."""
+    judged = decide(node(packages=halves("half-installed reinstreq"), status=ADDED))
+    assert (ids(judged), judged.replaces) == ([], False)
+    assert steps(judged)["unpack"] == ["habanalabs-dkms=1.22.2-32"]
+    # dpkg has no script of it run but the last, which adds to DKMS.
+    assert steps(judged)["forget"] == ["habanalabs/1.22.2-32"]
+    # Cut off in the script that an upgrade begins with: it is run once more, and may want to find what it takes away.
+    leaving = steps(decide(node(packages=halves("half-configured reinstreq"))))
+    assert leaving["unpack"] == ["habanalabs-dkms=1.22.2-32"]
+    assert "forget" not in leaving
+
+
+def test_halves_of_another_release_need_a_wish() -> None:
+    found = node(packages=halves("half-installed reinstreq", "1.21.3-57", "1.21.3-57"))
+    (refusal,) = decide(found).refusals
+    assert refusal.id == "driver_of_other_release"
+    assert "has packages of another release, some of them installed by half: 1.21.3-57, where" in str(refusal)
+    judged = decide(found, replace=True)
+    assert (ids(judged), judged.replaces) == ([], True)
+    assert steps(judged)["unpack"] == ["habanalabs-dkms=1.22.2-32"]
+    (refusal,) = decide(dataclasses.replace(found, users=("module 3: pid 4242",)), replace=True).refusals
+    assert refusal.id == "cards_in_use"
+
+
+def test_dkms_forgets_what_a_script_that_was_cut_off_left_with_it() -> None:
     """As it was seen on a host with 1.24.0: half-configured, and added to DKMS without being installed."""
     half = packages.parse("habanalabs-dkms install half-configured ok 1.22.2-32\n")
-    added = dkms.parse("habanalabs/1.22.2-32: added\n")
-    assert ids(decide(bare(packages=half, status=added))) == ["dkms_left_over"]
+    assert steps(decide(bare(packages=half, status=ADDED)))["forget"] == ["habanalabs/1.22.2-32"]
+    # Also where the script was all but through: it begins at its beginning.
+    assert steps(decide(node(packages=halves("half-configured ok"))))["forget"] == ["habanalabs/1.22.2-32"]
+    assert "forget" not in steps(decide(node("1.21.3-57", packages=halves("half-configured ok"))))
+
+
+def test_whoever_installs_packages_now_is_not_disturbed() -> None:
+    half = node(packages=halves("unpacked ok"), holder="712 (unattended-upgr)", others=("vim",))
+    (refusal,) = decide(half).refusals
+    assert refusal.id == "packages_locked"
+    assert str(refusal).startswith(
+        "Another program installs packages (712 (unattended-upgr)) and holds dpkg's database."
+    )
+    # apt waits for it where nothing is to be mended.
+    assert ids(decide(bare(holder="712 (apt)"))) == []
+
+
+def test_packages_of_others_are_not_mended() -> None:
+    (refusal,) = decide(node(packages=halves("unpacked ok"), others=("gcc-12", "vim"))).refusals
+    assert refusal.id == "other_packages_half_installed"
+    assert "installed by half: gcc-12, vim. This run" in str(refusal)
+    assert ids(decide(node(others=("vim",)))) == [], "nothing is to be done"
+    assert ids(decide(bare(others=("vim",)))) == ["other_packages_half_installed"]
+
+
+def test_what_an_interrupted_install_left_with_dkms_alone_is_refused_before_it_fails_again() -> None:
+    added = ADDED
     assert ids(decide(bare(status=added))) == ["dkms_left_over"]
     # Whole packages whose modules were never built are built.
     assert steps(decide(node(status=added))) == {"build": [KERNEL]}

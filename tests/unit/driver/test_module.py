@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
+import json
+import subprocess
+import sys
 import urllib.error
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,8 @@ class System:
         patch.setattr(driver_look, "MODULES", root / "modules")
         patch.setattr(driver_look, "APT_LISTS", root / "lists")
         patch.setattr(driver_look, "ROOT", root)
+        patch.setattr(driver_look, "DPKG", root / "dpkg")
+        patch.setattr(driver_look, "BROUGHT", root / "brought.json")
         (root / "os").write_text(UBUNTU)
         (root / "osrelease").write_text(f"{KERNEL}\n")
         self.cards(0)
@@ -96,8 +101,91 @@ def test_a_whole_node_has_nothing_to_do(run: Run, system: System) -> None:
     assert "msg" not in ran.result
     assert (ran["state"], ran["unverified"], ran["reboot"]) == ("right", [], [])
     # The role reads each of them.
-    assert ran["steps"] == {"install": [], "build": [], "unload": [], "load": []}
+    assert ran["steps"] == {step: [] for step in (*HALVES, "install", "build", "unload", "load")}
     assert ran["cards"] == 8
+
+
+HALVES = ("mend", "forget", "unpack")
+HALF = f"{listed('1.22.2-32', *DEBS[1:])}habanalabs-dkms install half-installed reinstreq 1.22.2-32\n"
+ASKED_FOR_ALL = f"dpkg-query --show --showformat={packages._DPKG}"
+
+
+class Dpkg(System):
+    """A node whose dpkg was cut off while it unpacked the driver, of this release or another."""
+
+    def cut_off(self, others: str = "", half: str = HALF) -> None:
+        self.installed()
+        query = f"{ASKED_FOR_ALL} habanalabs*"
+        self.answers[query] = (0, half, "")
+        self.answers[ASKED_FOR_ALL] = (0, f"{half}libc6 install installed ok 2.36-9\n{others}", "")
+        (self.root / "dpkg" / "updates").mkdir(parents=True)
+        (self.root / "dpkg" / "updates" / "0007").touch()
+
+
+@pytest.fixture
+def dpkg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dpkg:
+    return Dpkg(tmp_path, monkeypatch)
+
+
+def test_a_driver_that_is_installed_by_half_is_mended(run: Run, dpkg: Dpkg) -> None:
+    # A package that waits for a trigger is whole but for that.
+    dpkg.cut_off("man-db install triggers-pending ok 2.11\n")
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers)
+    assert "msg" not in ran.result
+    assert (ran["state"], ran["interrupted"], ran["replaces"]) == ("broken", True, False)
+    assert (ran["steps"]["mend"], ran["steps"]["unpack"]) == (["habanalabs-dkms"], ["habanalabs-dkms=1.22.2-32"])
+
+
+def test_what_has_to_come_anew_has_to_be_on_offer(run: Run, dpkg: Dpkg) -> None:
+    dpkg.cut_off()
+    dpkg.answers["apt-cache madison"] = (0, "", "")
+    ran = run(gaudi_driver_info, {**GIVEN, "offered": True}, dpkg.answers)
+    assert [refusal["id"] for refusal in ran["refusals"]] == ["driver_package_not_offered"]
+
+
+@pytest.mark.parametrize("other", ["gcc-12 install unpacked ok 12.2", "vim install half-installed reinstreq"])
+def test_what_is_not_ours_is_not_mended(run: Run, dpkg: Dpkg, other: str) -> None:
+    dpkg.cut_off(f"{other}\n")
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers)
+    assert ran["refused_id"] == "other_packages_half_installed"
+    name = other.split()[0]
+    assert f"installed by half: {name}. This run" in ran["msg"]
+    # What came with ours is.
+    (dpkg.root / "brought.json").write_text(json.dumps({"packages": {"driver": [name]}}))
+    assert "msg" not in run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers).result
+    (dpkg.root / "brought.json").write_text("[]")
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers)
+    assert ran["refused_id"] == "record_damaged"
+
+
+def test_notes_of_dpkg_alone_keep_apt_from_everything(run: Run, dpkg: Dpkg) -> None:
+    dpkg.cut_off("vim install unpacked ok 9\n", half=listed("1.22.2-32", *DEBS[1:]))
+    ran = run(gaudi_driver_info, GIVEN, dpkg.answers)
+    assert ran["interrupted"]
+    assert [refusal["id"] for refusal in ran["refusals"]] == ["other_packages_half_installed"]
+    # What is right stays as it is, whatever others have.
+    dpkg.answers[f"{ASKED_FOR_ALL} habanalabs*"] = (0, listed("1.22.2-32"), "")
+    assert run(gaudi_driver_info, GIVEN, dpkg.answers)["refusals"] == []
+
+
+HOLD = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
+
+
+@pytest.mark.parametrize("name", ["lock-frontend", "lock"])
+def test_whoever_is_at_it_is_left_alone(run: Run, dpkg: Dpkg, name: str) -> None:
+    """What is installed by half may be so because somebody installs it now."""
+    dpkg.cut_off()
+    (dpkg.root / "dpkg" / "lock").touch()
+    lock = dpkg.root / "dpkg" / name
+    command = [sys.executable, "-c", HOLD, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdin
+        holder.stdout.readline()
+        ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers)
+        holder.stdin.close()
+    assert (ran["refused_id"], ran["interrupted"]) == ("packages_locked", False)
+    assert f"installs packages ({holder.pid} (python" in ran["msg"]
+    assert "msg" not in run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers).result
 
 
 def test_headers_that_somebody_built_do(run: Run, system: System) -> None:

@@ -49,3 +49,33 @@ def test_headers_alone_are_installed_where_the_driver_is_there(module: str) -> N
     names = arguments["packages" if module == "brought_packages" else "name"]
     given = {"gaudi_driver_found": found, "__gaudi_driver_offered": {"kernel_packages": headers}}
     assert evaluate("gaudi_driver", names, **given) == headers
+
+
+@pytest.mark.parametrize(
+    ("steps", "said", "named"),
+    [
+        ({"forget": [], "unpack": ["habanalabs-dkms=1.22.2-32"]}, False, ["habanalabs-dkms=1.22.2-32"]),
+        # Nothing comes: apt configures what waits for it.
+        ({"forget": ["habanalabs/1.22.2-32"], "unpack": []}, True, []),
+    ],
+)
+def test_what_is_installed_by_half_is_mended_under_apts_lock(
+    steps: dict[str, list[str]], said: bool, named: list[str]
+) -> None:
+    headers = ["linux-headers-6.8.0-45-generic"]
+    given = {"gaudi_driver_found": {"steps": steps}, "__gaudi_driver_offered": {"kernel_packages": headers}}
+    given |= {"gaudi_driver_replace": True, "gaudi_driver_take_over": False, "gaudi_driver_lock_timeout": 60}
+    command = evaluate("gaudi_driver", "{{ __gaudi_driver_mend }}", **given)
+    assert command[:4] == ["apt-get", "--yes", "--quiet", "--reinstall"]
+    assert command[command.index("install") + 1 :] == [*headers, *named]
+    assert ("DPkg::Pre-Invoke::=dkms remove habanalabs/1.22.2-32 --all" in command) is said
+    assert "--allow-downgrades" in command
+    assert "Dpkg::Options::=--force-confold" in command
+
+
+@pytest.mark.parametrize("file", ["fetch.yml", "install.yml"])
+def test_dpkg_takes_up_its_notes_before_apt_is_asked(file: str) -> None:
+    """apt does nothing before that: "dpkg was interrupted"."""
+    named = [task["name"] for task in tasks(load(ROOT / "roles/gaudi_driver/tasks" / file))]
+    (taken_up,) = [index for index, name in enumerate(named) if "take up what it was cut off from" in name]
+    assert taken_up < min(named.index(name) for name in named if "packages" in name or "do not offer" in name)

@@ -52,6 +52,16 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
             "(712 (unattended-upgr)) and holds /var/lib/dpkg/lock-frontend.",
         ),
         (
+            "dpkg: error: dpkg frontend lock was locked by another process with pid 712\nNote: removing the lock file",
+            "packages_locked",
+            "(712) and holds dpkg's database.",
+        ),
+        (
+            "dpkg: error: dpkg database lock is locked by another process",
+            "packages_locked",
+            "packages and holds dpkg's database.",
+        ),
+        (
             "E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem.",
             "packages_interrupted",
             "dpkg --configure -a",
