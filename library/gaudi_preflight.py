@@ -428,6 +428,7 @@ def look_at_instance(
         keys=instances.keys_made(plan["instance"]),
         user=user,
         cut_off=cut_off_users(engine, plan, listeners),
+        recipes=folders.holds_anything(judgement.recipe_directory(plan)),
         unknown_host=unknown,
     )
 

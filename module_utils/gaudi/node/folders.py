@@ -62,6 +62,15 @@ def space_at(path: Path) -> tuple[str, int]:
     return str(mount), shutil.disk_usage(here).free
 
 
+def holds_anything(folder: str) -> bool:
+    """Whether a directory is there, and not empty."""
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:
     """Bytes by name of the files in a folder, None for what is not a regular file."""
     revalidate_directory(*{(folder / name).parent for name in names})

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from ..base.checks import shown
 from ..base.places import is_below, normal
 from ..base.refusal import Refusal
+from ..serving.plan import RECIPES
 from .arguments import value_in
 
 # Where a server starts; Ray, sockets, and all that Python's tempfile makes.
@@ -83,8 +84,6 @@ LEADING = (
     "VLLM_RPC_BASE_PATH",
     "VLLM_TORCH_PROFILER_DIR",
 )
-# Its first field is a directory, which an option of a request stands for.
-RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
 # For what the server's processes share. With ipc host it is the node's own, and what is left there nobody removes.
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - refused
 

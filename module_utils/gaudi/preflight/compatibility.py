@@ -82,6 +82,8 @@ class Found:
     """Versions of installed packages by name, as dpkg or rpm print them."""
     images: Mapping[str, Image] = field(default_factory=dict)
     """The images that plans run in, by reference."""
+    cold: Mapping[str, str] = field(default_factory=dict)
+    """Instances that skip their warm-up without compiled recipes, with the directory of these, empty where none is."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +343,13 @@ def _image_python(found: Found, release: Release, _levels: Levels) -> Iterator[R
             yield Row(f"Python {image.python} in {reference}", " or ".join(wanted), todo)
 
 
+def _warm_up(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+    for instance, directory in found.cold.items():
+        cache = f"the empty recipe cache {directory}" if directory else "no recipe cache"
+        todo = "Leave skip_warmup out, at least of the first start: it fills the cache."
+        yield Row(f"skip_warmup of {instance} with {cache}", "a recipe cache that a warm-up has filled", todo)
+
+
 def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("generations", ())
     strange = {card.name: card.generation for card in found.cards if card.generation and wanted}
@@ -448,6 +457,7 @@ JUDGES: Mapping[str, Judge] = {
     "docker": _docker,
     "image": _image,
     "image_python": _image_python,
+    "warm_up": _warm_up,
     "card_type": _card_type,
     "firmware": _firmware,
     "firmware_rule": _firmware_rule,

@@ -17,6 +17,7 @@ from ..catalogue.entries import CardType
 from ..engine import daemon
 from ..fabric.verdict import Answer
 from ..host import cmdline, state
+from ..serving.plan import RECIPES
 from ..weights import source_plan
 from ..weights.hub_kinds import kind_sentences, origin_sentences
 from . import checks, compatibility, driver_first, handover, images, pins
@@ -71,6 +72,8 @@ class Instance:
     """Who listens on its port; None where nobody but the instance itself does."""
     cut_off: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Who else listens on ports that are closed to other machines while it runs, by port."""
+    recipes: bool = False
+    """Whether its directory of compiled recipes holds any."""
     unknown_host: str = ""
     """Why its host is no address of the node, in the resolver's words."""
 
@@ -170,6 +173,11 @@ def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Level
         cards=_cards(asked, seen),
         packages=seen.packages,
         images={plan["image"]: compatibility.image(seen.engine.recorded.get(plan["image"], {})) for plan in plans},
+        cold={
+            plan["instance"]: recipe_directory(plan)
+            for plan in plans
+            if _skips_warm_up(plan) and not seen.instances.get(plan["instance"], Instance()).recipes
+        },
     )
     return compatibility.judge(found, _release(asked), levels, asked["allow_mismatch"])
 
@@ -399,6 +407,15 @@ def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:
     if any(coming.source["fetch"] for coming in seen.coming):
         found.append(Wish("the reserve (model_weights_reserve)", asked["weights_root"], asked["weights_reserve"]))
     return found
+
+
+def recipe_directory(plan: Mapping[str, Any]) -> str:
+    """Where an instance keeps compiled recipes, which is the same path within its container; empty for nowhere."""
+    return str(plan.get("environment", {}).get(RECIPES, "")).partition(",")[0]
+
+
+def _skips_warm_up(plan: Mapping[str, Any]) -> bool:
+    return str(plan.get("environment", {}).get("VLLM_SKIP_WARMUP", "")).lower() in ("true", "1")
 
 
 def recipe_wishes(plan: Mapping[str, Any]) -> Iterator[Wish]:

@@ -31,6 +31,9 @@ DEVICES = "HABANA_VISIBLE_DEVICES"
 PYTHON_PATH = "PYTHONPATH"
 AT_START = (LABELS, LOG_OPTIONS, DEVICES)
 
+RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
+"""Its first field is the directory of compiled recipes, which an option of a request stands for."""
+
 NO_ENTRY_POINT = ("--entrypoint", "")
 """A plan's command is whole: an entry point of the image, which ready-made ones have, would take it as arguments."""
 

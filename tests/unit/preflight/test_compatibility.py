@@ -26,7 +26,17 @@ TYPES = CardType.table(yaml.safe_load((ROOT / "catalog/cards.yml").read_text(enc
 LEVELS = Levels.from_document(DOCUMENT)
 IMAGE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
 # A level that changes is a decision, not a slip.
-REFUSED = {"kernel", "iommu", "driver", "nic_driver", "runtime_package", "image", "card_type", "firmware_rule"}
+REFUSED = {
+    "kernel",
+    "iommu",
+    "driver",
+    "nic_driver",
+    "runtime_package",
+    "image",
+    "card_type",
+    "firmware_rule",
+    "warm_up",
+}
 
 
 def release(name: str = "1.22", **changes: object) -> Release:
@@ -77,6 +87,13 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ("system", {"system": "debian12", "title": "Debian 12"}, None, ["found Debian 12", "ubuntu22.04, ubuntu24.04"]),
     ("kernel", {"kernel": "5.15.0-91-generic"}, None, ["5.15.0-91-generic", "6.8 or newer on ubuntu24.04", "reboot"]),
     ("kernel_untested", {"kernel": "6.17.0-5-generic"}, None, ["6.17.0-5", "6.8, the newest tested", "Boot a kernel"]),
+    (
+        "warm_up",
+        {"cold": {"chat": "/data/recipe_cache/chat"}},
+        None,
+        ["skip_warmup of chat with the empty recipe cache /data/recipe_cache/chat", "Leave skip_warmup out"],
+    ),
+    ("warm_up", {"cold": {"chat": ""}}, None, ["skip_warmup of chat with no recipe cache"]),
     (
         "iommu",
         {"kernel_lacks": (Needed("intel_iommu=on", "correctness", "x"), Needed("iommu=pt", "correctness", "x"))},

@@ -547,6 +547,25 @@ def test_a_sound_node_has_nothing_to_report(run: Run) -> None:
     assert ran["node"]["cards"] == 8
 
 
+@pytest.mark.parametrize(
+    ("skips", "recipes", "refused"), [("true", 0, True), ("True", 1, False), ("false", 0, False), ("", 0, False)]
+)
+def test_a_warm_up_is_skipped_over_a_filled_recipe_cache_alone(
+    run: Run, tmp_path: Path, skips: str, recipes: int, refused: bool
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    cache = tmp_path / "recipes"
+    if recipes:
+        cache.mkdir()
+        (cache / "graph.recipe").touch()
+    environment = {"VLLM_SKIP_WARMUP": skips, "PT_HPU_RECIPE_CACHE_CONFIG": f"{cache},false,1024"}
+    wished = against(plans=[plan(tmp_path, 0) | {"environment": environment}])
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert ids(run(gaudi_preflight, wished, answers)) == (["warm_up"] if refused else [])
+    # Asked twice.
+    assert ids(run(gaudi_preflight, {**wished, "allow_mismatch": ["warm_up"]}, answers)) == []
+
+
 @pytest.mark.parametrize(("configured", "needed"), [(False, True), (True, True), (False, False)])
 def test_host_nics_are_refused_where_the_plan_needs_them_and_nobody_configured_them(
     run: Run, tmp_path: Path, configured: bool, needed: bool

@@ -1,8 +1,8 @@
-"""Where the fork makes the parser of its server; the stand-in knows the options that the scenario's plan has."""
+"""Where vLLM makes the parser of its server; the stand-in knows the options that the scenario's plan has."""
 
 TEXTS = ("host", "model", "dtype", "distributed-executor-backend", "tool-call-parser")
 NUMBERS = ("port", "tensor-parallel-size", "max-model-len", "max-num-seqs", "block-size", "seed")
-MORE_NUMBERS = ("max-num-prefill-seqs", "max-num-batched-tokens", "max-seq-len-to-capture")
+MORE_NUMBERS = ("max-num-batched-tokens", "shutdown-timeout")
 SWITCHES = ("enforce-eager", "disable-log-requests", "enable-auto-tool-choice")
 
 
