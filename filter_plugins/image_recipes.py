@@ -53,6 +53,22 @@ def image_recipes(
     ]
 
 
+def image_refusals(
+    plans: Sequence[Mapping[str, Any]], release: Mapping[str, Any], wish: Mapping[str, Any], registry: str = ""
+) -> list[str]:
+    """Why no image can be built as the site wishes; nothing where one can. Arguments as for image_recipes.
+
+    Without a release the plans say why there is none.
+    """
+    if not release:
+        return list(dict.fromkeys(str(plan["refused"]) for plan in plans if "refused" in plan))
+    try:
+        image_recipes([plan for plan in plans if "refused" not in plan], release, wish, registry)
+    except AnsibleFilterError as refusal:
+        return [str(refusal)]
+    return []
+
+
 def image_addresses(said: Mapping[str, Any], folder: str) -> list[dict[str, str]]:
     """The files that a build reads its addresses from, as the module node_files takes them.
 
@@ -99,6 +115,7 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "image_recipes": image_recipes,
+            "image_refusals": image_refusals,
             "image_addresses": image_addresses,
             "hosts_in": hosts_in,
             "image_instances": image_instances,

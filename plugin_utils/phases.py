@@ -6,6 +6,7 @@ phases, the simulator measures with them.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ HOSTS_NAMED = 5
 # A failed command says why at the end. One that says nothing on standard error, like ansible-playbook, says it on
 # standard output.
 COMMAND_LINES = 20
+# What Ansible puts before the sentence of a filter of ours; names of its own filters have a dot in them.
+_OF_A_FILTER = re.compile(r"Task failed: .*?The filter plugin '[a-z_]+' failed: ([A-Za-z'][^\n]*\.)", re.DOTALL)
 
 
 @dataclass
@@ -130,6 +133,8 @@ def sentence(result: Mapping[str, Any]) -> str:
         return "\n".join(sentence(item) for item in items)
     message = result.get("msg") or result.get("censored") or "The task failed without a message."
     text = "\n".join(str(line) for line in message) if isinstance(message, list) else str(message)
+    refused = _OF_A_FILTER.fullmatch(text)
+    text = refused[1] if refused else text
     if text == "Assertion failed":  # Ansible's own words, for who gave no others
         text = f"{text}: {result.get('assertion')}"
     said = next(

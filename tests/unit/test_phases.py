@@ -110,6 +110,19 @@ def test_a_command_speaks_through_its_errors_and_a_secret_task_not_at_all() -> N
     assert sentence({}) == "The task failed without a message."
 
 
+def test_the_sentence_of_a_filter_stands_alone() -> None:
+    said = "No node has an image 'x' on record. There are: none."
+    value = "Finalization of task args for 'ansible.builtin.debug' failed: Error while resolving value for 'msg': "
+    assert sentence({"msg": f"Task failed: The filter plugin 'image_reference' failed: {said}"}) == said
+    assert sentence({"msg": f"Task failed: {value}The filter plugin 'image_description' failed: {said}"}) == said
+    # A mistake of ours is no sentence, and Ansible's own filters are another matter: all of it helps.
+    for kept in (
+        "The filter plugin 'image_table' failed: 'images'",
+        f"The filter plugin 'ansible.builtin.b64decode' failed: {said}",
+    ):
+        assert sentence({"msg": f"Task failed: {kept}"}) == f"Task failed: {kept}"
+
+
 def test_of_a_long_output_the_end_is_shown() -> None:
     said = sentence({"msg": "non-zero return code", "stdout": "\n".join(map(str, range(1000)))})
     assert said.splitlines()[1:] == [str(line) for line in range(1000 - COMMAND_LINES, 1000)]

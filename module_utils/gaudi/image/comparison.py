@@ -17,6 +17,7 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         (f"{LABEL}.release", "release"),
         (BASE, "base image"),
         (BASE_DIGEST, "digest of the base image"),
+        (f"{LABEL}.constraints", "constraints"),
     ):
         lines += _changed(what, one["built"].get(label, ""), other["built"].get(label, ""))
     lines += _commits(_built_from(one), _built_from(other))

@@ -66,6 +66,13 @@ _OF_PART = {HOST_NICS: ("libfabric", "hccl_ofi_wrapper")}
 _ALWAYS = ("hccl_demo",)
 
 
+class _Said(Reader):
+    """Names what is wrong as the site has it."""
+
+    def _what(self, key: str) -> str:
+        return f"serving_image_{key}"
+
+
 @dataclass(frozen=True)
 class Wish:
     """What a site says of its images: a ready one (``ref``), or that they are built, and what differs in them.
@@ -89,7 +96,7 @@ class Wish:
     @classmethod
     def from_mapping(cls, value: object) -> Wish:
         """Read the options ``serving_image_KEY`` of a site; keys that are null or empty are not said."""
-        reader = Reader({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
+        reader = _Said({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
         form = "the name of an image, such as registry.example.com/gaudi/vllm"
         wish = cls(
             ref=matching(reader.text("ref", default=NAME), "serving_image_ref", _REFERENCE, form)

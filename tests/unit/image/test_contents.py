@@ -52,6 +52,7 @@ NEW: dict[str, Any] = copy.deepcopy(OLD)
 NEW.update(reference="gaudi-serving/vllm:1.22-bbbbbbbbbbbb", id="sha256:" + "b" * 64, parts=["numactl", "audio"])
 NEW["built"]["gaudi-serving.image.commit.vllm_fork"] = "6" * 40
 NEW["built"]["gaudi-serving.image.base-digest"] = "sha256:" + "2" * 64
+NEW["built"]["gaudi-serving.image.constraints"] = "ray==2.5"
 NEW["python"].update(ray="2.5", librosa="1")
 NEW["python"].pop("old")
 NEW["system"]["bash"] = "5.2"
@@ -151,6 +152,7 @@ def test_two_images_are_compared_in_words() -> None:
     assert image_difference(NODES, NEW["reference"], "1.22-aaaaaaaaaaaa") == [
         f"{NEW['reference']} ({'b' * 12}) against {OLD['reference']} ({'a' * 12})",
         f"  digest of the base image: sha256:{'2' * 64} instead of sha256:{'1' * 64}",
+        "  constraints: ray==2.5 instead of none",
         f"  vllm_fork: {'6' * 40} instead of {'4' * 40}",
         "  part added: audio",
         "  Python distribution added: librosa 1",
@@ -233,9 +235,9 @@ def test_a_damaged_record_is_refused(run: Run, node: Path) -> None:
 # The playbook, as a person runs it.
 
 
-def play(folder: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+def play(folder: Path, *extra: str, book: str = "image.yml") -> subprocess.CompletedProcess[str]:
     (folder / "hosts.yml").write_text("gaudi_nodes: {hosts: {node: {ansible_connection: local}}}\n")
-    command = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / "playbooks" / "image.yml")]
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / "playbooks" / book)]
     return subprocess.run(
         [*command, "-i", "hosts.yml", "-e", "ansible_become=false", *extra],
         cwd=folder,
@@ -273,4 +275,21 @@ def test_the_playbook_writes_json_where_it_was_typed(tmp_path: Path) -> None:
 def test_the_playbook_refuses_in_words(tmp_path: Path, extra: list[str], words: str) -> None:
     done = play(tmp_path, *extra)
     assert done.returncode != 0
-    assert words in " ".join((done.stdout + done.stderr).split())
+    said = " ".join((done.stdout + done.stderr).split())
+    assert words in said
+    assert "filter plugin" not in said
+
+
+def test_a_build_of_what_cannot_be_built_ends_before_anything_is_done(tmp_path: Path) -> None:
+    said = {
+        "gaudi_release": "1.22",
+        "serving_image_constraint": ["transformers==4.57.1"],
+        "serving_image_build_gib": "lots",
+    }
+    done = play(tmp_path, "--check", "-e", json.dumps(said), book="build_image.yml")
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode != 0
+    assert "Refuse what cannot be built, before anything is changed" in printed
+    assert "Did you mean serving_image_constraints?" in printed
+    assert "serving_image_build_gib is 'lots', but must be a whole number from 1 to 1000" in printed
+    assert "ok=2 " in printed

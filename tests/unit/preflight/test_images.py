@@ -8,7 +8,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.preflight.images import check_processor
 
-from filter_plugins.image_recipes import hosts_in, image_recipes
+from filter_plugins.image_recipes import hosts_in, image_recipes, image_refusals
 from tests.unit.image.made import document, made
 from tests.unit.preflight.test_templates import evaluate
 
@@ -77,3 +77,18 @@ def test_hosts_are_found_wherever_they_stand() -> None:
     ]
     assert hosts_in(said) == ["10.0.0.1", "git-host", "index.example.com", "m"]
     assert hosts_in([], ["proxy:3128", "http://u:p@[fe80::1]:3128", ""]) == ["fe80::1", "proxy"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"parts": ["numctl"]}, "serving_image_parts has 'numctl', which is no part of an image."),
+        ({"constraints": "a==1"}, "serving_image_constraints must be a list, not 'a==1'."),
+        ({}, ""),
+    ],
+)
+def test_a_wish_that_cannot_be_built_is_refused_in_a_sentence(wish: dict[str, Any], words: str) -> None:
+    said = image_refusals([{"instance": "a", "refused": "It has no cards."}], document(), wish)
+    assert len(said) == bool(words)
+    assert "".join(said).startswith(words)
+    assert image_refusals([{"refused": "no such release"}] * 2, {}, wish) == ["no such release"]
