@@ -126,7 +126,7 @@ def _refuse(module: AnsibleModule) -> None:
     refusals = [said for said in map(tuning.obstacle, touched) if said]
     refusals += host_files.foreign({file["path"]: there[file["path"]] for file in files if file["marked"]})
     if refusals:
-        module.fail_json(msg=" ".join(refusals))
+        module.fail_json(msg=" ".join(refusals), refused_id="file_in_the_way")
 
 
 def main() -> None:

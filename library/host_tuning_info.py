@@ -306,7 +306,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     if module.params["refuse"] and found["refusals"]:
-        module.fail_json(msg="\n".join(found["refusals"]))
+        module.fail_json(msg="\n".join(found["refusals"]), refused_id="host_refused")
     module.exit_json(changed=False, **found)
 
 

@@ -130,14 +130,14 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     old = Path(path).read_text(errors="replace") if Path(path).is_file() else None
     foreign = host_files.foreign({path: old})
     if foreign:
-        module.fail_json(msg=" ".join(foreign))
+        module.fail_json(msg=" ".join(foreign), refused_id="file_in_the_way")
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
     line = grub.command_line(grub.evaluate(grub.replaced(tuning.grub_files(DEFAULTS), path, new)))
     expected = kernel_cmdline.held(arguments, [word.text for word in line]) if new is not None else []
     changed = old != new or not kernel_cmdline.all_hold(expected, _entries())
     obstacle = tuning.obstacle(Path(path)) if old != new else None
     if obstacle:
-        module.fail_json(msg=obstacle)
+        module.fail_json(msg=obstacle, refused_id="file_in_the_way")
     if changed and not module.check_mode:
         _update_grub(module, update_grub, expected, old, new)
     return {

@@ -113,7 +113,7 @@ def _own_text(module: AnsibleModule, path: str) -> str | None:
     text = Path(path).read_text(errors="replace")
     foreign = host_files.foreign({path: text})
     if foreign:
-        module.fail_json(msg=" ".join(foreign))
+        module.fail_json(msg=" ".join(foreign), refused_id="file_in_the_way")
     return text
 
 
@@ -176,7 +176,7 @@ def main() -> None:
     plan = sysctl.plan(wanted, before, settable, own, present=module.params["state"] == "present")
     obstacle = tuning.obstacle(Path(path)) if plan.text != old else None
     if obstacle:
-        module.fail_json(msg=obstacle)
+        module.fail_json(msg=obstacle, refused_id="file_in_the_way")
     if not module.check_mode:
         # The running kernel first: only it knows whether there is enough memory.
         _set_or_put_back(module, plan, before)

@@ -128,7 +128,10 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     root, name = Path(module.params["root"]), module.params["directory"]
     if weights.unsafe(name) or "/" in name:
-        module.fail_json(msg=f"{name!r} is no folder's name; give one of those playbooks/weights.yml lists.")
+        module.fail_json(
+            msg=f"{name!r} is no folder's name; give one of those playbooks/weights.yml lists.",
+            refused_id="not_a_folder_name",
+        )
     found = weights_folders.look(root, [name])
     if not found:
         module.exit_json(changed=False, bytes=0)
@@ -137,7 +140,7 @@ def main() -> None:
         beneath.refuse_writers(root)
         refused = refusal(folder, found[0], weights_folders.damaged_plans(weights_folders.PLANS))
         if refused:
-            module.fail_json(msg=refused)
+            module.fail_json(msg=refused, refused_id="folder_in_use")
         if not module.check_mode:
             remove(folder)
     except Refusal as hostile:

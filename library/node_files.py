@@ -260,7 +260,7 @@ def main() -> None:
     wanted = wishes(files, here)
     refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]], here))]
     if refusals:
-        module.fail_json(msg=" ".join(refusals))
+        module.fail_json(msg=" ".join(refusals), refused_id="file_in_the_way")
     written: list[str] = []
     diff: list[dict[str, str]] = []
     for file in files:

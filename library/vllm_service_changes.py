@@ -261,7 +261,10 @@ def check_complete(module: AnsibleModule) -> None:
     for folder in weights_of(module.params):
         wrong = weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder)
         if wrong:
-            module.fail_json(msg=f"{module.params['instance']} was left as it is, because its weights are not: {wrong}")
+            module.fail_json(
+                msg=f"{module.params['instance']} was left as it is, because its weights are not: {wrong}",
+                refused_id="weights_incomplete",
+            )
 
 
 def check_weights(module: AnsibleModule) -> None:
@@ -271,7 +274,8 @@ def check_weights(module: AnsibleModule) -> None:
         return
     module.fail_json(
         msg=f"{module.params['instance']} needs weights in {folder} of this node, and there is no config.json. "
-        "Put the model there, or set gaudi_weights_root to where it is; nothing was changed."
+        "Put the model there, or set gaudi_weights_root to where it is; nothing was changed.",
+        refused_id="weights_missing",
     )
 
 
@@ -281,7 +285,10 @@ def check_room(module: AnsibleModule) -> None:
     for path in (PLANS / instance / "plan.json", instances.STATES / instance / "state.json"):
         lacking = no_room(path, instances.ROOM)
         if lacking:
-            module.fail_json(msg=f"{instance} was left as it is, because {lacking}. Make room, then run this again.")
+            module.fail_json(
+                msg=f"{instance} was left as it is, because {lacking}. Make room, then run this again.",
+                refused_id="no_room",
+            )
 
 
 def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:

@@ -99,18 +99,18 @@ def check_keys(instance: str, wished: str) -> None:
         )
 
 
-def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[str]:
-    """What of an instance is not as wished, a sentence each."""
+def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[Refusal]:
+    """What of an instance is not as wished."""
     found, instance = [], plan["instance"]
     try:
         containers.wished(module, plan, module.params["labels"][instance])
     except Refusal as refusal:
-        found.append(str(refusal))
+        found.append(refusal)
     if plan["guarded"]:
         try:
             check_keys(instance, module.params["keys"][instance])
         except Refusal as refusal:
-            found.append(str(refusal))
+            found.append(refusal)
     return found
 
 
@@ -118,9 +118,9 @@ def main() -> None:
     """Look at each, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     plans = module.params["plans"]
-    found = [sentence for plan in plans for sentence in wrong(module, plan)]
+    found = [refusal for plan in plans for refusal in wrong(module, plan)]
     if found:
-        module.fail_json(msg=" ".join(found))
+        module.fail_json(msg=" ".join(map(str, found)), refused_id=found[0].id)
     module.exit_json(changed=False, instances=[plan["instance"] for plan in plans])
 
 

@@ -19,13 +19,22 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 UNIT = ROOT / "tests" / "unit"
-PLUGINS = ("library", "action_plugins", "callback_plugins", "filter_plugins")
+PLUGINS = ("library", "action_plugins", "callback_plugins", "filter_plugins", "plugin_utils")
 # Contracts over all modules, and over all places that give a refusal.
 CONTRACTS = {
     "library": ("tests/unit/test_module_pages.py", "tests/unit/base/test_refusals.py", "tests/unit/base/test_paths.py"),
     "action_plugins": ("tests/unit/base/test_refusals.py",),
     "module_utils": ("tests/unit/base/test_refusals.py", "tests/unit/test_rooms.py"),
     "roles": ("tests/unit/base/test_paths.py",),
+}
+# What ansible-lint looks at.
+LINTED = ("roles/", "playbooks/", "molecule/", "inventories/", "site.yml")
+# Documents that a test holds against the code.
+DOCUMENTS = {
+    "docs/compatibility.md": "tests/unit/preflight/test_compatibility.py",
+    "docs/design.md": "tests/unit/test_rooms.py",
+    "docs/refusals.md": "tests/unit/base/test_refusals.py",
+    "SECURITY.md": "tests/unit/test_security_page.py",
 }
 # Packages that nearly all others import.
 ROOTS = ("module_utils/gaudi/base", "module_utils/gaudi/node")
@@ -34,12 +43,18 @@ TESTED_BY = {
     "catalog": ("catalogue", "planning"),
     "playbooks": ("catalogue",),
     "simulator": ("simulator", "standins"),
+    "roles/container_runtime": ("engine", "preflight"),
+    "roles/fabric_check": ("fabric", "library"),
     "roles/fp8_calibration": ("calibration",),
     "roles/fp8_weights": ("fp8", "fp8_dynamic"),
+    "roles/gaudi_driver": ("driver",),
     "roles/host_tuning": ("host",),
     "roles/model_weights": ("weights",),
     "roles/node_job": ("jobs",),
+    "roles/node_library": ("base",),
     "roles/offline_batch": ("batch", "jobs"),
+    "roles/serving_image": ("image",),
+    "roles/summary": ("preflight",),
     "roles/weights_supply": ("weights",),
     "module_utils/gaudi/model": ("planning",),
     "module_utils/gaudi/families": ("planning",),
@@ -101,7 +116,9 @@ def naming(pattern: str, tests: Iterable[PurePosixPath]) -> set[str]:
 
 def contracts(names: Iterable[str]) -> set[str]:
     """Tests that hold something of every file of a kind, for touched files."""
-    return {test for name in names for test in CONTRACTS.get(PurePosixPath(name).parts[0], ())}
+    names = list(names)
+    held = {DOCUMENTS[name] for name in names if name in DOCUMENTS}
+    return held | {test for name in names for test in CONTRACTS.get(PurePosixPath(name).parts[0], ())}
 
 
 def main() -> int:
@@ -112,7 +129,7 @@ def main() -> int:
     print(f"{len(names)} touched files")
     there = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
     tests = sorted({*chosen_tests(names, there), *contracts(names)})
-    yaml = [name for name in names if name.endswith((".yml", ".yaml")) and name.startswith(("roles/", "playbooks/"))]
+    yaml = [name for name in names if name.endswith((".yml", ".yaml")) and name.startswith(LINTED)]
     parts = {
         "ruff check": ["ruff", "check", "--quiet", "."],
         "ruff format": ["ruff", "format", "--quiet", "--check", "."],

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from tests.check import CONTRACTS, ROOT, TESTED_BY, UNIT, chosen_tests, contracts
+from tests.check import CONTRACTS, DOCUMENTS, ROOT, TESTED_BY, UNIT, chosen_tests, contracts
 
 TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
 
@@ -22,6 +22,8 @@ TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("te
         ),
         (["roles/vllm_service/files/vllm_supervisor.py"], ["tests/unit/vllm_service"]),
         (["roles/fp8_weights/README.md"], ["tests/unit/fp8", "tests/unit/fp8_dynamic"]),
+        (["roles/gaudi_driver/tasks/main.yml"], ["tests/unit/driver"]),
+        (["roles/serving_image/files/gaudi_image/build.py"], ["tests/unit/image"]),
         (["catalog/cards.yml"], ["tests/unit/catalogue", "tests/unit/planning"]),
         (["tests/unit/cards/nodes.py", "tests/unit/cards/test_text.py"], ["tests/unit/cards"]),
         (["tests/unit/cards/test_text.py"], ["tests/unit/cards/test_text.py"]),
@@ -47,5 +49,6 @@ def test_what_holds_for_every_file_of_a_kind_is_tested_with_any_of_them() -> Non
     assert "tests/unit/base/test_refusals.py" in contracts(["module_utils/gaudi/host/sysctl.py"])
     assert "tests/unit/test_module_pages.py" in contracts(["library/toy.py"])
     assert contracts(["README.md"]) == set()
-    every = {test for tests in CONTRACTS.values() for test in tests}
+    assert contracts(["docs/refusals.md"]) == {"tests/unit/base/test_refusals.py"}
+    every = {test for tests in CONTRACTS.values() for test in tests} | {*DOCUMENTS.values()}
     assert all((ROOT / test).exists() for test in every)

@@ -16,7 +16,7 @@ from ..rules.buckets import doublings
 from ..rules.draft import Draft
 
 
-def spoken_length(asked: int | None, length: int | None) -> str:
+def length_in_words(asked: int | None, length: int | None) -> str:
     """A model length for a sentence: as it was asked for, and what became of it."""
     return str(length) if asked in (None, length) else f"{asked} ({length} in whole blocks)"
 
@@ -34,9 +34,9 @@ class Lengths:
     asked_model_len: int | None = None
 
     @property
-    def spoken(self) -> str:
+    def shown(self) -> str:
         """The model length for a sentence."""
-        return spoken_length(self.asked_model_len, self.max_model_len)
+        return length_in_words(self.asked_model_len, self.max_model_len)
 
 
 def _nothing(draft: Draft, resolved: ResolvedRequest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base.refusal import Refusal
 from ..rules.buckets import ceil_div, ceil_to
 from ..rules.draft import Draft, rule
-from .base import spoken_length
+from .base import length_in_words
 
 
 @rule("prefill-seqs-auto", "script:set_length")
@@ -120,16 +120,16 @@ def check_ranges(
     draft: Draft,
 ) -> None:
     """A model length must hold the longest input and output; a tight fit leaves no room for a chat template."""
-    need, spoken = input_range[1] + output_range[1], spoken_length(asked, max_model_len)
+    need, said = input_range[1] + output_range[1], length_in_words(asked, max_model_len)
     if max_model_len < need and given:
         raise Refusal(
             "max_model_len_below_ranges",
-            f"max_model_len is {spoken}, but input_range and output_range together reach "
+            f"max_model_len is {said}, but input_range and output_range together reach "
             f"{input_range[1]} + {output_range[1]} = {need} tokens. Raise max_model_len or lower the ranges.",
         )
     if max_model_len < need:
         draft.warn(
-            f"max_model_len {spoken} is below what the release's default ranges reach ({need} tokens): more is "
+            f"max_model_len {said} is below what the release's default ranges reach ({need} tokens): more is "
             f"warmed up than can be used. Set input_range and output_range to what the clients send."
         )
     elif max_model_len == need:

@@ -123,7 +123,7 @@ class Sizes:
     prefill: Value
     seqs: int
     # How the profile's name says the lengths.
-    spoken: str
+    in_name: str
     # Where the rule comes from when the release's own script has the other one.
     foreign: str | None
 
@@ -155,7 +155,7 @@ def _sizes(draft: Draft, resolved: ResolvedRequest) -> Sizes:
     if by_range:
         inputs, outputs = resolved.ranges
         shortest = inputs[0]
-        spoken = f"in{inputs[0]}-{inputs[1]}_out{outputs[0]}-{outputs[1]}"
+        in_name = f"in{inputs[0]}-{inputs[1]}_out{outputs[0]}-{outputs[1]}"
         asked = request.max_model_len or inputs[1] + outputs[1]
         length = model_len_from_ranges(input_max=inputs[1], output_max=outputs[1], block_size=block)
         if request.max_model_len is not None:
@@ -163,7 +163,7 @@ def _sizes(draft: Draft, resolved: ResolvedRequest) -> Sizes:
         formulas.check_ranges(length.result, asked, inputs, outputs, resolved.ranged, draft)
     else:
         shortest, asked = block, resolved.pick("max_model_len").result
-        spoken = f"len{asked}"
+        in_name = f"len{asked}"
         length = model_len_to_blocks(max_model_len=asked, block_size=block)
     whole_blocks, positions = length.result, resolved.model.positions.longest
     tokens = resolved.said("max_num_batched_tokens")
@@ -181,7 +181,7 @@ def _sizes(draft: Draft, resolved: ResolvedRequest) -> Sizes:
     length = length if foreign is None else borrowed(length, foreign)
     if positions is not None and asked <= positions < whole_blocks:
         length = model_len_of_model(whole_blocks=whole_blocks, positions=positions)
-    return Sizes(by_range, length, whole_blocks, asked, tokens, prefill, seqs, spoken, foreign)
+    return Sizes(by_range, length, whole_blocks, asked, tokens, prefill, seqs, in_name, foreign)
 
 
 def _environment(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
@@ -200,7 +200,7 @@ def _environment(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
     if request.profile:
         draft.variable("VLLM_PROFILER_ENABLED", resolved.said("profile"))
         name = formulas.profile_file(
-            name=resolved.profile_name, lengths=sizes.spoken, max_num_seqs=sizes.seqs, cards=resolved.cards
+            name=resolved.profile_name, lengths=sizes.in_name, max_num_seqs=sizes.seqs, cards=resolved.cards
         )
         draft.variable("VLLM_PROFILE_FILE", name)
     softmax = fp32_softmax(requested=request.fp32_softmax, kind=resolved.model.kind)

@@ -152,14 +152,14 @@ def _kv_cache(
         raise Refusal(
             "too_few_kv_blocks",
             f"{label}: num_gpu_blocks_override is {asked}, blocks for {tokens} tokens, but one request may have "
-            f"max_model_len {lengths.spoken}. Raise num_gpu_blocks_override to {-(-length // resolved.block_size)} at "
+            f"max_model_len {lengths.shown}. Raise num_gpu_blocks_override to {-(-length // resolved.block_size)} at "
             f"least, leave it out, or lower max_model_len.",
         )
     if tokens < length:
         raise Refusal(
             "kv_cache_too_small",
             f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
-            f"request may have max_model_len {lengths.spoken}. Lower max_model_len, raise "
+            f"request may have max_model_len {lengths.shown}. Lower max_model_len, raise "
             f"gpu_memory_utilization, or use more cards.",
         )
     found: dict[str, object] = {**kept, "kv_cache_blocks": blocks, "kv_cache_tokens": tokens}

@@ -316,14 +316,14 @@ def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> 
     if length is not None and most is not None and length > most:
         raise Refusal(
             "max_model_len_beyond_node",
-            f"max_model_len is {lengths.spoken}, but one node serves {model.name} with {most} tokens at most (the help "
+            f"max_model_len is {lengths.shown}, but one node serves {model.name} with {most} tokens at most (the help "
             f"of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}",
         )
     chunks = family_of(resolved.release).chunks_prefill and resolved.request.enable_chunked_prefill is not False
     if length is not None and tokens is not None and tokens < length and not chunks:
         raise Refusal(
             "batch_below_longest_request",
-            f"max_num_batched_tokens is {tokens}, below max_model_len {lengths.spoken}: without chunked prefill the "
+            f"max_num_batched_tokens is {tokens}, below max_model_len {lengths.shown}: without chunked prefill the "
             f"longest request must fit into one batch. Set max_num_batched_tokens to {length} at least.",
         )
     if tokens is not None and tokens < lengths.max_num_seqs:
@@ -337,7 +337,7 @@ def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> 
         draft.warn(f"{shown(model.name)} will not start: {positions.broken}.")
     if positions.longest is None or length is None or length <= positions.longest:
         return
-    beyond = f"max_model_len is {lengths.spoken}, but {model.name} was made for {positions.longest} positions"
+    beyond = f"max_model_len is {lengths.shown}, but {model.name} was made for {positions.longest} positions"
     if resolved.request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
         draft.warn(f"{beyond} ({positions.because}). VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it: answers may be nonsense.")
         return

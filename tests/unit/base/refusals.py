@@ -58,14 +58,23 @@ def programs() -> Iterator[tuple[str, ast.Module]]:
 
 
 def sites() -> list[Site]:
-    """Every place where a refusal is made, in the order of the files."""
+    """Every place where a refusal is made, or a module ends with an id of its own, in the order of the files."""
     return [
-        Site(file, node.lineno, tuple(node.args))
+        Site(file, node.lineno, arguments)
         for file, tree in programs()
         if file != HOME
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES
+        if isinstance(node, ast.Call) and (arguments := _arguments(node)) is not None
     ]
+
+
+def _arguments(call: ast.Call) -> tuple[ast.expr, ...] | None:
+    """What a call refuses with: id and sentence; None where it refuses nothing."""
+    if isinstance(call.func, ast.Name) and call.func.id in CLASSES:
+        return tuple(call.args)
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    written_out = isinstance(given.get("refused_id"), ast.Constant)
+    return (given["refused_id"], given["msg"]) if written_out and "msg" in given else None
 
 
 def table() -> list[str]:

@@ -19,7 +19,7 @@ from .hubs import connect, pool_for
 from .model import RemoteFile, SourceFailure, Stop, Stopped, choose, listed
 from .progress import Progress
 from .request import Request, Source
-from .staging import check_room, clear, only_one, publish, put_right, standing
+from .staging import already_whole, check_room, clear, only_one, publish, put_right
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
 
 # What a server reads of measurements; whatever else lies beside them is not taken.
@@ -213,11 +213,11 @@ def summary(wish: Request, made: Manifest, progress: Progress, **more: Any) -> d
 
 def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
     """Have the model at its target, whole. Raises Refusal, Stopped, OSError for a disk that takes no more."""
-    done = standing(wish)
+    done = already_whole(wish)
     if done is not None and not wish.recheck and not manifest.known_wrong(wish.target, done):
         return summary(wish, done, progress)
     with only_one(wish):
-        done = standing(wish)  # another fetch may have ended since
+        done = already_whole(wish)  # another fetch may have ended since
         wrong: list[str] = []
         if done is not None:
             look = damaged(wish, done, progress, stop) if wish.recheck else manifest.known_wrong(wish.target, done)
@@ -276,7 +276,7 @@ def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
 
     With recheck they are part of the result instead, for whoever mends them next.
     """
-    done = standing(wish)
+    done = already_whole(wish)
     if done is None:
         raise Refusal(
             "no_finished_model",

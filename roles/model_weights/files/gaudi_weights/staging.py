@@ -21,7 +21,7 @@ from . import manifest
 from .request import Request
 
 
-def standing(wish: Request) -> Manifest | None:
+def already_whole(wish: Request) -> Manifest | None:
     """The finished model at the target, None when there is nothing yet.
 
     Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.

@@ -32,7 +32,7 @@ from .progress import Progress
 from .request import Request, Source, read_whole
 from .rsync import Peer
 from .run import Work, run
-from .staging import check_room, clear, only_one, publish, put_right, standing
+from .staging import already_whole, check_room, clear, only_one, publish, put_right
 
 LOOK_AGAIN = 1.0  # seconds between two looks at how much has arrived, and at a peer that has nothing new
 READERS = 4  # files read at the same time when they are checked
@@ -258,12 +258,12 @@ def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
     """
     result: dict[str, Any] = {"target": str(wish.target), "peer": offer.peer.name, "bytes": offer.made.size}
     result.update(received=0, repaired=[])
-    done = standing(wish)
+    done = already_whole(wish)
     if done is not None and not manifest.known_wrong(wish.target, done):
         return result
     offer.check_pins()
     with only_one(wish):
-        done = standing(wish)  # another run may have ended since
+        done = already_whole(wish)  # another run may have ended since
         wrong = manifest.known_wrong(wish.target, done) if done is not None else []
         if done is not None and not wrong:
             clear(wish.staging)
