@@ -117,7 +117,9 @@ def test_a_container_of_another_wish_is_told(ran: Run) -> None:
 
 def test_a_container_that_ended_since_it_was_verified_is_told(ran: Run) -> None:
     del ran.running["a"]
-    assert ran.end()["msg"] == "The container vllm-a does not run. Look at journalctl -u vllm-a."
+    answer = ran.end()
+    assert answer["msg"] == "The container vllm-a does not run. Look at journalctl -u vllm-a."
+    assert answer["refused_id"] == "container_not_running"
 
 
 @pytest.mark.parametrize("name", ["plan.json", "environment"])
