@@ -69,7 +69,6 @@ TEST = (
     scenario("rollback", tunes=True),
     scenario("bare"),
     scenario("upgrade"),
-    scenario("bare_faults"),
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
     scenario("topology"),
     scenario("fabric"),
@@ -79,6 +78,7 @@ TEST = (
 
 # The long loops of what runs in test as a sample.
 MORE = (
+    scenario("bare_faults"),
     scenario("fanout"),
     scenario("calibration"),
     scenario("images"),
