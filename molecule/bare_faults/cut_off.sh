@@ -32,6 +32,7 @@ END
 run=$!
 docker exec "$node" cat /run/cut/reached &
 reached=$!
+# Whichever ends first, with any status: what follows looks whether the command still runs.
 wait -n "$run" "$reached" || true
 if ! kill -0 "$run"; then
     kill "$reached"

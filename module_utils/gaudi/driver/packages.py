@@ -15,7 +15,7 @@ OLDER, NEWER, MIXED, BROKEN = "older", "newer", "mixed", "broken"
 
 # dpkg(1): what is neither whole nor gone. What only has its configuration left is gone.
 _GONE = {"not-installed", "config-files"}
-# What dpkg was kept from finishing. Packages that only wait for a trigger are whole but for that.
+# States of a package that dpkg has not finished. One that only waits for a trigger counts as finished.
 _UNFINISHED = {"half-installed", "unpacked", "half-configured"}
 _REINSTALL, _LEAVING = "reinstreq", "half-configured"
 _DPKG = "${Package} ${db:Status-Want} ${db:Status-Status} ${db:Status-Eflag} ${Version}\\n"
