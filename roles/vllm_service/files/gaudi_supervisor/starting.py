@@ -22,23 +22,20 @@ class Starting:
         self.boss = supervisor
         self._digest, self._graphs, self._own = digest, graphs, own
         self._began = time.monotonic()
+        self._record = starts.read(supervisor.state["starts"])
         # When the first graph was seen, and how many were done then.
         self._warming: tuple[float, int] | None = None
         # Seconds until it answered; None before, and once they are written down.
         self._took: float | None = None
 
-    @property
-    def _record(self) -> list[Start]:
-        return starts.read(self.boss.state["starts"])
-
     def text(self) -> str:
         """How far it is in a line, with what the rest takes where that can be told."""
-        progress, record = self.boss.progress, self._record
+        progress = self.boss.progress
         text = progress.text()
         if progress.phase == "warming-up":
-            left = self._left(record)
+            left = self._left()
             return text if left is None else f"{text}; {starts.words(left)} left"
-        before = starts.last(record, self._digest)
+        before = starts.last(self._record, self._digest)
         if progress.phase in ("starting", "loading") and before is not None:
             return f"{text}; the last start with this plan took {starts.words(before.seconds)}"
         return text
@@ -52,12 +49,12 @@ class Starting:
     def _done(self) -> int:
         return sum(done for done, _ in self.boss.progress.warm_up.values())
 
-    def _left(self, record: list[Start]) -> float | None:
+    def _left(self) -> float | None:
         now, done = time.monotonic(), self._done
         if self._warming is None:
             self._warming = now, done
         since, seen = self._warming
-        pace = starts.pace(done - seen, now - since, self._total, next(iter(record), None))
+        pace = starts.pace(done - seen, now - since, self._total, next(iter(self._record), None))
         return None if pace is None else pace * (self._total - done)
 
     def over(self) -> str:
