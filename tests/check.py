@@ -24,7 +24,11 @@ PLUGINS = ("library", "action_plugins", "callback_plugins", "filter_plugins", "p
 CONTRACTS = {
     "library": ("tests/unit/test_module_pages.py", "tests/unit/base/test_refusals.py", "tests/unit/base/test_paths.py"),
     "action_plugins": ("tests/unit/base/test_refusals.py",),
-    "module_utils": ("tests/unit/base/test_refusals.py", "tests/unit/test_rooms.py"),
+    "module_utils": (
+        "tests/unit/base/test_refusals.py",
+        "tests/unit/families/test_families.py",
+        "tests/unit/test_rooms.py",
+    ),
     "roles": ("tests/unit/base/test_paths.py",),
 }
 # What ansible-lint looks at.

@@ -504,12 +504,6 @@ class ReleaseEntry:
     successors: Mapping[str, Successor] = field(default_factory=dict)
     benchmark: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def code(self) -> str:
-        """The code that its rules were read in, for explanations: the fork, or the plugin."""
-        name = "vllm_gaudi" if "vllm_gaudi" in self.pins else "vllm_fork"
-        return f"{name.replace('_', '-')} {self.pins[name].commit[:9]}"
-
     KEYS = (
         "name",
         "title",

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ..catalogue.build import Pin
+from ..catalogue.entries import ReleaseEntry
 from ..model.facts import ModelFacts
 from ..request.resolved import ResolvedRequest
 from ..rules.buckets import doublings
-from ..rules.draft import Draft
+from ..rules.draft import Draft, Origin
 
 
 def length_in_words(asked: int | None, length: int | None) -> str:
@@ -89,6 +91,14 @@ class Family:
     options_in_arguments: Mapping[str, str] = field(default_factory=dict)
 
     # ---- the server
+    # The repository that it is, as release files pin it.
+    repository: str = "vllm_fork"
+    # What is said of a rule that stands in no start script of a release.
+    without_script: str = "gaudi-serving, as the start scripts of later releases"
+    # The file in that repository that names the models its maintainers validated.
+    validated_models: str | None = None
+    # Whether cards beyond the key-value heads get copies of them, where their number is a multiple of the heads'.
+    copies_heads: bool = False
     # The words that mean true in its switches, in lower case.
     true_words: tuple[str, ...] = ("true",)
     # The reasoning parser its script names for a model that has no file in the catalogue.
@@ -130,6 +140,25 @@ class Family:
     exponential_batch_step: int = 2
     long_context_from: int | None = 8192
     exponential_blocks: Callable[[int, int, int], tuple[int, int]] = _blocks_of_the_cache
+
+    def pin(self, release: ReleaseEntry) -> Pin:
+        """The commit of its server in a release."""
+        return release.pins[self.repository]
+
+    def code(self, release: ReleaseEntry) -> str:
+        """The code that a release's rules were read in, for explanations."""
+        return f"{self.repository.replace('_', '-')} {self.pin(release).commit[:9]}"
+
+    def origin(self, release: ReleaseEntry) -> Origin:
+        """Where a release's rules are written down."""
+        return Origin(self.code(release), release.constants.get("start_script"), self.without_script)
+
+    def bucket_source(self, release: ReleaseEntry, strategy: str) -> str:
+        """The code that makes a release's buckets; 1.18 has no extension, its documentation says the same."""
+        pin = release.pins.get("vllm_hpu_extension")
+        if pin is None:
+            return "vLLM documentation, Intel Gaudi, release 1.18.0, bucketing"
+        return f"vllm-hpu-extension {pin.commit[:9]} vllm_hpu_extension/{self.bucket_code.format(strategy=strategy)}"
 
     def is_on(self, text: str | None) -> bool:
         """How its server reads a switch."""

@@ -271,6 +271,11 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
     )
 
 
+def pins_of_the_fork(wish: Wish, build: Build) -> list[str]:
+    """The site's pins of vLLM's fork, which an image that is not built from it has no use for."""
+    return [name for name in wish.pins if name in OF_KIND["fork"]] if build.kind != "fork" else []
+
+
 def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapping[str, Pin]]:
     """How the image is built, and the release's pins, where the site goes another way than the release's own."""
     if not name:

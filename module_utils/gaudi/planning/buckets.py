@@ -66,7 +66,7 @@ def buckets_part(
     )
     _warn_about_many(draft, graphs, narrower)
     counts = {key: document[key] for key in ("prompt_graphs", "decode_graphs", "graphs")}
-    draft.note("buckets", counts, rule, _source(resolved, code), inputs)
+    draft.note("buckets", counts, rule, family_of(resolved.release).bucket_source(resolved.release, code), inputs)
     return document
 
 
@@ -147,15 +147,6 @@ def _without_graphs(draft: Draft, resolved: ResolvedRequest) -> str | None:
             draft.warn(f"{', '.join(idle)} has no effect with enforce_eager, which makes no graphs. Leave one out.")
         return "enforce_eager"
     return "skip_warmup" if family_of(resolved.release).is_on(draft.environment.get("VLLM_SKIP_WARMUP")) else None
-
-
-def _source(resolved: ResolvedRequest, strategy: str) -> str:
-    """The code that makes the buckets; 1.18 has no extension, its documentation says the same."""
-    pin = resolved.release.pins.get("vllm_hpu_extension")
-    if pin is None:
-        return "vLLM documentation, Intel Gaudi, release 1.18.0, bucketing"
-    place = family_of(resolved.release).bucket_code.format(strategy=strategy)
-    return f"vllm-hpu-extension {pin.commit[:9]} vllm_hpu_extension/{place}"
 
 
 def _warn_about_batches(draft: Draft, lengths: Lengths, sizes: list[int]) -> None:

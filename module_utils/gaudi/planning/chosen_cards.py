@@ -75,7 +75,7 @@ def place(
             f"with more cards. {one_node_only(release)}",
         )
     # num_kv_heads of vLLM's attention layers: max(1, total // size), and the size a multiple of the heads.
-    check_heads(model, size, len(cards), label, copied="vllm_gaudi" in release.pins)
+    check_heads(model, size, len(cards), label, copied=family_of(release).copies_heads)
     own = node.reservations.modules.get(request.instance or "", ())
     _check_serials(cards, own, node.reservations.serials, label)
     within = _within(request, label, draft, count, fixed=fixed is not None)

@@ -17,7 +17,7 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import ReleaseEntry
 from ..catalogue.surface import CHECKED, Surface, normal
 from ..families.registry import family_of
-from ..image.recipe import OF_KIND, Wish
+from ..image.recipe import OF_KIND, Wish, pins_of_the_fork
 from ..plugin_buckets.variables import is_number
 from ..request.options import Request
 from ..rules.draft import Draft
@@ -112,13 +112,13 @@ def without_fork(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
     """A site's pins without those of the fork, where the release is not built from it: a line each, so that a plan of
     another release can be read. A build refuses them, and a site that builds nothing need not hear of them.
     """
-    if release.build is None or release.build.kind != "plugin":
+    if release.build is None:
         return wish
-    forks = [name for name in wish.pins if name in OF_KIND["fork"]]
+    forks = pins_of_the_fork(wish, release.build)
     for name in forks if wish.build else ():
         draft.change(
             f"serving_image_pins.{name}: take it out before the image is built; release {release.name} is built from "
-            f"{' and '.join(OF_KIND['plugin'])}"
+            f"{' and '.join(OF_KIND[release.build.kind])}"
         )
     return replace(wish, pins={name: pin for name, pin in wish.pins.items() if name not in forks})
 

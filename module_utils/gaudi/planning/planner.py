@@ -17,7 +17,7 @@ from ..families.registry import family_of
 from ..image.parts import needed
 from ..request.node import Node
 from ..request.options import Request
-from ..rules.draft import Draft, Origin
+from ..rules.draft import Draft
 from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
 from .arguments import check_environment, check_planned, join_arguments, media_limits
@@ -74,7 +74,7 @@ def plan(
     """Plan one request: the plan document. Raises Refusal with one sentence for a person."""
     if isinstance(request, Mapping) and request.get("tensor_parallel_size") == AUTO:
         return _on_fewest_cards(request, release, entry, cards, node)
-    draft = Draft(origin_of(release))
+    draft = Draft(family_of(release).origin(release))
     subject = settled(draft, request, release, entry, cards, node)
     address = listen(draft, subject.resolved, node, subject.label)
     lengths = _fill(draft, subject, address["host"], node)
@@ -253,10 +253,3 @@ def _logged(node: Node, document: Mapping[str, Any]) -> int | None:
 def _parts(node: Node, needs: Sequence[str]) -> dict[str, list[str]]:
     """What the image must have, where the site says how its images come to be. Other plans stay as they were."""
     return {"image": list(needs)} if node.image.ref or node.image.build else {}
-
-
-def origin_of(release: ReleaseEntry) -> Origin:
-    """Where this release's rules are written down."""
-    if "vllm_gaudi" in release.pins:
-        return Origin(release.code, otherwise="gaudi-serving, as the start scripts of earlier releases")
-    return Origin(release.code, release.constants.get("start_script"))

@@ -238,7 +238,7 @@ def check_kv_cache(draft: Draft, resolved: ResolvedRequest) -> None:
 def check_validated(
     entry: ModelEntry | None, resolved: ResolvedRequest, card_type: CardType | None, label: str, draft: Draft
 ) -> None:
-    """Refuse cards that a model is known to fail on; of the plugin's releases, say what its maintainers validated."""
+    """Refuse cards that a model is known to fail on; say what the server's maintainers validated, where they do."""
     if entry is None:
         return
     generation = card_type.generation if card_type is not None else None
@@ -248,8 +248,8 @@ def check_validated(
             f"{label}: {entry.name} is not served on {resolved.card_name} cards ({generation}): "
             f"{entry.unsupported_generations[generation]}",
         )
-    release = resolved.release
-    if "vllm_gaudi" not in release.pins:
+    release, family = resolved.release, family_of(resolved.release)
+    if family.validated_models is None:
         return
     said = entry.validated
     if said is not None and release.name not in said.releases:
@@ -260,8 +260,8 @@ def check_validated(
         return
     if said is None:
         draft.warn(
-            f"The model {entry.title} is not validated by the plugin: validated_models.md of vllm-gaudi "
-            f"{release.pins['vllm_gaudi'].reference} does not name it."
+            f"The model {entry.title} is not validated by the plugin: {family.validated_models} of "
+            f"{family.repository.replace('_', '-')} {family.pin(release).reference} does not name it."
         )
         return
     dtype = "fp8" if resolved.model.stored_fp8 else resolved.dtype

@@ -12,6 +12,7 @@ from typing import Any
 from ..base.checks import integer, mapping
 from ..base.refusal import Refusal
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
+from ..families.registry import family_of
 from ..request.options import LONGEST
 from .memory import GPU_MEMORY_UTILIZATION, WIDTHS_ASKED, growth, stored_as
 
@@ -120,7 +121,7 @@ def _said(arguments: Sequence[str], option: str) -> str | None:
 def _note(
     release: ReleaseEntry, value: str, result: object, name: str, inputs: Mapping[str, object]
 ) -> dict[str, object]:
-    source = f"{release.code} {FILES}"
+    source = f"{family_of(release).code(release)} {FILES}"
     return {"value": value, "result": result, "rule": name, "source": source, "inputs": inputs}
 
 
