@@ -51,6 +51,12 @@ options:
     type: list
     elements: path
     default: []
+  make_folders:
+    description:
+      - Whether a path of O(mounts_for) is made where no folder above it is there but the node's own, or that of all
+        homes. Otherwise the work finds it missing, and may write nowhere in its place.
+    type: bool
+    default: true
   force:
     description: Do the work even if the same work succeeded before.
     type: bool
@@ -170,6 +176,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "environment": {"type": "dict", "default": {}},
     "inputs": {"type": "dict", "default": {}},
     "mounts_for": {"type": "list", "elements": "path", "default": []},
+    "make_folders": {"type": "bool", "default": True},
     "state": {
         "type": "str",
         "choices": ["finished", "started", "followed", "cancelled", "read"],
@@ -222,8 +229,9 @@ def describe(module: AnsibleModule, wanted: str) -> None:
 def require_mounts(module: AnsibleModule) -> None:
     """Write what has the unit of this job depend on the file systems of the paths it was given, and write there."""
     dropin = UNITS / f"gaudi-job@{module.params['key']}.service.d" / "mounts.conf"
-    paths = module.params["mounts_for"]
-    wanted = jobs.paths_dropin(paths, [str(long_work.writable_folder(Path(path))) for path in paths])
+    paths, make = module.params["mounts_for"], module.params["make_folders"]
+    there = [long_work.writable_folder(Path(path), make) for path in paths]
+    wanted = jobs.paths_dropin(paths, [str(folder) for folder in there if folder is not None])
     if (dropin.read_text(encoding="utf-8") if dropin.exists() else "") == wanted:
         return
     if wanted:

@@ -46,13 +46,16 @@ def tell_refusal(refusal: Refusal) -> None:
     tell_result(refusal.as_keys())
 
 
-def writable_folder(path: Path) -> Path:
+def writable_folder(path: Path, make: bool = True) -> Path | None:
     """The path itself, or the nearest folder above it that is there; a unit can name only what exists.
 
-    Where that would be the whole node, or all homes, what is missing is made: the unit keeps work out of these.
+    Where that would be the whole node, or all homes, which the unit keeps work out of, what is missing is made, or None
+    stands for nothing.
     """
     found = next(folder for folder in (path, *path.parents) if folder.exists())
     if found != path and str(found) in ("/", *HOMES):
+        if not make:
+            return None
         path.mkdir(parents=True)
         return path
     return found

@@ -148,6 +148,27 @@ def test_a_folder_directly_below_all_homes_is_made(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "models" / "x").is_dir()
 
 
+def test_a_missing_folder_is_made_or_left_out_as_the_caller_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it would be found in the whole node: a file is not written into a folder that nobody made."""
+    monkeypatch.setattr(long_work, "HOMES", (str(tmp_path),))
+    monkeypatch.setattr(node_job, "systemctl", lambda *_words: "inactive\n")
+    monkeypatch.setattr(node_job, "JOBS", tmp_path / "jobs")
+    monkeypatch.setattr(node_job, "UNITS", tmp_path / "units")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    missing = tmp_path / "images"
+    wish = {"key": "image.save", "command": ["true"], "mounts_for": [str(missing)], "state": "started"}
+    dropin = tmp_path / "units" / "gaudi-job@image.save.service.d" / "mounts.conf"
+    run_main("library.node_job", {**wish, "make_folders": False})
+    assert not missing.exists()
+    assert "ReadWritePaths" not in dropin.read_text()
+    assert f'RequiresMountsFor="{missing}"' in dropin.read_text()
+    run_main("library.node_job", wish)
+    assert missing.is_dir()
+    assert f'ReadWritePaths="{missing}"' in dropin.read_text()
+
+
 def test_progress_as_text() -> None:
     text = jobs.progress_text(
         {"phase": "fetch", "done": 4.2e9, "total": 16.4e9, "unit": "bytes", "rate": 1e8, "eta": 122.0, "message": ""}
