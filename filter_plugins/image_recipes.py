@@ -15,7 +15,7 @@ brain.on_path()
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
-from ansible.module_utils.gaudi.image.addresses import asked, git_config, pip_config
+from ansible.module_utils.gaudi.image.addresses import apt_sources, asked, git_config, pip_config
 from ansible.module_utils.gaudi.image.dockerfile import constraints, dockerfile, lock, steps
 from ansible.module_utils.gaudi.image.inside import expected
 from ansible.module_utils.gaudi.image.recipe import Wish, recipe
@@ -76,7 +76,7 @@ def image_addresses(said: Mapping[str, Any], folder: str) -> list[dict[str, str]
     """
     try:
         files = {
-            "apt": str(said["apt_sources"]),
+            "apt": apt_sources(str(said["apt_sources"])),
             "git": git_config(said["git_mirrors"], said["git_accounts"]),
             "pip": pip_config(said["python_indexes"]),
         }

@@ -8,13 +8,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base import values
-from ..base.checks import Reader, mapping
+from ..base.checks import Reader, mapping, shown
 from ..base.refusal import Refusal
 
 # What stands between the scheme and the path of an address.
 _AUTHORITY = re.compile(r"://([^/\s'\"]+)")
 # An address of IPv4 or IPv6, where a name has letters beyond F and no colon.
 _NUMBERS = re.compile(r"[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
+# What git takes for the beginning of an address: a scheme, a host of ssh, a folder.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+-]*://\S*|[^\s:/]+:\S*|/\S*")
+# One line of a sources.list.
+_SOURCE = re.compile(r"deb(-src)?\s+(\[[^\]]*\]\s*)?[a-z][a-z0-9+-]*:\S+\s+\S.*")
 
 
 def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str:
@@ -24,7 +28,13 @@ def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str
     A header is never shown, where an address with a password in it would be.
     """
     lines = []
-    for origin, mirror in mirrors.items():
+    for origin, mirror in mapping(mirrors, "serving_image_git_mirrors").items():
+        if not _ORIGIN.fullmatch(str(origin)):
+            raise Refusal(
+                "wrong_mirror",
+                f"serving_image_git_mirrors has {shown(origin)}, which is no beginning of an address such as "
+                "https://github.com/.",
+            )
         address = values.index(mirror, f"serving_image_git_mirrors.{origin}")
         lines += [f"[url {json.dumps(address)}]", f"\tinsteadOf = {json.dumps(origin)}"]
     for position, account in enumerate(accounts):
@@ -40,6 +50,12 @@ def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str
 
 def pip_config(indexes: Sequence[object]) -> str:
     """A configuration of pip: the first index, further ones; empty where the image's own is to count."""
+    if not isinstance(indexes, (list, tuple)):
+        raise Refusal(
+            "indexes_no_list",
+            "serving_image_python_indexes must be a list of addresses, and is not: write [ADDRESS], or - ADDRESS a "
+            "line. Its value is not shown: it may hold a secret.",
+        )
     addresses = [
         values.address(index, f"serving_image_python_indexes[{number}]") for number, index in enumerate(indexes)
     ]
@@ -55,6 +71,19 @@ def pip_config(indexes: Sequence[object]) -> str:
         # pip passes over an index without TLS unless it is told not to.
         lines += ["trusted-host =", *(f"    {host}" for host in dict.fromkeys(plain))]
     return "".join(f"{line}\n" for line in lines)
+
+
+def apt_sources(text_: str) -> str:
+    """A sources.list, one source a line, as apt reads it from a file of any name. Raises Refusal for another form."""
+    for number, line in enumerate(text_.splitlines(), 1):
+        said = line.partition("#")[0].strip()
+        if said and not _SOURCE.fullmatch(said):
+            raise Refusal(
+                "wrong_source",
+                f"serving_image_apt_sources, line {number}, must be a source such as deb "
+                "http://mirror.example/ubuntu jammy main, and is not. Its value is not shown: it may hold a secret.",
+            )
+    return text_
 
 
 def hosts(text_: str) -> list[str]:

@@ -4,11 +4,12 @@ measurement, read as the role reads them that comes when much is done already.""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from ..base import values
 from ..base.refusal import Refusal
 from ..fabric import burn_in, classes, runs
-from ..image.addresses import asked, check_reached
+from ..image.addresses import apt_sources, asked, check_reached, git_config, pip_config
 from ..image.recipe import check_pushed
 
 # By option. Empty means: not set.
@@ -37,10 +38,14 @@ FORMS: Mapping[str, values.Reader] = {
     "vllm_service_python": values.program,
 }
 # By option; each raises Refusal for what no node can do.
-WISHES: Mapping[str, Callable[[object], object]] = {
+WISHES: Mapping[str, Callable[[Any], object]] = {
     "fabric_check_burn_in": burn_in.wished,
     "fabric_check_floors": classes.read_floors,
     "fabric_check_tests": runs.check_tests,
+    "serving_image_apt_sources": lambda value: apt_sources(str(value)),
+    "serving_image_git_accounts": lambda value: git_config({}, value),
+    "serving_image_git_mirrors": lambda value: git_config(value, ()),
+    "serving_image_python_indexes": pip_config,
 }
 SOURCES = "model_weights_sources"
 

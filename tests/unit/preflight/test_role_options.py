@@ -246,6 +246,41 @@ def test_a_build_is_not_sent_to_the_nodes_loopback(said: dict[str, Any], refused
 
 
 @pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"python_indexes": ["htp://me:hidden@mirror.example/simple"]}, "serving_image_python_indexes[0] must be"),
+        ({"python_indexes": "http://me:hidden@mirror.example/simple"}, "serving_image_python_indexes must be a list"),
+        ({"git_mirrors": {"https://github.com/": "hidden"}}, "serving_image_git_mirrors.https://github.com/ must be"),
+        ({"git_mirrors": {"github": "https://hidden.example/"}}, "serving_image_git_mirrors has 'github'"),
+        ({"git_accounts": [{"address": "x", "password": "hidden"}]}, "serving_image_git_accounts[0].address must be"),
+        ({"git_accounts": [{"address": "https://x", "pasword": "hidden"}]}, "serving_image_git_accounts[0]"),
+        ({"apt_sources": "# Mine\n\nhttp://me:hidden@x/debian main\n"}, "serving_image_apt_sources, line 3, must be"),
+        ({"apt_sources": "Types: deb\nURIs: http://hidden/\n"}, "serving_image_apt_sources, line 1, must be"),
+    ],
+)
+def test_a_mistyped_address_of_a_build_is_refused_before_anything_is_built(said: dict[str, Any], words: str) -> None:
+    site = {f"serving_image_{key}": value for key, value in said.items()}
+    problems, _, wrong = action.judged(role_options.Host(DataLoader(), site))
+    assert [problem.message[: len(words)] for problem in problems] == [words]
+    assert wrong == set(site)
+    assert "hidden" not in str(problems)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"python_indexes": [], "git_mirrors": {}, "git_accounts": [], "apt_sources": ""},
+        {"apt_sources": "deb [signed-by=/x y=z] https://me:x@mirror/ubuntu jammy main\ndeb-src file:/srv/apt ./\n"},
+        {"git_mirrors": {"https://github.com/": "https://git.example/gh/", "git@github.com:": "file:///srv/git"}},
+        {"git_accounts": [{"address": "https://x.example", "username": "u", "password": "p"}]},
+    ],
+)
+def test_addresses_of_a_build_that_are_right(said: dict[str, Any]) -> None:
+    site = {f"serving_image_{key}": value for key, value in said.items()}
+    assert not action.judged(role_options.Host(DataLoader(), site))[0]
+
+
+@pytest.mark.parametrize(
     ("address", "refused"), [("10.20.0.11", False), ("gpu-1.example", False), ("fd00::1", True), ("[fd00::1]", True)]
 )
 def test_weights_are_given_at_an_address_that_can_be_listened_at_alone(address: str, refused: bool) -> None:
