@@ -81,6 +81,8 @@ def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False
     for name, (commit, released) in commits(image).items():
         pinned = "pinned by the release" if commit == released else f"the release pins {released or 'none'}"
         lines.append(f"  commit {name} {commit} ({pinned})")
+    if f"{LABEL}.release" in labels:
+        lines.append("  constraints " + (labels.get(f"{LABEL}.constraints") or "none"))
     lines += [f"  checkout {folder} {commit}" for folder, commit in sorted(image["checkouts"].items())]
     lines.append("  parts " + (", ".join(image["parts"]) or "none known"))
     told = sorted(python) if every else [name for name in _TOLD if name in python]

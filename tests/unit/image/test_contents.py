@@ -92,12 +92,13 @@ def test_each_image_is_described_once_with_its_nodes() -> None:
     lines = image_table(NODES)
     assert lines.count(OLD["reference"]) == 1
     about = lines[lines.index(OLD["reference"]) :]
-    assert about[1:12] == [
+    assert about[1:13] == [
         f"  id {OLD['id']}",
         "  built here from release 1.22, on one, two",
         f"  base habanalabs/pytorch:1.22.2-32 of sha256:{'1' * 64}",
         f"  commit own {'5' * 40} (the release pins none)",
         f"  commit vllm_fork {'4' * 40} (pinned by the release)",
+        "  constraints none",
         f"  checkout /opt/vllm-fork {'4' * 40}",
         "  parts numactl",
         "  habana-torch-plugin 1.22.2.32",
@@ -106,6 +107,7 @@ def test_each_image_is_described_once_with_its_nodes() -> None:
         "",
     ]
     new = lines[lines.index(NEW["reference"]) :]
+    assert "  constraints ray==2.5" in new
     assert f"  commit vllm_fork {'6' * 40} (the release pins {'4' * 40})" in new
 
 
