@@ -16,28 +16,44 @@ BRAIN = ROOT / "module_utils" / "gaudi"
 WORLD = "node"
 MOST_MODULES = 16
 
-# What a pure module may import of the standard library; where names stand, only these.
+# What a pure module may import of the standard library; where names stand, only these. First, what computes;
 ALLOWED: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
-        *("__future__", "base64", "binascii", "bisect", "collections", "collections.abc", "copy", "csv", "dataclasses"),
-        *("difflib", "enum"),
-        *("functools", "hashlib", "ipaddress", "itertools", "json", "math", "re", "shlex", "string", "textwrap"),
-        *("typing", "urllib.parse"),
+        *("re", "json", "math", "dataclasses", "typing", "collections", "collections.abc", "enum", "functools"),
+        *("itertools", "hashlib", "csv", "shlex", "difflib", "string", "ipaddress"),
     ),
     (),
 )
-# What stands for a value in Python, read without being run.
-ALLOWED["ast"] = ("literal_eval",)
 ALLOWED["io"] = ("BytesIO", "StringIO")
-ALLOWED["html"] = ("escape",)
-# Steps of a pickle, told and not taken.
-ALLOWED["pickletools"] = ("genops",)
 ALLOWED["pathlib"] = ("PurePosixPath",)
-# A picture, a film and a sound that a server is asked about: bytes put together, and the checksum and packing of a PNG.
-ALLOWED["struct"] = ("pack",)
-ALLOWED["zlib"] = ()
-# The numbers of signals, which a container's status is made of.
-ALLOWED["signal"] = ("Signals",)
+# then, what some of them need besides, and why. None of it reads or writes.
+NEEDED: dict[str, tuple[tuple[str, ...], str]] = {
+    "__future__": (("annotations",), "annotations of later Pythons, on 3.9"),
+    "ast": (("literal_eval",), "the lines of a bucket file are Python's literals, read without being run"),
+    "base64": ((), "a picture in a question, a password in a header, the armour of a key"),
+    "bisect": ((), "how many of a sorted list of buckets are below a number"),
+    "copy": ((), "an entry of the catalogue is changed in a copy of its own"),
+    "html": (("escape",), "a report shows words from outside"),
+    "pickletools": (("genops",), "the steps of a pickle are told, and not taken"),
+    "signal": (("Signals",), "the numbers of signals, which a container's status is made of"),
+    "struct": (("pack",), "a picture, a film and a sound that a server is asked about"),
+    "textwrap": ((), "pages have a width"),
+    "urllib.parse": (("quote", "unquote", "urlsplit"), "the parts of an address"),
+    "zlib": (("compress", "crc32"), "the packing and checksum of a PNG"),
+}
+ALLOWED.update({module: names for module, (names, _why) in NEEDED.items()})
+# What Python 3.9, the oldest on nodes, has not: names of modules, and options of functions and decorators.
+NEWER = {
+    "itertools": ("batched", "pairwise"),
+    "enum": ("StrEnum",),
+    "typing": ("Concatenate", "Never", "NotRequired", "ParamSpec", "Required", "Self", "TypeAlias", "assert_never"),
+}
+NEWER_OPTIONS = {
+    "zip": ("strict",),
+    "dataclass": ("kw_only", "slots"),
+    "bisect_left": ("key",),
+    "bisect_right": ("key",),
+}
 # Built in, and of no use to a pure module.
 FORBIDDEN_CALLS = ("__import__", "compile", "eval", "exec", "input", "open", "print")
 
@@ -100,6 +116,19 @@ def impurities(path: Path) -> list[str]:
     return [*found, *(f"{call}() is called" for call in called if call in FORBIDDEN_CALLS)]
 
 
+def too_new(path: Path) -> list[str]:
+    """What a module uses that the oldest Python on nodes has not."""
+    found = [
+        f"{module}.{name}"
+        for level, module, names in imports(path)
+        for name in names
+        if not level and name in NEWER.get(module, ())
+    ]
+    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    named = [(call.func.id, word.arg) for call in calls if isinstance(call.func, ast.Name) for word in call.keywords]
+    return [*found, *(f"{call}({word}=)" for call, word in named if word in NEWER_OPTIONS.get(call, ()))]
+
+
 def circles(graph: dict[Path, set[Path]]) -> list[str]:
     """Modules that import themselves through others, as the way through them."""
     found: list[str] = []
@@ -126,6 +155,18 @@ def test_imports_are_relative_and_static(path: Path) -> None:
 @pytest.mark.parametrize("path", PURE, ids=title)
 def test_a_pure_module_touches_nothing(path: Path) -> None:
     assert impurities(path) == []
+
+
+def test_pure_modules_need_everything_they_may_import() -> None:
+    said = [(module, names) for path in PURE for level, module, names in imports(path) if not level]
+    assert set(NEEDED) <= {module for module, _names in said}
+    for module, (names, _why) in NEEDED.items():
+        assert set(names) <= {name for other, each in said for name in each if other == module}
+
+
+def test_the_oldest_python_on_nodes_has_what_runs_there() -> None:
+    files = [*MODULES, *(ROOT / "library").glob("*.py"), *(ROOT / "roles").glob("*/files/**/*.py")]
+    assert {str(file): too_new(file) for file in files if too_new(file)} == {}
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -184,6 +225,12 @@ def test_what_breaks_the_rules_is_found(
     for found, expected in ((shipping_faults(module), shipping), (impurities(module), impure)):
         assert len(found) == len(expected)
         assert all(words in sentence for words, sentence in zip(expected, found, strict=True)), found
+
+
+def test_what_is_too_new_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "from itertools import chain, pairwise\nzip(a, b, strict=True)\ndataclass(frozen=True, slots=True)\n"
+    monkeypatch.setattr(Path, "read_text", lambda _self, **_options: text)
+    assert too_new(BRAIN / "any.py") == ["itertools.pairwise", "zip(strict=)", "dataclass(slots=)"]
 
 
 def test_a_circle_is_found() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+import base64
 import hashlib
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def fingerprints(armoured: str) -> list[str]:
     """
     blocks = _ARMOUR.findall(armoured.replace("\r\n", "\n"))
     try:
-        packets = [packet for block in blocks for packet in _packets(binascii.a2b_base64(block))]
+        packets = [packet for block in blocks for packet in _packets(base64.b64decode(block))]
         found = [_fingerprint(body) for tag, body in packets if tag == _PUBLIC_KEY]
     except (IndexError, ValueError) as error:
         raise Refusal("not_openpgp_keys", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 # Types of file systems that nodes share, as the kernel names them.
@@ -113,7 +112,7 @@ def chains(nodes: Iterable[Node], attempt: int) -> list[list[str]]:
         passing = moved([node.name for node in taking if node.gives], attempt)
         for number, name in enumerate(passing if here else []):
             here[number % len(here)].append(name)
-        for chain, name in zip(here, moved([node.name for node in taking if not node.gives], attempt), strict=False):
+        for chain, name in zip(here, moved([node.name for node in taking if not node.gives], attempt)):
             chain.append(name)
         made += [chain for chain in here if len(chain) > 1]
     return made
@@ -139,7 +138,9 @@ def weights_round(said: Mapping[str, Mapping[str, Any]], attempt: int) -> dict[s
         "attempt": attempt,
         "fetch": fetching,
         "alone": alone(nodes, fetching),
-        "take": {receiver: {"peer": peer, "seed": chain[0]} for chain in made for peer, receiver in pairwise(chain)},
+        "take": {
+            receiver: {"peer": peer, "seed": chain[0]} for chain in made for peer, receiver in zip(chain, chain[1:])
+        },
         "give": [peer for chain in made for peer in chain[:-1]],
         "receivers": receivers(nodes),
     }

@@ -7,10 +7,10 @@ is needed. One without compression ends the process of a server with OpenCV 5.0.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Sequence
 from itertools import accumulate
 from struct import pack
+from zlib import compress, crc32
 
 # Red, green and blue, from 0 to 255.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -25,8 +25,8 @@ def picture(colour: Sequence[int], side: int = SIDE) -> bytes:
     """A PNG of one colour."""
     row = b"\0" + bytes(colour) * side
     header = pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(row * side)), (b"IEND", b""))
-    chunks = (pack(">I", len(data)) + name + data + pack(">I", zlib.crc32(name + data)) for name, data in parts)
+    parts = ((b"IHDR", header), (b"IDAT", compress(row * side)), (b"IEND", b""))
+    chunks = (pack(">I", len(data)) + name + data + pack(">I", crc32(name + data)) for name, data in parts)
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
