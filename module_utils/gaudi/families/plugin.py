@@ -204,12 +204,13 @@ def _bucketing(draft: Draft, resolved: ResolvedRequest) -> None:
     draft.variable("VLLM_BUCKETING_FROM_FILE", resolved.said("bucketing_file"))
 
 
-# Rows of a block in FP8 weights that are scaled by blocks.
-FP8_BLOCK = 128
-
-
 def _check_formats(resolved: ResolvedRequest) -> None:
-    """Data types and widths that the server takes only after it has loaded for minutes, or not at all."""
+    """Refuse data types and widths that the server stops at, before it has loaded for minutes.
+
+    Raises Refusal for a type of the KV cache that these cards lack, and for experts that the cards cannot share. Where
+    weights are scaled by blocks, each card needs whole blocks (vllm/model_executor/layers/quantization/fp8.py,
+    create_weights: "is not divisible by weight quantization block_n").
+    """
     cache, typed = resolved.request.kv_cache_dtype, resolved.release.typed_arguments.get("--kv-cache-dtype")
     if cache is not None and typed is not None and cache not in typed.choices:
         raise Refusal(
@@ -221,13 +222,12 @@ def _check_formats(resolved: ResolvedRequest) -> None:
     width = shape.moe_intermediate_size
     if not shape.num_experts or width is None or resolved.request.enable_expert_parallel:
         return
-    by_blocks = resolved.model.quant_method == "fp8"
-    step = cards * (FP8_BLOCK if by_blocks else 1)
-    if width % step:
+    block = resolved.model.weight_block
+    if width % (cards * (block or 1)):
         raise Refusal(
             "expert_width_not_divisible",
             f"The experts of {resolved.model.name} are {width} wide (moe_intermediate_size), which {cards} cards do "
-            f"not divide into whole {f'blocks of {FP8_BLOCK} (FP8)' if by_blocks else 'parts'}. Set "
+            f"not divide into whole {'parts' if block is None else f'blocks of {block} (FP8)'}. Set "
             f"enable_expert_parallel, or use fewer cards.",
         )
 

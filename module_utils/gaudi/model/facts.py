@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -63,6 +64,9 @@ ALIBI_NAMES = re.compile(r"(?<![a-z])(bloomz?|mpt)(?![a-z])")
 NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
 
 FP8_METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors")
+# Side of the blocks that published FP8 weights are scaled by (weight_block_size in config.json of Qwen3 and DeepSeek).
+# Catalogue files do not say it; of a given config.json its own counts.
+PUBLISHED_BLOCK = 128
 # Methods that are asked for by dtype: the cards' kernels are never chosen otherwise (override_quantization_method of
 # awq_hpu.py and gptq_hpu.py in vllm-hpu-extension).
 DTYPE_METHODS = ("awq", "gptq")
@@ -120,6 +124,8 @@ class ModelFacts:
     gaps: tuple[str, ...] = ()
     # The format within the method, in small letters: quant_algo of modelopt, format of compressed-tensors.
     quant_format: str | None = None
+    # Side of the blocks that FP8 weights are scaled by, in weights; None where they are not scaled by blocks.
+    weight_block: int | None = None
 
     @property
     def stored_fp8(self) -> bool:
@@ -149,7 +155,18 @@ def facts(
             if (positions.longest if key == "max_position_embeddings" else getattr(shape, key)) is None
         )
         method = method_of(config)
-        return ModelFacts(name, "model_config", shape, positions, kind, method, alibi, gaps, format_of(config, method))
+        return ModelFacts(
+            name,
+            "model_config",
+            shape,
+            positions,
+            kind,
+            method,
+            alibi,
+            gaps,
+            quant_format=format_of(config, method),
+            weight_block=block_of(config, method),
+        )
     if entry is not None and entry.architecture is not None:
         architecture = entry.architecture
         shape = Shape.of(architecture)
@@ -161,7 +178,14 @@ def facts(
             "max_position_embeddings": architecture.max_position_embeddings,
         }
         return ModelFacts(
-            name, "catalogue", shape, positions_of({**length, **overrides}), kind_of(shape), method, alibi
+            name,
+            "catalogue",
+            shape,
+            positions_of({**length, **overrides}),
+            kind_of(shape),
+            method,
+            alibi,
+            weight_block=PUBLISHED_BLOCK if method == "fp8" else None,
         )
     lowered = name.lower()
     named = METHOD_NAMES.search(lowered)
@@ -192,6 +216,15 @@ def format_of(config: Mapping[str, object], method: str | None) -> str | None:
     key = {"modelopt": "quant_algo", "compressed-tensors": "format"}.get(method or "")
     said = found.get(key) if key and isinstance(found, Mapping) else None
     return said.lower() if isinstance(said, str) else None
+
+
+def block_of(config: Mapping[str, object], method: str | None) -> int | None:
+    """The side of the blocks that FP8 weights are scaled by; None where config.json names none, or another method."""
+    found = config.get("quantization_config")
+    sides = found.get("weight_block_size") if method == "fp8" and isinstance(found, Mapping) else None
+    # vLLM takes [rows, columns]; experts are divided along both.
+    whole = [side for side in sides if isinstance(side, int) and side > 0] if isinstance(sides, list) else []
+    return math.lcm(*whole) if whole else None
 
 
 def kind_by_name(name: str) -> str | None:

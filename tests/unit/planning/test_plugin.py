@@ -485,8 +485,12 @@ def test_experts_have_to_divide() -> None:
         "moe_intermediate_size": 1536,
     }
     eight: dict[str, Any] = {"tensor_parallel_size": 8}
-    fp8 = {**config, "quantization_config": {"quant_method": "fp8"}}
+    fp8 = {**config, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     assert "whole blocks of 128 (FP8)" in hybrid(fp8, 240, **eight)["refused"]
+    # One scale for all of a matrix, or blocks that 192 is a multiple of.
+    for scaled in ({}, {"weight_block_size": None}, {"weight_block_size": [64, 64]}):
+        by = {**config, "quantization_config": {"quant_method": "fp8", **scaled}}
+        assert "refused" not in hybrid(by, 240, **eight)
     assert "refused" not in hybrid(fp8, 240, **eight, enable_expert_parallel=True)
     assert "refused" not in hybrid(config, 440, **eight)
     assert "into whole parts" in hybrid({**config, "moe_intermediate_size": 1540}, 440, **eight)["refused"]
