@@ -136,25 +136,26 @@ def shutdown(draft: Draft, release: ReleaseEntry, surface: Surface) -> None:
 
 
 @rule("engine-ready-timeout", "gaudi-serving: twice the estimate; vLLM's own 600 s ends a start that is well")
-def engine_ready_timeout(weights_bytes: int, graphs: int | None) -> int:
-    """Seconds for the engine to load and warm up, twice over; two hours where the graphs are not known."""
+def engine_ready_timeout(weights_bytes: int | None, graphs: int | None) -> int:
+    """Seconds for the engine to load and warm up, twice over.
+
+    Two hours where the graphs are not known; two hours beside the graphs where the size of the weights is not.
+    """
     if graphs is None:
         return LONGEST_START
-    return max(SHORTEST_START, 2 * (weights_bytes // LOADED_A_SECOND + graphs * GRAPH_SECONDS))
+    warm_up = 2 * graphs * GRAPH_SECONDS
+    if weights_bytes is None:
+        return LONGEST_START + warm_up
+    return max(SHORTEST_START, 2 * (weights_bytes // LOADED_A_SECOND) + warm_up)
 
 
 def ready_timeout(
     draft: Draft, surface: Surface, buckets: Mapping[str, object] | None, memory: Mapping[str, object] | None
 ) -> None:
-    """How long the API process waits for the engine, where the server asks that and nobody said it."""
-    if surface.reads(ENGINE_READY) and ENGINE_READY not in draft.environment and surface.knows("--async-scheduling"):
-        graphs, size = (buckets or {}).get("graphs"), (memory or {}).get("weights_bytes")
-        draft.variable(
-            ENGINE_READY,
-            engine_ready_timeout(
-                weights_bytes=size if isinstance(size, int) else 0, graphs=graphs if isinstance(graphs, int) else None
-            ),
-        )
+    """How long the process that answers waits for the engine, where the server reads that and nobody said it."""
+    if surface.reads(ENGINE_READY) and ENGINE_READY not in draft.environment:
+        size, graphs = (memory or {}).get("weights_bytes"), (buckets or {}).get("graphs")
+        draft.variable(ENGINE_READY, engine_ready_timeout(weights_bytes=size, graphs=graphs))
 
 
 def network_variables(

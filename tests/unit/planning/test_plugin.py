@@ -507,6 +507,10 @@ def test_the_engine_has_time_to_warm_up() -> None:
     # Nobody knows how many graphs a file has that cannot be read.
     unread = plan("1.24", bucketing_file="/srv/buckets/shapes.txt")
     assert unread["environment"]["VLLM_ENGINE_READY_TIMEOUT_S"] == "7200"
+    # Nor how long weights take to load whose size nobody said.
+    unsized = vendor.plan_request("1.24", {"weights": "/models/Large", "instance": "x", "max_model_len": 4352})
+    assert unsized["memory"] is None
+    assert unsized["environment"]["VLLM_ENGINE_READY_TIMEOUT_S"] == str(7200 + 20 * unsized["buckets"]["graphs"])
     said_so = plan("1.24", extra_environment={"VLLM_ENGINE_READY_TIMEOUT_S": "900"})
     assert said_so["environment"]["VLLM_ENGINE_READY_TIMEOUT_S"] == "900"
     assert "VLLM_ENGINE_READY_TIMEOUT_S" not in plan("1.22")["environment"]
