@@ -143,9 +143,9 @@ def _kv_cache(
     draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, lengths: Lengths, label: str
 ) -> dict[str, object]:
     """What the KV cache holds. Raises Refusal where that is less than one longest request."""
-    kept = _kept(draft, resolved, split, per_token, resolved.cards)
-    blocks = memory.blocks(kept.get("kv_cache_gib", split.kv_cache), per_token, resolved.block_size)
-    blocks = _asked_blocks(draft, resolved, blocks)
+    divided = _divided(draft, resolved, split, per_token, resolved.cards)
+    cache_gib = divided.get("kv_cache_gib", split.kv_cache)
+    blocks = _asked_blocks(draft, resolved, memory.blocks(cache_gib, per_token, resolved.block_size))
     tokens, length = blocks * resolved.block_size, lengths.max_model_len or 0
     asked = resolved.request.num_gpu_blocks_override
     if tokens < length and asked is not None:
@@ -158,24 +158,29 @@ def _kv_cache(
     if tokens < length:
         raise Refusal(
             "kv_cache_too_small",
-            f"{label}: the KV cache would hold {tokens} tokens ({split.kv_cache:.1f} GiB per card), but one "
+            f"{label}: the KV cache would hold {tokens} tokens ({cache_gib:.1f} GiB per card), but one "
             f"request may have max_model_len {lengths.shown}. Lower max_model_len, raise "
             f"gpu_memory_utilization, or use more cards.",
         )
-    found: dict[str, object] = {**kept, "kv_cache_blocks": blocks, "kv_cache_tokens": tokens}
-    if kept:
+    found: dict[str, object] = {**divided, "kv_cache_blocks": blocks, "kv_cache_tokens": tokens}
+    if divided:
         found["longest_requests_at_once"] = round(tokens / length, 2)
     return found
 
 
-def _kept(draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, count: int) -> dict[str, float]:
-    """What layers of several kinds leave of the KV cache, and what is beside it; nothing where they do not share it."""
+def _divided(
+    draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, count: int
+) -> dict[str, float]:
+    """The KV cache, its empty block and the states beside it, in GiB of a card; empty for the fork, which has neither.
+
+    ``per_token`` are bytes of a token on one card, ``count`` the cards of one copy of the model.
+    """
     if not family_of(resolved.release).layers_share_cache:
         return {}
     shape, state = resolved.model.shape, resolved.model.shape.state
     layers = (shape.num_hidden_layers or 0) - (state.layers if state else 0)
     seqs = int(draft.argument("--max-num-seqs") or 0)
-    shared = memory.shared(
+    cache = memory.plugin_cache(
         split,
         block_bytes=per_token * resolved.block_size,
         sequences=seqs,
@@ -184,17 +189,17 @@ def _kept(draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_toke
         state_bytes=state.bytes // count if state else 0,
         counted=state is not None and state.kind == "mamba",
     )
-    kept = {"kv_cache_gib": shared.kv_cache, "dummy_block_gib": shared.dummy_block}
+    kept = {"kv_cache_gib": cache.kv_cache, "dummy_block_gib": cache.dummy_block}
     if state is None:
         return kept
-    if shared.states > split.graphs and state.kind == "gdn":
+    if cache.states > split.graphs and state.kind == "gdn":
         draft.warn(
-            f"The states of {seqs} sequences take {shared.states:.1f} GiB of each card, which the server does not "
+            f"The states of {seqs} sequences take {cache.states:.1f} GiB of each card, which the server does not "
             f"count: of the {split.graphs:.1f} GiB for graphs nothing is left (inferred from its code; such starts "
             f"were seen to end in the warm-up). Lower max_num_seqs, raise graph_reserved_mem or lower "
             f"gpu_memory_utilization."
         )
-    return {**kept, "states_gib": shared.states}
+    return {**kept, "states_gib": cache.states}
 
 
 def _asked_blocks(draft: Draft, resolved: ResolvedRequest, fit: int) -> int:

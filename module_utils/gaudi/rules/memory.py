@@ -71,17 +71,18 @@ def kv_bytes_per_token(
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The KV cache of the plugin: what is left of ``split`` for it, and what stands beside it. GiB of one card."""
+class PluginCache:
+    """The KV cache of the plugin, and what it leaves room for, in GiB of one card.
+
+    dummy_block: one block, which is kept empty. states: those of layers that have no KV cache.
+    """
 
     kv_cache: float
-    # One block, which is kept empty.
     dummy_block: float
-    # States of layers without a KV cache, which the server does not count: they come out of what is kept for graphs.
     states: float
 
 
-def shared(
+def plugin_cache(
     split: Split,
     *,
     block_bytes: int,
@@ -90,20 +91,21 @@ def shared(
     state_layers: int = 0,
     state_bytes: int = 0,
     counted: bool = False,
-) -> Shared:
-    """Divide a KV cache as determine_available_memory of vllm_gaudi/v1/worker/hpu_worker.py does (0.26.0).
+) -> PluginCache:
+    """Divide the KV cache of ``split`` as determine_available_memory of vllm_gaudi/v1/worker/hpu_worker.py (0.26.0).
 
-    ``block_bytes`` is a block of all attention layers, ``state_bytes`` one sequence in one of ``state_layers``, both of
-    one card. ``counted`` is for Mamba: each block there has a state beside it, so that the KV cache shrinks by their
-    ratio. The states of gated delta nets are a fixed number (sequences for each layer, and two more for each group of
-    layers), which is not taken off.
+    block_bytes: a block of all attention layers, on one card. state_bytes: the state of one sequence in one of the
+    state_layers, on one card.
+    counted: Mamba keeps a state beside each block, and the server takes the states off the KV cache. Gated delta nets
+    keep a state for each sequence and layer, and two more for each attention layer; the server takes them off nothing,
+    so that they come out of what is kept for graphs.
     """
     dummy = block_bytes / GIB
     left = split.kv_cache - dummy
     if not state_layers:
-        return Shared(left, dummy, 0.0)
+        return PluginCache(left, dummy, 0.0)
     if counted:
         page = block_bytes / attention_layers
         kept = left * page / (page + state_bytes)
-        return Shared(kept, dummy, left - kept)
-    return Shared(left, dummy, (sequences * state_layers + 2 * attention_layers) * state_bytes / GIB)
+        return PluginCache(kept, dummy, left - kept)
+    return PluginCache(left, dummy, (sequences * state_layers + 2 * attention_layers) * state_bytes / GIB)
