@@ -117,10 +117,11 @@ class Family:
     serves_stored_fp8: bool = False
 
     # ---- buckets
-    # The ``buckets`` part of a plan without its counts, where it is made otherwise than by what follows here: from the
-    # draft, the request, the lengths and the plan's memory.
+    # What makes the ``buckets`` part of a plan, without its counts, from the draft, the request, the lengths and the
+    # plan's memory; None where the fields below make it.
     buckets: Callable[[Draft, ResolvedRequest, Lengths, Mapping[str, object] | None], dict[str, object]] | None = None
-    # That part once more, for as many KV blocks as the instance's last start logged (None: not known).
+    # What makes the lists of that part once more, for as many KV blocks as the instance's last start logged (None: not
+    # known).
     buckets_of_start: (
         Callable[
             [Draft, ResolvedRequest, Lengths, Mapping[str, object] | None, Mapping[str, object], int | None],

@@ -69,9 +69,10 @@ def of_start(
     part: Mapping[str, object],
     kv_blocks: int | None,
 ) -> Mapping[str, object]:
-    """What of the part is otherwise with as many KV blocks as the instance's last start logged.
+    """The lists of the ``buckets`` part once more, for ``kv_blocks``: as many as the instance's last start logged.
 
-    Where that is not known it is nothing, and a warning if the lists follow from a number that is only planned.
+    Empty where they stay as planned: with num_gpu_blocks_override, without lists, where no start is known, and where no
+    buckets can be made for what it logged. The draft then gets a warning if the lists follow from a planned number.
     """
     plugin, file = str(resolved.constant("bucket_rules")), resolved.bucket_file
     blocks_from = str(part["kv_blocks_from"])

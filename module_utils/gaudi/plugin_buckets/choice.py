@@ -11,8 +11,9 @@ from .padding import Padding, padding_of
 from .server import Server
 from .versions import EXPONENTIAL, LINEAR, STRATEGY_NAMES, version_of
 
-# Padding that is nearly the same, as a share of what is computed, and how many times the graphs are far more. Both are
-# ours: graphs took about a second each to warm up (Gaudi 2, plugin 0.26.0, 7B to 32B: two to three minutes in all).
+# Less padding than this, as a share of what is computed, is nearly the same; so many times the graphs are far more.
+# Both numbers are ours. A graph took about a second to warm up (somebody's Gaudi 2, plugin 0.26.0, 7B to 32B: two to
+# three minutes in all).
 NEARLY = 0.10
 FAR_MORE = 2.0
 
@@ -87,12 +88,12 @@ def _reason(best: Candidate, candidates: tuple[Candidate, ...]) -> str:
     """Why this one: its figures beside those of the others."""
     others = "; ".join(_figures(candidate) for candidate in candidates if candidate is not best)
     rule = (
-        f"it is taken unless another pads no more with no more graphs, or over {NEARLY:.0%} of the work less with at "
-        f"most {FAR_MORE:g} times the graphs"
+        f"Another is taken only if it has no more graphs and pads no more, or if it pads over {NEARLY:.0%} of the work "
+        f"less with at most {FAR_MORE:g} times the graphs"
         if best.strategy == EXPONENTIAL
-        else "it pads less, for no more graphs or not far more"
+        else "It pads less than exponential, for no more graphs or not far more"
     )
-    return f"{_figures(best)}: {rule}. {others}".rstrip(". ") + "."
+    return ". ".join(part for part in (_figures(best), rule, others) if part) + "."
 
 
 def _figures(candidate: Candidate) -> str:
