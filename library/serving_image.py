@@ -175,6 +175,8 @@ _ENVIRONMENT = [
 LOOKING = f"gaudi-image-look-{os.getpid()}"
 # Importing PyTorch and vLLM took 20 seconds on two busy cores; what takes so long hangs.
 LOOK_SECONDS = 600
+# The runtime of an engine to which nobody added one.
+ENGINES_OWN = "runc"
 # The end of what a failing look printed, in characters: where the reason stands.
 LAST = 2000
 # timeout(1) ends with this status when it ended the program.
@@ -217,7 +219,7 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
 
 def packages_in(module: AnsibleModule, image: str) -> dict[str, str]:
     """List the Python packages in an image, which nobody has looked at yet: no card, no network, no right for it."""
-    command = ["--runtime", "runc", *WALLS, "--entrypoint", "python3", image, "-m", "pip", "list"]
+    command = ["--runtime", ENGINES_OWN, *WALLS, "--entrypoint", "python3", image, "-m", "pip", "list"]
     looked = containers.run_once(
         module, LOOKING, [*command, "--format", "json", "--disable-pip-version-check"], LOOK_SECONDS
     )
@@ -237,13 +239,13 @@ def runtime(module: AnsibleModule, docker: str) -> str:
     """
     code, out, _err = module.run_command([docker, "info", "--format", "{{json .Runtimes}}"])
     habana = (json.loads(out) or {}).get("habana") if code == 0 else None
-    return "habana" if habana and Path(habana["path"]).exists() else "runc"
+    return "habana" if habana and Path(habana["path"]).exists() else ENGINES_OWN
 
 
-def look_inside(module: AnsibleModule, docker: str, image: str) -> inside.Inside:
-    """Run the program that looks, without a network and without starting a server."""
+def look_inside(module: AnsibleModule, image: str, under: str) -> inside.Inside:
+    """Run the program that looks, without a network and without starting a server. under: the runtime."""
     vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
-    command = ["--interactive", "--runtime", runtime(module, docker), *WALLS, *_ENVIRONMENT]
+    command = ["--interactive", "--runtime", under, *WALLS, *_ENVIRONMENT]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
     looked = containers.run_once(module, LOOKING, command, LOOK_SECONDS, inside.question(vectors))
     ended = "" if looked.status == 0 else f"\n(it {looked.how})"
@@ -292,23 +294,28 @@ def looked_at(
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
     same = known.get("id") == now["id"]
     # Several: an instance that goes back to an earlier plan is asked nothing anew. Earlier releases recorded one.
-    checked = known.get("checked", []) if same else []
+    # What was found under the engine's own runtime, before the driver brought that of instances.
+    early = same and known.get("runtime") == ENGINES_OWN and runtime(module, docker) != ENGINES_OWN
+    checked = known.get("checked", []) if same and not early else []
     checked = [checked] if isinstance(checked, str) else checked
     settled = same and (not params["instances"] or asked in checked)
     # An earlier release of this project did not record the Python.
     kept: dict[str, Any] = (
-        {key: known[key] for key in ("checked", "parts", "python") if key in known} if settled else {}
+        {key: known[key] for key in ("checked", "parts", "python", "runtime") if key in known} if settled else {}
     )
     billed = is_bill(bill_of(module, now["id"]))
     if settled and (billed or module.check_mode):
         # The bill alone is no reason for check mode to start a container.
         return kept, None if billed else ""
-    found = look_inside(module, docker, image)
+    under = runtime(module, docker)
+    found = look_inside(module, image, under)
     # A build host plans no instance, and others take what it built.
     if params["instances"] or now.get("built"):
         hold_against(image, found, params, now.get("built", {}))
     if params["instances"]:
         kept = {"checked": [*checked, asked][-MOST_CHECKED:], "parts": list(found.parts), "python": found.python}
+        if under == ENGINES_OWN:
+            kept["runtime"] = under
     bill = None if billed else sbom.rendered(sbom.bill(image, now["id"], found, now.get("built", {})))
     return kept, bill
 

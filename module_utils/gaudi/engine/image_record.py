@@ -25,6 +25,8 @@ _FORM = {
             "checked?": (list, str),
             "parts?": [str],
             "python?": str,
+            # Of the last look, where it was not that of instances.
+            "runtime?": str,
         }
     },
     "history?": {str: [str]},

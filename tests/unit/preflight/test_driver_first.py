@@ -320,3 +320,14 @@ def test_an_answer_names_nothing_of_the_repository() -> None:
     assert gaudi_preflight.ARGUMENT_SPEC["driver_repository"]["no_log"] is True
     specs = yaml.safe_load((ROOT / "roles/preflight/meta/argument_specs.yml").read_text(encoding="utf-8"))
     assert specs["argument_specs"]["main"]["options"]["preflight_driver_repository"]["no_log"] is True
+
+
+def test_images_are_looked_into_again_under_the_runtime_that_came_with_the_driver() -> None:
+    names = [task["name"] for task in load(ROOT / "playbooks/tasks/driver_first.yml")]
+    last, prove = load(ROOT / "playbooks/tasks/driver_first.yml")[-1], "Prove that containers get the cards"
+    assert names.index(prove) == len(names) - 2
+    assert last["ansible.builtin.include_role"]["tasks_from"] == "again"
+    # Whoever asks for the driver alone gets no image.
+    for tags, skipped, due in ((["all"], [], True), (["gaudi_driver"], [], False), (["all"], ["serving_image"], False)):
+        given = {"ansible_run_tags": tags, "ansible_skip_tags": skipped}
+        assert evaluate("serving_image", f"{{{{ {last['when']} }}}}", **given) is due

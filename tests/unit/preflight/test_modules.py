@@ -1156,6 +1156,22 @@ def test_an_image_is_looked_into_before_the_driver_brings_its_runtime(run: Run, 
     ran = run(serving_image, arguments, inside_engine(runtime="/usr/bin/no-such-runtime"))
     (looked,) = [command for command in ran.commands if "--interactive" in command]
     assert " --runtime runc --network none " in looked
+    # A host that builds for others never has another one.
+    assert run(serving_image, arguments, inside_engine(runtime="/usr/bin/no-such-runtime"))["current"]
+
+
+def test_an_image_is_looked_into_again_once_its_runtime_is_there(run: Run, record: Path) -> None:
+    arguments = {"image": IMAGE, "record": str(record), "instances": PLANNED}
+    run(serving_image, arguments, inside_engine(runtime="/usr/bin/no-such-runtime"))
+    assert not run(serving_image, arguments, inside_engine(), check=True)["current"]
+    ran = run(serving_image, arguments, inside_engine())
+    (looked,) = [command for command in ran.commands if "--interactive" in command]
+    assert " --runtime habana --network none " in looked
+    assert run(serving_image, arguments, inside_engine()).commands == [f"docker image inspect {IMAGE}"]
+    # What another plan is held against under the engine's own counts for no other one.
+    more = {**arguments, "instances": {**PLANNED, "other": PLANNED["chat"]}}
+    run(serving_image, more, inside_engine(runtime="/usr/bin/no-such-runtime"))
+    assert not run(serving_image, more, inside_engine(), check=True)["current"]
 
 
 @pytest.mark.parametrize(
