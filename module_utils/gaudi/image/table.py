@@ -15,7 +15,10 @@ Node = Mapping[str, Any]
 
 _COMMIT, _RELEASED = f"{LABEL}.commit.", f"{LABEL}.released."
 # Beside the vendor's own, what people ask for first.
-_TOLD = (*VENDOR, "torch", "vllm", "neural-compressor-pt", "habana-quantization-toolkit", "transformers")
+_TOLD = (
+    *(*VENDOR, "torch", "vllm", "vllm-gaudi", "vllm-hpu-extension"),
+    *("neural-compressor-pt", "habana-quantization-toolkit", "transformers"),
+)
 _DIGITS = 12
 
 

@@ -88,6 +88,14 @@ def test_instances_and_nodes_come_first() -> None:
     ]
 
 
+def test_the_version_of_every_checkout_is_told() -> None:
+    """Labels hold commits: versions are known only when it is built."""
+    made = {"vllm": "0.26.0", "vllm-gaudi": "0.26.1", "vllm-hpu-extension": "0.1", "neural-compressor-pt": "3.4"}
+    node = {**NODES["one"], "images": [{**OLD, "python": made}]}
+    lines = image_table({"one": node})
+    assert {f"  {name} {version}" for name, version in made.items()} <= set(lines)
+
+
 def test_each_image_is_described_once_with_its_nodes() -> None:
     lines = image_table(NODES)
     assert lines.count(OLD["reference"]) == 1
