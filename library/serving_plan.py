@@ -203,10 +203,12 @@ options:
         description: Largest rank of an adapter.
         type: int
       lora_modules:
-        description: Adapters by the name clients ask for, each an absolute path on the node.
+        description: Adapters by the name clients ask for, each an absolute path on the node. They turn
+          O(requests[].enable_lora) on.
         type: dict
       speculative_config:
-        description: Speculative decoding, in vLLM's words (C(method), C(num_speculative_tokens), C(model)).
+        description: Speculative decoding, in vLLM's words (C(method), C(num_speculative_tokens), C(model)). A C(model)
+          that is an absolute path of the node is mounted.
         type: dict
       structured_outputs_config:
         description: Structured outputs, in vLLM's words.

@@ -7,10 +7,8 @@ they were asked for, and named where they come from a model's file.
 
 from __future__ import annotations
 
-import difflib
 import json
 
-from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..request.options import PLUGIN_OPTIONS
 from ..request.resolved import ResolvedRequest
@@ -18,6 +16,7 @@ from ..rules.buckets import ceil_to
 from ..rules.draft import Draft, Value, given, rule
 from . import formulas
 from .base import Family, Lengths
+from .plugin_features import check_features
 from .plugin_warmup import of_start, warmup
 from .shared import environment_of_release, quantization, recipe_cache
 
@@ -241,7 +240,6 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
             "enable_prefix_caching and contiguous_pa are both on, but the plugin turns prefix caching off with "
             "contiguous paged attention (vllm_gaudi/platform.py). Keep one.",
         )
-    _check_speculation(resolved)
     if request.quantization == "inc" and "QUANT_CONFIG" not in draft.environment:
         raise Refusal(
             "inc_without_config",
@@ -252,33 +250,12 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
     method = str((request.speculative_config or {}).get("method", ""))
     if method in release.unsupported:
         raise Refusal("unsupported_speculation", f"speculative_config has {method}: {release.unsupported[method]}")
+    check_features(draft, resolved)
     if method in release.warned:
         draft.warn(f"speculative_config has {method}: {release.warned[method]}")
     if method and request.async_scheduling:
         draft.warn("async_scheduling is on, but the plugin turns it off with speculative_config. Leave it out.")
     _check_gated_delta_nets(draft, resolved)
-
-
-# What a speculative_config says of its length, and how alike a mistyped key is to it.
-TOKENS, ALIKE = "num_speculative_tokens", 0.85
-
-
-def _check_speculation(resolved: ResolvedRequest) -> None:
-    """The buckets follow from the tokens that are guessed; vLLM's own check ends the start."""
-    said = resolved.request.speculative_config or {}
-    mistyped = difflib.get_close_matches(TOKENS, [key for key in said if key != TOKENS], 1, cutoff=ALIKE)
-    if mistyped:
-        raise Refusal(
-            "unknown_speculation",
-            f"speculative_config has {shown(mistyped[0])}, which the server does not know: it would not start. Did you "
-            f"mean {TOKENS}?",
-        )
-    tokens = said.get(TOKENS)
-    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1):
-        raise Refusal(
-            "wrong_speculation",
-            f"speculative_config has {TOKENS} {shown(tokens)}; it must be a whole number of at least 1. Correct it.",
-        )
 
 
 def _check_gated_delta_nets(draft: Draft, resolved: ResolvedRequest) -> None:
@@ -355,6 +332,8 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, length: Value, tokens: V
     if request.tool_call_parser is not None:
         draft.option("--enable-auto-tool-choice", resolved.source("tool_call_parser")(value=True))
     if request.lora_modules:
+        if request.enable_lora is None:
+            draft.option("--enable-lora", resolved.source("lora_modules")(value=True))
         pairs = [f"{name}={place}" for name, place in request.lora_modules.items()]
         draft.option("--lora-modules", resolved.source("lora_modules")(value=pairs))
 
@@ -408,6 +387,8 @@ PLUGIN = Family(
         "-sc": "speculative_config",
         "--enable-expert-parallel": "enable_expert_parallel",
         "-ep": "enable_expert_parallel",
+        "--structured-outputs-config": "structured_outputs_config",
+        "--enable-lora": "enable_lora",
         "--enable-prefix-caching": "enable_prefix_caching",
         "--enable-chunked-prefill": "enable_chunked_prefill",
         "--async-scheduling": "async_scheduling",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from ..base.checks import mapping, shown, switch
 from ..base.refusal import Refusal
 from ..catalogue.surface import Surface, normal
 from ..catalogue.typed import Typed
-from ..request.options import READERS
+from ..request.options import READERS, speculation
 from ..rules.draft import Draft
 
 # Options of a request that decide more than one argument: set here, they would contradict the buckets or the cards.
@@ -164,7 +165,7 @@ def _value(token: str, option: str, queue: list[str]) -> object:
             f"extra_args ends with {name}, which needs a value. Use the option {option}.",
         )
     value = value or queue.pop(0)
-    if READERS[option] is not mapping:
+    if READERS[option] not in (mapping, speculation):
         return value
     try:
         return json.loads(value)
@@ -266,6 +267,27 @@ def check_planned(draft: Draft, surface: Surface) -> None:
                 "wrong_option_value",
                 f"{name[2:].replace('-', '_')} is {shown(values[0])}, but {name} of release {surface.release} takes "
                 f"{needed}. Correct it.",
+            )
+
+
+# Parsers are chosen by name; a file of the site's own can bring more of them.
+PARSERS = {"--tool-call-parser": "--tool-parser-plugin", "--reasoning-parser": "--reasoning-parser-plugin"}
+
+
+def check_parsers(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
+    """Refuse the name of a parser that the server does not have: it would not start."""
+    words = [*(word for entry in draft.arguments for word in entry), *extra]
+    for name, plugin in PARSERS.items():
+        asked, typed = value_in(words, name), surface.typed(name)
+        if asked is None or typed is None or not typed.choices or asked in typed.choices:
+            continue
+        if value_in(words, plugin) is None:
+            near = difflib.get_close_matches(asked, typed.choices, 1)
+            advice = f"Did you mean {near[0]}?" if near else f"It has {', '.join(typed.choices)}."
+            raise Refusal(
+                "unknown_parser",
+                f"{name[2:].replace('-', '_')} is {shown(asked)}, which the server of release {surface.release} does "
+                f"not have: it would not start. {advice}",
             )
 
 

@@ -221,11 +221,19 @@ def _capabilities(setting: Setting) -> list[str]:
 
 
 def _read(setting: Setting) -> list[tuple[str, ...]]:
-    """Directories that the server reads beside its weights: of a bucket file, of adapters, of its calibration."""
+    """Directories that the server reads beside its weights: of a bucket file, of adapters, of a model that guesses,
+    of its calibration.
+    """
     request = setting.request
     files = [(request.bucketing_file.rpartition("/")[0],)] if request.bucketing_file is not None else []
     calibration = [setting.calibration[:2]] if setting.calibration is not None else []
-    return [*files, *((adapter,) for adapter in request.lora_modules.values()), *calibration]
+    return [*files, *((folder,) for folder in (*request.lora_modules.values(), *_guessing(request))), *calibration]
+
+
+def _guessing(request: Request) -> list[str]:
+    """The directory of the model that guesses in speculative decoding, where it is one of the node."""
+    model = (request.speculative_config or {}).get("model")
+    return [model] if isinstance(model, str) and model.startswith("/") else []
 
 
 def requires(setting: Setting) -> dict[str, Any]:
@@ -251,10 +259,13 @@ def requires(setting: Setting) -> dict[str, Any]:
 
 
 def _files(setting: Setting) -> list[str]:
-    """Files that must be there: of the calibration, and of buckets."""
-    calibration = setting.calibration
+    """Files that must be there: of the calibration, of buckets, of adapters, of a model that guesses."""
+    calibration, request = setting.calibration, setting.request
     named = [f"{calibration[0]}/{calibration[2]}"] if calibration is not None else []
-    return [*named, *([setting.request.bucketing_file] if setting.request.bucketing_file is not None else [])]
+    adapters = [f"{adapter}/adapter_config.json" for adapter in request.lora_modules.values()]
+    guessing = [f"{folder}/config.json" for folder in _guessing(request)]
+    buckets = [request.bucketing_file] if request.bucketing_file is not None else []
+    return [*named, *buckets, *adapters, *guessing]
 
 
 def _measurements(setting: Setting) -> dict[str, object] | None:

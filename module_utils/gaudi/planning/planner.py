@@ -20,7 +20,7 @@ from ..request.options import Request
 from ..rules.draft import Draft
 from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
-from .arguments import check_environment, check_planned, join_arguments, media_limits
+from .arguments import check_environment, check_parsers, check_planned, join_arguments, media_limits
 from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import bind_cpus, module_variables
 from .container import Setting, check_places, container, image, requires
@@ -148,6 +148,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     family.fill_last(draft, resolved)
     check_planned(draft, surface)
     join_arguments(draft, request.extra_args, surface)
+    check_parsers(draft, request.extra_args, surface)
     check_lengths(lengths, resolved, draft)
     check_environment(draft, surface)
     check_kv_cache(draft, resolved)

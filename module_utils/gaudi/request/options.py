@@ -385,6 +385,17 @@ def _adapters(value: object, what: str) -> dict[str, str]:
     }
 
 
+def speculation(value: object, what: str) -> Mapping[str, object]:
+    """Its keys are the release's; a model that guesses is mounted, if it is a directory of the node."""
+    given = mapping(value, what)
+    model = given.get("model")
+    if isinstance(model, str) and model.startswith("/"):
+        directory(model, f"{what}.model")
+    elif model is not None:
+        text(model, f"{what}.model")
+    return given
+
+
 def _plain(content: object) -> object:
     """YAML reads true and 1 where a variable's text was meant."""
     if isinstance(content, bool):
@@ -447,7 +458,7 @@ READERS = {
     "max_loras": _integer(1, 1024),
     "max_lora_rank": _integer(1, 1024),
     "lora_modules": _adapters,
-    "speculative_config": mapping,
+    "speculative_config": speculation,
     "structured_outputs_config": mapping,
     "async_scheduling": switch,
     "reasoning_parser": _matching(METHOD, "the name of a parser such as deepseek_r1"),

@@ -572,9 +572,10 @@ def test_a_sites_pins_of_the_fork_are_a_line_of_what_changes() -> None:
 def test_arguments_that_buckets_and_checks_follow_from_are_read_as_their_options() -> None:
     speculation = {"method": "eagle", "model": "/data/models/eagle", "num_speculative_tokens": 2}
     options = {"num_gpu_blocks_override": 3000, "enable_expert_parallel": True, "enable_chunked_prefill": False}
+    mixture = {"model": "qwen3-30b-a3b-instruct-2507", "max_model_len": 4096}
     arguments = ["--num_gpu_blocks_override=3000", "-ep", "--no-enable-chunked-prefill", "--speculative-config"]
-    by_arguments = plan("1.24.1", extra_args=[*arguments, json.dumps(speculation), "--seed", "7"])
-    by_options = plan("1.24.1", speculative_config=speculation, extra_args=["--seed", "7"], **options)
+    by_arguments = plan("1.24.1", extra_args=[*arguments, json.dumps(speculation), "--seed", "7"], **mixture)
+    by_options = plan("1.24.1", speculative_config=speculation, extra_args=["--seed", "7"], **options, **mixture)
     assert by_arguments["arguments"] == by_options["arguments"]
     assert by_arguments["buckets"] == by_options["buckets"]
     assert by_arguments["buckets"]["kv_blocks_from"] == "num_gpu_blocks_override"
