@@ -542,7 +542,8 @@ def look_at_driver(
         look = Look(module, {**given, "offered": True, "hold_kernel": False}, read_sources(module, links=False))
         decided, (not_offered, kernel_packages) = look.judgement(), look.offers()
     except Refusal as refusal:
-        return driver_first.DriverFirst(problems=(checks.Problem(refusal.id, str(refusal)),))
+        refused: driver_first.DriverFirst = driver_first.refused([refusal], foreseen=foreseen)
+        return refused
     refusals = [*decided.refusals, *not_offered]
     stopped = look.found.instances if decided.replaces else ()
     told: driver_first.DriverFirst = driver_first.told(

@@ -28,10 +28,12 @@ UNTOLD = ("which card is which module", "the state of each card and its links", 
 class DriverFirst:
     """Whether the driver is brought before anything is served; what keeps it from that, and what to know of it.
 
-    `rooms`: what its packages take.
+    `awaited`: the node has no driver and was to get one in this run, whether it can or not. What a driver would end is
+    then no problem of its own. `rooms`: what its packages take.
     """
 
     first: bool = False
+    awaited: bool = False
     problems: tuple[Problem, ...] = ()
     findings: tuple[str, ...] = ()
     rooms: tuple[Room, ...] = ()
@@ -57,6 +59,11 @@ def with_reboot(driver: DriverFirst, lost: str, *, reboots: bool) -> DriverFirst
     return dataclasses.replace(driver, findings=(*driver.findings, lost))
 
 
+def refused(refusals: Sequence[Refusal], *, foreseen: bool) -> DriverFirst:
+    """What keeps a driver from a node. foreseen: as in told()."""
+    return DriverFirst(awaited=foreseen, problems=tuple(Problem(refusal.id, str(refusal)) for refusal in refusals))
+
+
 def told(
     version: str,
     steps: Mapping[str, Sequence[str]],
@@ -76,7 +83,7 @@ def told(
     if not any(steps.values()) or (refusals and not (foreseen or replace)):
         return DriverFirst()
     if refusals:
-        return DriverFirst(problems=tuple(Problem(refusal.id, str(refusal)) for refusal in refusals))
+        return refused(refusals, foreseen=foreseen)
     packages = [*kernel_packages, *(name.partition("=")[0] for name in steps["install"])]
     doing = [f"{len(packages)} packages ({', '.join(packages)})"] if packages else []
     doing += [f"{name}, which is installed by half, is mended" for name in steps["mend"]]
@@ -88,6 +95,7 @@ def told(
     later = ", ".join((*CHECKS, *UNTOLD))
     return DriverFirst(
         first=True,
+        awaited=True,
         findings=(
             f"The driver {version} comes first: {what}.{cards}{stopped}",
             f"Judged after the driver: {later}.",

@@ -165,8 +165,19 @@ def test_a_node_without_a_driver_is_ready_for_one(run: Run, bare: dict[str, Any]
 
 def test_what_keeps_it_from_its_driver_is_in_the_report(run: Run, bare: dict[str, Any]) -> None:
     ran = run(gaudi_preflight, {**bare, "driver_repository": "http://old"})
-    assert ids(ran) == ["no_hl_smi", "no_driver", "kernel_headers_not_offered", "habana_runtime"]
+    # Not that it has no hl-smi, no driver and no runtime: that would come with it.
+    assert ids(ran) == ["kernel_headers_not_offered"]
     assert ran["driver_first"] is False
+
+
+def test_a_repository_that_cannot_be_read_is_all_that_is_wrong_with_a_bare_node(
+    run: Run, monkeypatch: pytest.MonkeyPatch, bare: dict[str, Any]
+) -> None:
+    def offers(_look: FakeLook) -> None:
+        raise Refusal("repository_without_index", "gaudi_driver_repository has no index.")
+
+    monkeypatch.setattr(FakeLook, "offers", offers)
+    assert ids(run(gaudi_preflight, bare)) == ["repository_without_index"]
 
 
 def test_packages_that_do_not_fit_are_refused_with_what_else_goes_there(run: Run, bare: dict[str, Any]) -> None:
