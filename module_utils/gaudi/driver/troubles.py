@@ -45,7 +45,14 @@ _UNREACHABLE = re.compile(
     # All that Ansible's module says where python-apt names no reason: seen with an address where nobody listens.
     r"|Failed to update apt cache(?: after \d+ retries)?:\s*(?:unknown reason)?\s*\Z"
 )
-_NO_SUITE = re.compile(r"The repository '(?P<what>[^']+)' does(?:n't| not) have a Release file")
+# A package that the index of a mirror or a folder has, and that lies there in another shape, or not at all.
+_NOT_AS_INDEXED = re.compile(
+    r"Failed to fetch (?P<where>\S+\.(?:deb|rpm)) +"
+    r"(?P<why>File not found|Hash Sum mismatch|File has unexpected size|404 +Not Found)"
+)
+# get_url's message, and beside it the answer, where one came, and the address.
+_KEY_NOT_FETCHED = re.compile(r"\ARequest failed:? *(?P<why>.*\S)", re.DOTALL)
+_NO_SUITE = re.compile(r"The repository '(?P<what>[^']+)' (?:does(?:n't| not)|no longer) ha(?:ve|s) a Release file")
 _NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?")
 # Ansible's module, where a preference ranks another version above the one that is asked for.
 _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
@@ -53,7 +60,7 @@ _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>
 
 def recognised(said: str) -> Refusal | None:
     """What is wrong, by what a tool said; None where nobody knows these words. The cause comes before its effects."""
-    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said)
+    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said) or _of_a_repository(said)
 
 
 def left_over(name: str) -> Refusal:
@@ -164,11 +171,27 @@ def _of_apt(said: str) -> Refusal | None:
             f"or no repository has it. apt-cache policy {match['name']} shows both. An older version than "
             "the installed one needs gaudi_driver_replace: true.",
         )
+    return None
+
+
+def _of_a_repository(said: str) -> Refusal | None:
     if match := _NO_SUITE.search(said):
         return Refusal(
             "no_such_suite",
             f"There is no package repository at {match['what']}. Look at gaudi_driver_repository and "
             "gaudi_driver_suite.",
+        )
+    if match := _KEY_NOT_FETCHED.search(said):
+        return Refusal(
+            "key_not_fetched",
+            f"The key of the package repository could not be fetched ({match['why']}). Look at gaudi_driver_key, at "
+            "the node's proxy, and whether the server is up.",
+        )
+    if match := _NOT_AS_INDEXED.search(said):
+        return Refusal(
+            "package_file_not_as_indexed",
+            f"A package repository does not have a file as its index says: {match['where']} ({match['why']}). Copy the "
+            "file there once more, or write the repository's index anew (a mirror: synchronise it), then run again.",
         )
     if match := _UNREACHABLE.search(said):
         return Refusal(

@@ -37,7 +37,11 @@ def fingerprints(armoured: str) -> list[str]:
         raise Refusal("not_openpgp_keys", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
     # What is armoured in another way, apt might read all the same.
     if not found or armoured.count("-----BEGIN") != len(blocks) or any(tag not in _OF_A_KEY for tag, _body in packets):
-        raise Refusal("not_openpgp_keys", "the file of the key holds something else than ASCII-armoured OpenPGP keys.")
+        raise Refusal(
+            "not_openpgp_keys",
+            "the file of the key holds something else than ASCII-armoured OpenPGP keys. Look at what its address "
+            "gives, with curl.",
+        )
     return found
 
 

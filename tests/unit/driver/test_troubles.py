@@ -109,6 +109,36 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
             "no_such_suite",
             "at file:/srv/habana noble Release. Look at",
         ),
+        # What apt 2.6 said in Debian 12 of a folder with a suite that was signed the last time.
+        (
+            "E:The repository 'file:/srv/habana bookworm Release' no longer has a Release file.",
+            "no_such_suite",
+            "at file:/srv/habana bookworm Release. Look at",
+        ),
+        (
+            "E: Failed to fetch file:/srv/habana/pool/habanalabs-graph_1.22.2-32_all.deb  File not found - "
+            "/srv/habana/pool/habanalabs-graph_1.22.2-32_all.deb (2: No such file or directory)",
+            "package_file_not_as_indexed",
+            "file:/srv/habana/pool/habanalabs-graph_1.22.2-32_all.deb (File not found)",
+        ),
+        (
+            "E: Failed to fetch file:/srv/habana/pool/habanalabs-graph_1.22.2-32_all.deb  Hash Sum mismatch\n"
+            "   Hashes of expected file:\n",
+            "package_file_not_as_indexed",
+            "file:/srv/habana/pool/habanalabs-graph_1.22.2-32_all.deb (Hash Sum mismatch)",
+        ),
+        (
+            "E: Failed to fetch http://mirror/pool/habanalabs-graph_1.22.2-32_all.deb  404  Not Found [IP: 10.0.0.1 8]",
+            "package_file_not_as_indexed",
+            "habanalabs-graph_1.22.2-32_all.deb (404  Not Found)",
+        ),
+        # What Ansible's get_url says, with the answer and the address that stand beside its message.
+        (
+            "Request failed: HTTP Error 404: File not found: http://mirror/key.asc",
+            "key_not_fetched",
+            "(HTTP Error 404: File not found: http://mirror/key.asc). Look at gaudi_driver_key",
+        ),
+        ("Request failed: <urlopen error [Errno 111] Connection refused>: http://m/k", "key_not_fetched", "Errno 111"),
         ("Failed to update apt cache: unknown reason", "repository_down", "(no address was said)"),
         ("Failed to update apt cache after 2 retries: ", "repository_down", "(no address was said)"),
         (
