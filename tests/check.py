@@ -72,6 +72,93 @@ TESTED_BY = {
 }
 
 
+# Modules of module_utils/gaudi that have no test file of their own name, with the files that test them. A module that
+# is a step of something larger is tested by what comes out of it: to ask each step alone would repeat the rules.
+_PLANS = ("planning/test_canonical.py", "planning/test_releases.py")
+_TOPOLOGY = ("cards/test_document.py",)
+_PLUGIN_BUCKETS = ("plugin_buckets/test_cases.py", "plugin_buckets/test_restated.py")
+TESTED_IN: dict[str, tuple[str, ...]] = {
+    # Sentences, checks and words that many modules share, in the tests of those.
+    "base/absent": ("planning/test_refusals.py",),
+    "base/checks": ("base/test_entering.py",),
+    "base/listeners": ("node/test_listening.py",),
+    "base/measured": ("calibration/test_run.py",),
+    "base/refusal": ("base/test_refusals.py",),
+    "base/units": ("jobs/test_decisions.py",),
+    # What one reader of hl-smi and /sys contributes to the topology.
+    **dict.fromkeys(("cards/findings", "cards/query", "cards/sources"), _TOPOLOGY),
+    # What a catalogue file says is tested where the files are read.
+    "catalogue/build": ("image/test_recipe.py",),
+    "catalogue/fabric": ("fabric/test_asked.py",),
+    "catalogue/surface": ("planning/test_releases.py",),
+    "catalogue/typed": ("planning/test_releases.py",),
+    # One listing of apt, dpkg or DKMS each.
+    "driver/apt_files": ("driver/test_packages.py",),
+    "driver/dkms": ("driver/test_kernels.py",),
+    "driver/offered": ("driver/test_packages.py",),
+    "engine/openpgp": ("base/test_values.py", "simulator/test_packages.py"),
+    # Parts of one report, one measurement, one look at links.
+    "fabric/burn_in": ("fabric/test_nics.py", "library/test_fabric_check.py"),
+    "fabric/drawing": ("fabric/test_report.py",),
+    "fabric/gaudinet": ("fabric/test_static.py",),
+    "fabric/markup": ("fabric/test_report.py",),
+    "fabric/measuring": ("library/test_fabric_check.py",),
+    # Families: the canonical plans and the vendor's cases hold their rules.
+    **{f"families/{name}": _PLANS for name in ("defaults", "formulas", "shared")},
+    **{f"families/{name}": (*_PLANS, "planning/test_vendor_cases.py") for name in ("deepseek", "r121", "r122")},
+    "families/base": ("families/test_plugin.py",),
+    "families/registry": ("families/test_families.py",),
+    "families/plugin_warmup": ("planning/test_buckets.py",),
+    # What is said of a host is tested through the module that says it, and the program on nodes.
+    "host/document": ("host/test_program.py",),
+    "host/inspection": ("host/test_info.py",),
+    "host/shell": ("host/test_grub.py",),
+    # What is said of images, in the tests of the module that says it, and of the recipe.
+    "image/comparison": ("image/test_contents.py",),
+    "image/parts": ("image/test_recipe.py",),
+    "image/table": ("image/test_contents.py",),
+    # Reading and writing is tested by the modules that read and write.
+    "node/containers": ("vllm_service/test_changes.py", "node/test_run_once.py"),
+    "node/driver_look": ("driver/test_module.py",),
+    "node/files": ("node/test_beneath.py", "node/test_documents.py"),
+    "node/folders": ("node/test_beneath.py", "preflight/test_modules.py"),
+    "node/instances": ("node/test_damaged.py", "preflight/test_modules.py"),
+    "node/kept": ("vllm_service/test_rollback.py",),
+    "node/links": ("library/test_fabric_check.py",),
+    "node/reservations": ("cards/test_card_reservation.py", "node/test_damaged.py"),
+    "node/tuning": ("host/test_info.py",),
+    "node/weight_folders": ("weights/test_modules.py",),
+    "pages/history": ("serving/test_kept.py",),
+    "pages/written": ("vllm_service/test_changes.py",),
+    # Steps of one plan.
+    **{
+        f"planning/{name}": (*_PLANS, "planning/test_refusals.py")
+        for name in ("arguments", "chosen_cards", "merging", "network", "planner", "subject", "weights")
+    },
+    "planning/moved": ("families/test_plugin.py",),
+    "planning/shared_card": ("planning/test_many.py",),
+    # The same buckets, from each of the rules together.
+    **{
+        f"plugin_buckets/{name}": _PLUGIN_BUCKETS
+        for name in ("made", "padding", "ranges", "server", "shapes", "strategies", "unified", "versions")
+    },
+    "preflight/keys": ("preflight/test_ranges.py",),
+    "preflight/values": ("base/test_values.py",),
+    # Records that the plan fills.
+    **{f"request/{name}": _PLANS for name in ("node", "resolved")},
+    "rules/draft": ("families/test_plugin.py",),
+    "rules/memory": ("rules/test_manual_numbers.py",),
+    "serving/cgroup": ("node/test_listening.py",),
+    "serving/confinement": ("vllm_service/test_verify.py",),
+    "serving/last_start": ("planning/test_buckets.py",),
+    "serving/state": ("serving/test_kept.py",),
+    "weights/how_to_get": ("weights/test_source_plan.py",),
+    "weights/hub_kinds": ("weights/test_sources.py",),
+    "weights/record": ("weights/test_modules.py",),
+    "weights/table": ("weights/test_modules.py",),
+}
+
+
 def git(*arguments: str) -> list[str]:
     """The lines git prints."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
@@ -104,6 +191,8 @@ def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[s
         if top in PLUGINS:
             found |= naming(rf"\b{re.escape(path.stem)}\b", tests)
             continue
+        module = "/".join(path.with_suffix("").parts[2:])
+        found |= {f"tests/unit/{test}" for test in TESTED_IN.get(module, ()) if top == "module_utils"}
         if str(path.parent) in ROOTS:
             found |= naming(rf"gaudi\.{path.parent.name}(\.| import [^\n]*\b){re.escape(path.stem)}\b", tests)
         own = path.parts[1:3] if top in ("module_utils", "roles") else ()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.check import TESTED_IN
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BRAIN = ROOT / "module_utils" / "gaudi"
 # The one room with input and output.
@@ -194,6 +196,24 @@ def test_docstrings_speak_one_dialect() -> None:
 @pytest.mark.parametrize("folder", PACKAGES, ids=title)
 def test_a_room_has_its_own_tests(folder: Path) -> None:
     assert sorted((ROOT / "tests" / "unit" / folder.name).glob("test_*.py")), "tests mirror the rooms"
+
+
+def own_tests(path: Path) -> list[Path]:
+    """The tests of a module: test_NAME.py, or several with a suffix, in the folder of its package."""
+    folder = ROOT / "tests" / "unit" / path.parent.name
+    return [*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_*.py")]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=title)
+def test_a_module_has_a_test_file_or_says_who_tests_it(path: Path) -> None:
+    """TESTED_IN of tests/check.py names those that are tested elsewhere, and nothing that has its own tests."""
+    named = TESTED_IN.get(title(path)[: -len(".py")], ())
+    assert bool(own_tests(path)) != bool(named)
+    assert [test for test in named if not (ROOT / "tests" / "unit" / test).is_file()] == []
+
+
+def test_the_table_names_modules() -> None:
+    assert set(TESTED_IN) <= {title(path)[: -len(".py")] for path in MODULES}
 
 
 def test_every_module_is_in_a_room() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.catalogue.test_page import plans, topology
+from tests.unit.pages.test_page import plans, topology
 
 NODE = topology("hl-225-two-sockets")
 

@@ -11,7 +11,7 @@ from ansible.module_utils.gaudi.model.positions import overrides_in, positions_o
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.planning.test_limits import LLAMA_70B, plan, sentence, warned
+from tests.unit.planning.test_refusals import LLAMA_70B, plan, sentence, warned
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ansible.module_utils.gaudi.catalogue.entries import State
 from ansible.module_utils.gaudi.model.state import state_of
 
-from tests.unit.planning.test_plugin import GDN_TEXT, MAMBA
+from tests.unit.families.test_plugin import GDN_TEXT, MAMBA
 
 
 def test_what_layers_without_a_cache_keep() -> None:

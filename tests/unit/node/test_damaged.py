@@ -205,7 +205,7 @@ ELSEWHERE = {
     "/etc/gaudi-serving/weights/peer.token": "a secret, not a document",
     "/var/lib/gaudi-serving/benchmarks/*.json": "tests/unit/benchmark",
     "/var/lib/gaudi-serving/benchmarks/*/*.json": "tests/unit/benchmark",
-    "/var/lib/gaudi-serving/brought.json": "tests/unit/driver/test_brought.py",
+    "/var/lib/gaudi-serving/brought.json": "tests/unit/engine/test_brought.py",
     "/var/lib/gaudi-serving/burn_in.log": "written and not read",
     "/var/lib/gaudi-serving/calibrations/*.json": "the scenario calibration",
     "/var/lib/gaudi-serving/calibrations/*.peer.json": "the scenario calibration",
@@ -217,7 +217,7 @@ ELSEWHERE = {
     "/var/lib/gaudi-serving/instances/*/lock": "nobody: it is only locked",
     "/var/lib/gaudi-serving/jobs/*/lock": "nobody: it is only locked; test_a_damaged_job_is_run_again",
     "/var/lib/gaudi-serving/jobs/*/log.1": "nobody",
-    "/var/lib/gaudi-serving/runtime_proof.json": "tests/unit/preflight/test_runtime_proof.py",
+    "/var/lib/gaudi-serving/runtime_proof.json": "tests/unit/engine/test_proof.py",
     "/var/lib/gaudi-serving/sbom/*.cdx.json": "tests/unit/image/test_contents.py; written anew when damaged",
 }
 

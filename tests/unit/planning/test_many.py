@@ -13,7 +13,7 @@ import pytest
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.testing import patch_module_args
 
-from tests.unit.model.test_weights import shard
+from tests.unit.model.test_headers import shard
 
 from . import vendor
 

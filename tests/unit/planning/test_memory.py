@@ -10,8 +10,9 @@ from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.planning.memory import growth
 
+from tests.unit.planning.test_refusals import GIB, LLAMA_70B
+
 from . import vendor
-from .test_limits import GIB, LLAMA_70B
 
 
 def plan(release: str = "1.22", files: Weights | None = None, **options: Any) -> dict[str, Any]:

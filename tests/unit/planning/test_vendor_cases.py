@@ -40,7 +40,7 @@ def compare(case: dict[str, Any], plan: dict[str, Any]) -> list[str]:
         for name, value in environment.items()
         if plan["environment"].get(name) != value
     ]
-    # Processes of one node talk over loopback here, whatever the script takes (test_walls.py).
+    # Processes of one node talk over loopback here, whatever the script takes (test_container.py).
     found = [line for line in found if line.split(":")[0] not in NETWORK]
     if theirs["numactl"] and theirs["numactl"] != plan["cpu_binding"]:
         found.append(f"numactl: theirs {theirs['numactl']}, ours {plan['cpu_binding']}")

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from library import serving_plan
 from tests.unit.planning import vendor
-from tests.unit.planning.test_limits import plan, sentence, warned
+from tests.unit.planning.test_refusals import plan, sentence, warned
 from tests.unit.planning.test_releases import RELEASES, entry
-from tests.unit.request.test_hostile import check
+from tests.unit.request.test_options import check
 
 DEEPSEEK = {
     "model_type": "deepseek_v3",

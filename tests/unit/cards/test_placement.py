@@ -15,7 +15,7 @@ from ansible.module_utils.gaudi.planning.many import plan_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from . import vendor
+from tests.unit.planning import vendor
 
 
 def node(layout: list[tuple[list[int], str]], busy: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.model.facts import GAPS
 
-from tests.unit.planning.test_limits import LLAMA_70B, MIXTRAL, plan, sentence, warned
 from tests.unit.planning.test_memory import BF16
+from tests.unit.planning.test_refusals import LLAMA_70B, MIXTRAL, plan, sentence, warned
 
 
 @pytest.mark.parametrize("key", GAPS)
