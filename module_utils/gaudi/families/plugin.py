@@ -81,9 +81,11 @@ def prefix_caching(requested: bool | None, contiguous_pa: bool) -> bool | None:
 
 
 @rule("inc", "docs/configuration/quantization/inc.md of vllm-gaudi: --quantization inc beside QUANT_CONFIG")
-def calibrated(dtype: str) -> str | None:
-    """The method of a calibrated model."""
-    return "inc" if dtype == "fp8" else None
+def calibrated(dtype: str, stored: str | None) -> str | None:
+    """The method of a calibrated model. Of weights that are stored quantised vLLM takes their own method only, and
+    QUANT_CONFIG alone turns INC on (vllm/config/model.py, vllm_gaudi/utils.py has_quant_config).
+    """
+    return "inc" if dtype == "fp8" and stored is None else None
 
 
 def _json(value: Value) -> Value:
@@ -240,6 +242,13 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
             "enable_prefix_caching and contiguous_pa are both on, but the plugin turns prefix caching off with "
             "contiguous paged attention (vllm_gaudi/platform.py). Keep one.",
         )
+    if request.quantization == "inc" and resolved.model.stored_fp8:
+        raise Refusal(
+            "inc_of_stored_fp8",
+            f"quantization is inc, but {resolved.model.name} is stored in {resolved.model.quant_method}: vLLM takes "
+            f"the method of the weights only, and the server would not start. Leave quantization out: "
+            f"quantization_config alone turns INC on.",
+        )
     if request.quantization == "inc" and "QUANT_CONFIG" not in draft.environment:
         raise Refusal(
             "inc_without_config",
@@ -365,7 +374,7 @@ def _method(resolved: ResolvedRequest) -> Value:
     if resolved.request.quantization is not None:
         return resolved.said("quantization")
     if resolved.dtype == "fp8":
-        return calibrated(dtype=resolved.dtype)
+        return calibrated(dtype=resolved.dtype, stored=resolved.model.quant_method)
     return formulas.hpu_quantization(dtype=resolved.dtype)
 
 

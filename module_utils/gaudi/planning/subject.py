@@ -91,6 +91,13 @@ def settled(
     chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
     check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")
+    if scales and model.stored_fp8 and wanted.dtype == "fp8" and not asked & {"dtype", "quantization_config"}:
+        # Measurements of the model's file are the fork's; the plugin needs none.
+        draft.change(
+            "dtype fp8: left out, the weights are FP8 as they are published and are served as they come; dtype fp8 in "
+            "the request calibrates them with INC (QUANT_CONFIG)"
+        )
+        wanted = replace(wanted, dtype=None)
     dtype, quantization = data_type(wanted, release, model, card_type)
     resolved = ResolvedRequest(
         request=with_recipe_cache(wanted, release),

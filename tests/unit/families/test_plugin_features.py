@@ -117,3 +117,21 @@ def test_experts_that_nobody_counted_are_warned_of() -> None:
         },
     )
     assert any("no number of experts was found" in words for words in made["warnings"])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("model", ["deepseek-r1-671b", "deepseek-r1-0528", "qwen3-coder-480b-a35b-instruct-fp8"])
+def test_published_fp8_is_not_called_inc(release: str, model: str) -> None:
+    """vLLM ends a start whose --quantization is not the method that config.json names."""
+    wish = {"model": model, "instance": "x"}
+    made = vendor.plan_request(release, wish)
+    assert "--quantization" not in made["arguments"]
+    assert "QUANT_CONFIG" not in made["environment"]
+    assert made["requires"]["files"] == []
+    assert any(line.startswith("dtype fp8: left out") for line in made["changes"])
+    calibrated = vendor.plan_request(release, {**wish, "quantization_config": "/data/quantization/own.json"})
+    assert calibrated["environment"]["QUANT_CONFIG"] == "/data/quantization/own.json"
+    assert "--quantization" not in calibrated["arguments"]
+    words = vendor.plan_request(release, {**wish, "quantization": "inc", "dtype": "fp8"})["refused"]
+    assert "quantization is inc, but" in words
+    assert "quantization_config alone turns INC on" in words
