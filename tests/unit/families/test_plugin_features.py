@@ -123,7 +123,7 @@ def test_experts_that_nobody_counted_are_warned_of() -> None:
 @pytest.mark.parametrize("model", ["deepseek-r1-671b", "deepseek-r1-0528", "qwen3-coder-480b-a35b-instruct-fp8"])
 def test_published_fp8_is_not_called_inc(release: str, model: str) -> None:
     """vLLM ends a start whose --quantization is not the method that config.json names."""
-    wish = {"model": model, "instance": "x"}
+    wish = {"model": model, "instance": "x", "enable_expert_parallel": True}
     made = vendor.plan_request(release, wish)
     assert "--quantization" not in made["arguments"]
     assert "QUANT_CONFIG" not in made["environment"]
