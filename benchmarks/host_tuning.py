@@ -5,8 +5,9 @@
     python -m benchmarks.host_tuning --baseline ROLE       and kernel_settings beside it, in the same minutes
 
 The baseline is kernel_settings of linux-system-roles: 36 tasks and 9.3 s for two kernel settings, with nothing to
-change, on the simulated node of a quiet machine. With a copy of that role (ROLE; PyPI's package `ansible` does not have
-it) it is measured here and now, and the limit is half of what it took: a busy machine is neither excuse nor accusation.
+change, on the simulated node of a quiet machine. With a copy of that role (ROLE; PyPI's package ``ansible`` does not
+have it) it is measured here and now, and the limit is half of what it took: a busy machine is neither excuse nor
+accusation.
 It installs TuneD on the node, so it is for simulated ones.
 """
 

@@ -6,7 +6,7 @@
 
 Runs of both commits take turns, so that a machine that is busy with other work is busy for both; medians are compared.
 Python keeps what it compiled, as it does for users; the makefile forbids it for tests.
-What one more node costs the controller is measured with further names for the same node (`--names 1,4,16`, in check
+What one more node costs the controller is measured with further names for the same node (``--names 1,4,16``, in check
 mode, where nothing can be in the way of anything).
 """
 

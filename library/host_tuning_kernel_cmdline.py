@@ -150,9 +150,10 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
 def _update_grub(
     module: AnsibleModule, update_grub: str, expected: list[str], old: str | None, new: str | None
 ) -> None:
-    """Change the drop-in from `old` to `new` and run update-grub; put everything back when the entries lack something.
+    """Change the drop-in from ``old`` to ``new`` and run update-grub; put everything back when the entries lack
+    something.
 
-    None: no drop-in. `expected`: the arguments that the boot entries are to have then.
+    None: no drop-in. ``expected``: the arguments that the boot entries are to have then.
     """
     path, before = module.params["path"], CONFIG.read_bytes()
     if old != new:

@@ -190,7 +190,7 @@ def _refuse_taken(module: AnsibleModule, port: int) -> None:
 
 
 def _used(module: AnsibleModule, directory: Path, unit: Path) -> bool:
-    """Whether a node downloads now, or did within the last `unused_for` seconds."""
+    """Whether a node downloads now, or did within the last ``unused_for`` seconds."""
     shown = _systemctl(module, "show", "--property=TasksCurrent", "--value", unit.name).strip()
     # One process is the daemon; every further one serves a node that downloads.
     if shown.isdigit() and int(shown) > 1:

@@ -148,7 +148,7 @@ def _refused_by_permissions() -> bool:
 def _again_with_the_group_of_the_socket() -> None:
     """Run this program again, as the same user, with the group that may talk to the engine.
 
-    So that a user with sudo needs no entry in the group `docker`, which would outlive the demo.
+    So that a user with sudo needs no entry in the group ``docker``, which would outlive the demo.
     """
     group = _SOCKET.stat().st_gid
     if group in os.getgroups():

@@ -27,7 +27,7 @@ _OF_DOCUMENT, _OF_KEY = 0x00, 0x13
 
 @dataclass(frozen=True)
 class Package:
-    """A binary package. `files`: what it puts where. `scripts`: maintainer scripts by name, such as postinst."""
+    """A binary package. ``files``: what it puts where. ``scripts``: maintainer scripts by name, such as postinst."""
 
     name: str
     version: str

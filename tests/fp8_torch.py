@@ -1,6 +1,6 @@
 """Converted weights against the reference formula in real torch, tensor by tensor, in the stand-in serving image.
 
-Needs Docker, so `make molecule` runs it, and `make unit` does not:
+Needs Docker, so ``make molecule`` runs it, and ``make unit`` does not:
 
     python -m pytest tests/fp8_torch.py
 """

@@ -182,8 +182,10 @@ def test_a_room_is_small_and_has_an_empty_door(folder: Path) -> None:
 
 
 def test_docstrings_speak_one_dialect() -> None:
-    """Sentences: "Raises Refusal where ...", ``names`` in code; no sections and no roles of Sphinx."""
-    other = re.compile(r"^ *(Args|Arguments|Attributes|Raises|Returns|Yields):$|:\w+:`", re.MULTILINE)
+    """Sentences: "Raises Refusal where ...", ``names`` in two backticks; no sections and no roles of Sphinx."""
+    other = re.compile(
+        r"^ *(Args|Arguments|Attributes|Raises|Returns|Yields):$|:\w+:`|(?<![`\\])`(?!`)[^`\n]+`(?!`)", re.MULTILINE
+    )
     places = ("action_plugins", "filter_plugins", "library", "module_utils", "plugin_utils", "roles")
     files = [path for place in places for path in (ROOT / place).rglob("*.py")]
     found = []
@@ -259,7 +261,9 @@ def test_a_circle_is_found() -> None:
 
 
 def test_the_map_says_what_every_room_imports() -> None:
-    """A row of docs/design.md: | `package/` | what it knows | `imported`, `imported` |; node/ may import everything."""
+    """A row of docs/design.md: | ``package/`` | what it knows | ``imported``, ``imported`` |; node/ may import
+    everything.
+    """
     rows = [line.split("|") for line in (ROOT / "docs" / "design.md").read_text(encoding="utf-8").splitlines()]
     said = {row[1].strip(" `/"): set(re.findall(r"`(\w+)`", row[3])) for row in rows if len(row) == 5}
     seen: dict[str, set[str]] = {folder.name: set() for folder in PACKAGES if folder.name != WORLD}

@@ -74,8 +74,8 @@ LIMITS = "/etc/systemd/system/vllm-.service.d/50-host-tuning.conf"
 class Owned:
     """One path: who writes it, and its mode in octal.
 
-    `ensured_by`: roles that write it as well, such as a directory that has to be there before the owner makes it; it
-    goes with the owner. `whole`: a directory that belongs to a program with everything in it, which is not listed.
+    ``ensured_by``: roles that write it as well, such as a directory that has to be there before the owner makes it; it
+    goes with the owner. ``whole``: a directory that belongs to a program with everything in it, which is not listed.
     """
 
     path: str

@@ -22,12 +22,13 @@ NOBODY, PACKAGES, INSTALLER, KERNEL, BY_HAND = "", "packages", "installer", "ker
 class Found:
     """What was read of a node. Empty: it says nothing.
 
-    `packages`: the vendor's, by name. `traces`: paths that only the vendor's installer makes. `modules`: names of all
-    that are loaded. `version`: what the loaded driver says of itself. `file`: where the driver's module lies for the
-    running kernel. `status`: what DKMS says. `kernel`, `next_kernel`: the one that runs, and the one that boots next.
-    `users`: who uses a card, for people; `instances`: names of ours that do, who are not among the users.
-    `interrupted`: dpkg was cut off in a change, and nobody has taken that up. `holder`: who holds dpkg's database, for
-    people. `others`: packages of others that dpkg was kept from finishing, where that matters.
+    ``packages``: the vendor's, by name. ``traces``: paths that only the vendor's installer makes. ``modules``: names of
+    all that are loaded. ``version``: what the loaded driver says of itself. ``file``: where the driver's module lies
+    for the running kernel. ``status``: what DKMS says. ``kernel``, ``next_kernel``: the one that runs, and the one that
+    boots next.
+    ``users``: who uses a card, for people; ``instances``: names of ours that do, who are not among the users.
+    ``interrupted``: dpkg was cut off in a change, and nobody has taken that up. ``holder``: who holds dpkg's database,
+    for people. ``others``: packages of others that dpkg was kept from finishing, where that matters.
     """
 
     kernel: str
@@ -49,7 +50,7 @@ class Found:
 class Wishes:
     """What a site allows: another version in the place of the one that is there, and the installer's as ours.
 
-    `drain`: whoever asks stops our instances for it, and starts them again.
+    ``drain``: whoever asks stops our instances for it, and starts them again.
     """
 
     replace: bool = False
@@ -61,9 +62,10 @@ class Wishes:
 class Steps:
     """What is to do, in this order; a step that is not needed is empty.
 
-    `mend`: packages that are installed by half, of which `unpack` come anew, with their versions, and the others are
-    only configured; before it DKMS has to `forget` what they registered. `install`: packages with their versions.
-    `build`: kernels without the driver. `unload`, `load`: modules.
+    ``mend``: packages that are installed by half, of which ``unpack`` come anew, with their versions, and the others
+    are only configured; before it DKMS has to ``forget`` what they registered. ``install``: packages with their
+    versions.
+    ``build``: kernels without the driver. ``unload``, ``load``: modules.
     """
 
     mend: tuple[str, ...] = ()
@@ -83,7 +85,7 @@ class Steps:
 class Judgement:
     """What a node has, why the release cannot be put on it, the steps that do it, and what waits for a reboot.
 
-    `replaces`: the steps put another driver in the place of one that is there, so that cards are lost meanwhile.
+    ``replaces``: the steps put another driver in the place of one that is there, so that cards are lost meanwhile.
     """
 
     present: Present

@@ -20,7 +20,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Built:
-    """One line of ``dkms status``; `kernel` is empty for a module that was added and built for none."""
+    """One line of ``dkms status``; ``kernel`` is empty for a module that was added and built for none."""
 
     version: str
     kernel: str

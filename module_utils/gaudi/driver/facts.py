@@ -33,7 +33,7 @@ class ModuleOrder:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What one release wants on one system: `version` as the packages have it, and their names."""
+    """What one release wants on one system: ``version`` as the packages have it, and their names."""
 
     format: str
     version: str
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the file says. Names are by format, deb or rpm; `headers` and `extra` have {kernel} in them."""
+    """What the file says. Names are by format, deb or rpm; ``headers`` and ``extra`` have {kernel} in them."""
 
     packages: Mapping[str, tuple[str, ...]]
     headers: Mapping[str, tuple[str, ...]]

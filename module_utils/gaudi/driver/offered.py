@@ -20,7 +20,7 @@ def query(format: str, names: Sequence[str]) -> list[str]:
 
 
 def parse(listed: str) -> dict[str, tuple[str, ...]]:
-    """Versions on offer by package, in the order of the listing, from lines of `NAME | VERSION | ORIGIN`."""
+    """Versions on offer by package, in the order of the listing, from lines of ``NAME | VERSION | ORIGIN``."""
     found: dict[str, list[str]] = {}
     for line in listed.splitlines():
         columns = [column.strip() for column in line.split("|")]

@@ -28,8 +28,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(:[a-z0-9]+)?")
 class Package:
     """A package as dpkg or rpm has it.
 
-    `held`: the system was told to leave it alone. `torn`: dpkg was kept from unpacking it (reinst-required), and
-    configures it only once its file was unpacked anew. `leaving`: that was while its own script took it back.
+    ``held``: the system was told to leave it alone. ``torn``: dpkg was kept from unpacking it (reinst-required), and
+    configures it only once its file was unpacked anew. ``leaving``: that was while its own script took it back.
     """
 
     name: str
@@ -48,7 +48,9 @@ def query(format: str, patterns: Iterable[str]) -> list[str]:
 
 
 def parse(listed: str) -> dict[str, Package]:
-    """The packages that are there, by name, from lines of `NAME WANT STATUS ERROR VERSION`; others are passed over."""
+    """The packages that are there, by name, from lines of ``NAME WANT STATUS ERROR VERSION``; others are passed
+    over.
+    """
     found = {}
     for line in listed.splitlines():
         words = line.split()
@@ -79,8 +81,8 @@ def unfinished(listed: str, passed_over: Iterable[str]) -> tuple[str, ...]:
 class Present:
     """What was found against what is wanted: one of the states above, and the packages that say so.
 
-    `differing`: what is installed in another version, by name. `missing`: wanted and not there. `unfinished`: neither
-    whole nor gone. `held`: on hold, whatever their version.
+    ``differing``: what is installed in another version, by name. ``missing``: wanted and not there. ``unfinished``:
+    neither whole nor gone. ``held``: on hold, whatever their version.
     """
 
     state: str

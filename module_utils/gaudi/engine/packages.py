@@ -57,7 +57,7 @@ def builder_package(packages: Sequence[str], client: str, plugin: bool) -> str:
 
 
 def installed_of_dpkg(listed: str) -> set[str]:
-    """The packages that are installed, from lines of `NAME STATUS`."""
+    """The packages that are installed, from lines of ``NAME STATUS``."""
     lines = [line.split() for line in listed.splitlines()]
     return {line[0] for line in lines if line[1:] == ["installed"]}
 
@@ -75,6 +75,6 @@ def versions_query(family: str, names: Sequence[str]) -> list[str]:
 
 
 def versions(listed: str) -> dict[str, str]:
-    """Versions of installed packages by name, from lines of `NAME STATUS VERSION`; other lines are passed over."""
+    """Versions of installed packages by name, from lines of ``NAME STATUS VERSION``; other lines are passed over."""
     lines = [line.split() for line in listed.splitlines()]
     return {line[0]: line[2] for line in lines if len(line) == 3 and line[1] == "installed"}

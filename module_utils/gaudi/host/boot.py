@@ -14,7 +14,8 @@ from .shell import Place
 class Boot:
     """The boot loader as it was read: what sets kernel arguments here, the boot entries, and GRUB's files.
 
-    `loader` is "grub" or "grubby", None when the arguments cannot be set. `defaults` and `config` are GRUB's paths.
+    ``loader`` is "grub" or "grubby", None when the arguments cannot be set. ``defaults`` and ``config`` are GRUB's
+    paths.
     """
 
     defaults: str
@@ -35,7 +36,7 @@ class Boot:
         return [word.text for word in grub.command_line(grub.evaluate(self.files))] if self.files else None
 
     def taken_away(self, arguments: Sequence[str], own: str) -> str:
-        """Say which file behind our drop-in `own` sets the line anew, or return "" when none does.
+        """Say which file behind our drop-in ``own`` sets the line anew, or return "" when none does.
 
         Our drop-in counts as if it had these arguments already.
         """
@@ -48,7 +49,7 @@ class Boot:
         )
 
     def written(self, arguments: Sequence[str], own: str) -> list[list[Word]]:
-        """Return command lines with the place of each word, as if our drop-in `own` had these arguments already."""
+        """Return command lines with the place of each word, as if our drop-in ``own`` had these arguments already."""
         if self.loader == "grubby":
             return [
                 [Word(word, Place(f"grubby, {entry.kernel}", 1)) for word in entry.arguments] for entry in self.entries

@@ -72,10 +72,10 @@ def needed(
 ) -> list[Needed]:
     """Return what a node needs: of the catalogue's rules those for its system and its kernels.
 
-    `kernels` are the releases that run or can be booted: a kernel that waits for the next boot counts, too.
+    ``kernels`` are the releases that run or can be booted: a kernel that waits for the next boot counts, too.
 
     A rule is {"id", "arguments", "purpose", "because", and "when": {"systems": [...], "kernels": [...]}};
-    without "when" it is for every node. Rules whose id is in `always` hold whatever the node is.
+    without "when" it is for every node. Rules whose id is in ``always`` hold whatever the node is.
     Raises Refusal for a rule it cannot read.
     """
     found: list[Needed] = []
@@ -201,7 +201,7 @@ def grubby_set(arguments: Sequence[str]) -> list[str]:
 def grubby_restore(arguments: Sequence[str], entries: Sequence[Entry], former: Mapping[str, str]) -> list[list[str]]:
     """Return the calls of grubby that take our arguments away and put back those they replaced.
 
-    `former`: for each kernel, its arguments before our first change; a later kernel has none to put back.
+    ``former``: for each kernel, its arguments before our first change; a later kernel has none to put back.
     """
     calls: list[list[str]] = []
     for entry in entries:

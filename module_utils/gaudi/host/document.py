@@ -28,7 +28,7 @@ def damaged(path: str, why: str) -> str:
 
 
 def refresh(document: Mapping[str, Any], kernel: str, running: Sequence[str]) -> dict[str, Any]:
-    """Return the document as it is for the kernel that runs now. `running` is /proc/cmdline.
+    """Return the document as it is for the kernel that runs now. ``running`` is /proc/cmdline.
 
     An argument in effect no longer waits for a reboot. If a later boot lacks it, one more reboot does not help.
     """

@@ -9,7 +9,7 @@ MARK = "# Written by gaudi-serving (role host_tuning)."
 
 
 def foreign(files: Mapping[str, str | None]) -> list[str]:
-    """Say which files at our paths somebody else wrote. `files`: path and text, None where there is none."""
+    """Say which files at our paths somebody else wrote. ``files``: path and text, None where there is none."""
     return [
         f"{path} was not written by this role. Move it away, then run again."
         for path, text in files.items()

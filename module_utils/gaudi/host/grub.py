@@ -1,6 +1,6 @@
 """GRUB's settings: read the shell files of /etc/default as GRUB does, and what will really boot.
 
-`grub-mkconfig` sources /etc/default/grub and then /etc/default/grub.d/*.cfg with a shell. This reads the
+``grub-mkconfig`` sources /etc/default/grub and then /etc/default/grub.d/*.cfg with a shell. This reads the
 part of the shell language such files are written in, and keeps for every character where it came from,
 so that a conflicting argument is reported with its file and line.
 """
@@ -64,7 +64,7 @@ def replaced(files: Sequence[tuple[str, str]], path: str, text: str | None) -> l
 def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
     """Return every variable the files set, in the order given, the way the shell would.
 
-    `files` are (path, text). A command substitution is kept as it is written: what it prints is not known.
+    ``files`` are (path, text). A command substitution is kept as it is written: what it prints is not known.
     Raises Refusal, with file and line, for what a shell could not read.
     """
     values: dict[str, Text] = {}
@@ -169,7 +169,7 @@ def parse_config(text: str) -> list[Entry]:
 
 
 def parse_grubby(text: str) -> list[Entry]:
-    """Read `grubby --info=ALL`: one block per kernel, values in double quotes."""
+    """Read ``grubby --info=ALL``: one block per kernel, values in double quotes."""
     found: list[Entry] = []
     kernel, arguments, start = "", None, 0
     for number, line in enumerate([*text.splitlines(), "index=end"], start=1):

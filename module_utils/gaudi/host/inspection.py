@@ -22,7 +22,9 @@ _OWN_FOLDER = ("former", "program", "state")
 
 @dataclass(frozen=True)
 class Seen:
-    """What was read of a host. `texts` and `obstacles` go by the names that the role's files have in its variables."""
+    """What was read of a host. ``texts`` and ``obstacles`` go by the names that the role's files have in its
+    variables.
+    """
 
     system: Mapping[str, str]
     """/etc/os-release."""

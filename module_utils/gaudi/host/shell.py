@@ -57,7 +57,7 @@ def statements(path: str, text: str) -> list[Text]:
 
 
 def value(written: Text, values: Mapping[str, Text], *, quoted: bool = False) -> Text:
-    """Return what the shell makes of the right-hand side of an assignment; `quoted`: inside double quotes.
+    """Return what the shell makes of the right-hand side of an assignment; ``quoted``: inside double quotes.
 
     A command substitution is kept as it is written: what it prints is not known.
     """
@@ -101,7 +101,7 @@ def _stripped(text: list[tuple[str, Place]]) -> Text:
 
 
 def _end_of_piece(path: str, text: str, start: int, line: int) -> int:
-    """Return where the piece that begins at `start` ends: a quote, a substitution, or a single character."""
+    """Return where the piece that begins at ``start`` ends: a quote, a substitution, or a single character."""
     opening = "$(" if text.startswith("$(", start) else text[start]
     if opening == "\\":
         return min(start + 2, len(text))

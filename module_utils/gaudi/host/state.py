@@ -28,9 +28,10 @@ _VIRTUAL = "not the server itself: a virtual machine or a container"
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the table. `state` says in one word what the four columns add up to.
+    """One line of the table. ``state`` says in one word what the four columns add up to.
 
-    `lacking`: the node has nothing that could be set, such as an older kernel's setting; `now` says what is not there.
+    ``lacking``: the node has nothing that could be set, such as an older kernel's setting; ``now`` says what is not
+    there.
     """
 
     item: str
@@ -77,7 +78,7 @@ def sysctl_items(
 ) -> list[Item]:
     """Return one line per kernel setting.
 
-    `running` has only the settings this kernel knows; `frozen` are those that only somebody else may set.
+    ``running`` has only the settings this kernel knows; ``frozen`` are those that only somebody else may set.
     """
     boot = sysctl.at_boot(assignments)
     own = {found.key: found.value for found in assignments if found.path == own_path}
@@ -102,9 +103,9 @@ def argument_items(
     *,
     container: bool,
 ) -> list[Item]:
-    """Return one line per kernel argument. `entries` are what can be booted, `running` is /proc/cmdline.
+    """Return one line per kernel argument. ``entries`` are what can be booted, ``running`` is /proc/cmdline.
 
-    `written` is what GRUB's files say, which the next update-grub brings into the entries; None without such files.
+    ``written`` is what GRUB's files say, which the next update-grub brings into the entries; None without such files.
     """
     items = []
     for need in needed:
@@ -133,7 +134,9 @@ def argument_items(
 def lost_at_next_update_grub(
     needed: Sequence[Needed], entries: Sequence[Entry], written: Sequence[str] | None
 ) -> list[str]:
-    """Say which arguments the boot entries have only until update-grub runs again. `written`: what GRUB's files say."""
+    """Say which arguments the boot entries have only until update-grub runs again. ``written``: what GRUB's files
+    say.
+    """
     lost = [
         need.argument
         for need in needed
@@ -150,7 +153,7 @@ def lost_at_next_update_grub(
 
 
 def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[Item]:
-    """Return the lines about processors. `enabled`: our unit is there and starts at boot."""
+    """Return the lines about processors. ``enabled``: our unit is there and starts at boot."""
     configured = "gaudi-host-tuning.service" if enabled else _NOTHING
     governors = sorted({cpu.governor for cpu in cpus if cpu.governor is not None})
     deep = sorted({name for cpu in cpus for name, on in cpu.idle_states.items() if on and name not in SHALLOW})
@@ -199,7 +202,8 @@ def limit_items(
 ) -> list[Item]:
     """Return one line per limit of our units.
 
-    `units`: for each loaded unit, the limits its process runs with, or those systemd has for it while it does not run.
+    ``units``: for each loaded unit, the limits its process runs with, or those systemd has for it while it does not
+    run.
     A container's systemd cannot give more than the container has.
     """
     items = []
@@ -259,7 +263,7 @@ def serving_refusal(
 ) -> str | None:
     """Say why nothing may be served on this running kernel, or None when it may.
 
-    `waiting` are the arguments a reboot brings; `causes` names, for others, the file and line that says otherwise.
+    ``waiting`` are the arguments a reboot brings; ``causes`` names, for others, the file and line that says otherwise.
     """
     lacks = lacking(needed, kernel, running)
     if not lacks:
@@ -280,7 +284,7 @@ def lacking(needed: Sequence[Needed], kernel: str, running: Sequence[str]) -> li
 
 
 def remedy(causes: Sequence[str]) -> str:
-    """Say what to do about arguments the running kernel lacks. `causes`: of those that a reboot does not bring."""
+    """Say what to do about arguments the running kernel lacks. ``causes``: of those that a reboot does not bring."""
     if not causes:
         return "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
     known = " ".join(dict.fromkeys(cause for cause in causes if cause))
@@ -337,7 +341,7 @@ def _deep_cstates(seen: Firmware) -> tuple[str, str]:
 
 
 def other_tuners(profile: str | None) -> list[str]:
-    """Say that TuneD tunes this host, too. `profile`: what its file of the active profile says, None without one."""
+    """Say that TuneD tunes this host, too. ``profile``: what its file of the active profile says, None without one."""
     if not profile:
         return []
     return [
@@ -364,7 +368,7 @@ def server(names: Iterable[str | None]) -> str:
 
 
 def table(rows: Sequence[Mapping[str, str]], columns: Mapping[str, str]) -> list[str]:
-    """Return the lines of a table. `columns`: key of each column and its heading."""
+    """Return the lines of a table. ``columns``: key of each column and its heading."""
     cells = [list(columns.values()), *([str(row[key]) for key in columns] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
@@ -408,7 +412,7 @@ def record(path: str, text: str | None) -> dict[str, Any]:
 
 
 def record_lost(path: str, lost: Sequence[str]) -> list[str]:
-    """Say that the record of what was there before the first change is gone. `lost`: the settings it was about."""
+    """Say that the record of what was there before the first change is gone. ``lost``: the settings it was about."""
     if not lost:
         return []
     return [
@@ -426,7 +430,7 @@ def abandoned(known: Mapping[str, object], wanted: Iterable[str]) -> dict[str, s
 def left_behind(then: Mapping[str, str], running: Mapping[str, str]) -> list[str]:
     """Say which abandoned kernel settings still have the value they were given here.
 
-    `then` has the values before the first change, `running` those of now.
+    ``then`` has the values before the first change, ``running`` those of now.
     """
     return [
         f"{key} is {now}, and was {then[key]} before it was set here. The inventory no longer asks for it; "

@@ -26,7 +26,7 @@ _KIB_PER_MIB = 1024
 
 @dataclass(frozen=True)
 class Assignment:
-    """One `key = value` line of a sysctl file."""
+    """One ``key = value`` line of a sysctl file."""
 
     key: str
     value: str
@@ -110,7 +110,7 @@ def check_request(settings: Mapping[str, str]) -> dict[str, str]:
 def memory_refusal(pages: int, memory: Memory, max_share: int) -> Refusal | None:
     """Say why this many hugepages would starve the rest of the machine, or None when they would not.
 
-    `max_share` is in percent of the whole memory.
+    ``max_share`` is in percent of the whole memory.
     """
     if max_share not in range(1, 101):
         raise Refusal("out_of_range", f"host_tuning_max_memory_share is {max_share}. Give a percentage from 1 to 100.")
@@ -128,7 +128,7 @@ def memory_refusal(pages: int, memory: Memory, max_share: int) -> Refusal | None
 
 
 def grant_refusal(pages: int, memory: Memory) -> Refusal | None:
-    """Say what the kernel did not grant, or None when all pages are there. `memory` is after asking."""
+    """Say what the kernel did not grant, or None when all pages are there. ``memory`` is after asking."""
     if memory.hugepages >= pages:
         return None
     return Refusal(
@@ -172,7 +172,7 @@ def boot_order(paths: Sequence[str]) -> list[str]:
 
 
 def at_boot(assignments: Sequence[Assignment]) -> dict[str, Assignment]:
-    """Return, for each setting, the assignment that wins. `assignments` are in boot order."""
+    """Return, for each setting, the assignment that wins. ``assignments`` are in boot order."""
     return {assignment.key: assignment for assignment in assignments}
 
 
@@ -216,8 +216,9 @@ def plan(
 ) -> Plan:
     """Decide what to set and what to write.
 
-    `running` has the settings this kernel knows, `settable` those it lets us change; without `present` the drop-in
-    goes, and `wanted` are the values to put back where what runs is still ours. `own` is what our drop-in says.
+    ``running`` has the settings this kernel knows, ``settable`` those it lets us change; without ``present`` the
+    drop-in goes, and ``wanted`` are the values to put back where what runs is still ours. ``own`` is what our drop-in
+    says.
     """
     missing = [key for key in wanted if key not in running]
     differ = {key: wanted[key] for key in running if key in wanted and running[key] != wanted[key]}

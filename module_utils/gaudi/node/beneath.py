@@ -2,7 +2,7 @@
 
 A place is a folder. It and what lies beneath it are reached by descriptors, one folder at a time, and no link among
 them is followed. Only regular files are opened; a pipe keeps nobody waiting. What lies above a place is the
-administrator's, links included; `refuse_writers` refuses it where others may write there.
+administrator's, links included; ``refuse_writers`` refuses it where others may write there.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
 class Look:
     """What was read of the node, and what is made of it.
 
-    `given` are the options of the module gaudi_driver_info.
+    ``given`` are the options of the module gaudi_driver_info.
     """
 
     def __init__(self, module: AnsibleModule, given: Mapping[str, Any], sources: Sources) -> None:

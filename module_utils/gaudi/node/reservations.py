@@ -22,7 +22,7 @@ FILE = "cards.lock"
 
 @dataclass(frozen=True)
 class Read:
-    """The reservations; where they had to be rebuilt, `damage` says why, as a sentence without a full stop."""
+    """The reservations; where they had to be rebuilt, ``damage`` says why, as a sentence without a full stop."""
 
     reservations: Reservations
     damage: str = ""

@@ -206,7 +206,7 @@ def _limits_of_units(module: AnsibleModule) -> tuple[dict[str, dict[str, str]], 
 
 
 def grub_files(defaults: Path) -> list[tuple[str, str]]:
-    """Return /etc/default/grub (`defaults`) and the files behind it, path and text, as grub-mkconfig finds them.
+    """Return /etc/default/grub (``defaults``) and the files behind it, path and text, as grub-mkconfig finds them.
 
     It passes over a link that leads nowhere. Bytes that are no UTF-8, as in old comments, are kept as "?".
     Raises Refusal, with the path, for a file that cannot be read.
@@ -224,7 +224,7 @@ def grub_files(defaults: Path) -> list[tuple[str, str]]:
 
 
 def running_settings(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of the settings this kernel knows. `proc_sys` is /proc/sys.
+    """Return the values of the settings this kernel knows. ``proc_sys`` is /proc/sys.
 
     Raises Refusal for a name that is no single setting, or one that the kernel does not show.
     """

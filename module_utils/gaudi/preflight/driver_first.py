@@ -28,8 +28,8 @@ UNTOLD = ("which card is which module", "the state of each card and its links", 
 class DriverFirst:
     """Whether the driver is brought before anything is served; what keeps it from that, and what to know of it.
 
-    `awaited`: the node has no driver and was to get one in this run, whether it can or not. What a driver would end is
-    then no problem of its own. `rooms`: what its packages take.
+    ``awaited``: the node has no driver and was to get one in this run, whether it can or not. What a driver would end
+    is then no problem of its own. ``rooms``: what its packages take.
     """
 
     first: bool = False

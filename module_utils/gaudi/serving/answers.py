@@ -102,9 +102,9 @@ def _file(kind: str, form: str, content: bytes) -> dict[str, Any]:
 
 
 def question_of(plan: Mapping[str, Any], text: str, tokens: int) -> Exchange:
-    """The question for the instance of a plan. `tokens` bounds the answer.
+    """The question for the instance of a plan. ``tokens`` bounds the answer.
 
-    The plan's `ask` holds what is known of the answer beforehand.
+    The plan's ``ask`` holds what is known of the answer beforehand.
     """
     task, bounds = plan["task"], {"max_tokens": tokens, "temperature": 0}
     asks: dict[str, tuple[str, dict[str, Any]]] = {

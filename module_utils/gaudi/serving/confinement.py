@@ -10,7 +10,7 @@ from typing import Any
 LOOSE = re.compile(r"unconfined|disable")
 # SECCOMP_MODE_FILTER of the kernel, as /proc/PID/status has it.
 SECCOMP_FILTER = "2"
-# What `docker update` changes in a running container and no plan sets: the engine's default of each is nothing.
+# What ``docker update`` changes in a running container and no plan sets: the engine's default of each is nothing.
 UNSET = (
     *("BlkioWeight", "CpuPeriod", "CpuQuota", "CpuRealtimePeriod", "CpuRealtimeRuntime", "CpuShares", "CpusetCpus"),
     *("CpusetMems", "Memory", "MemoryReservation", "MemorySwap", "NanoCpus"),
@@ -20,8 +20,8 @@ UNSET = (
 def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: str) -> list[str]:
     """Name what a container has otherwise than its plan; nothing where it is confined as planned.
 
-    `inspected` is one entry of what `docker container inspect` prints, `process` the text of /proc/PID/status of its
-    first process: what the engine was told is not yet what the kernel holds.
+    ``inspected`` is one entry of what ``docker container inspect`` prints, ``process`` the text of /proc/PID/status of
+    its first process: what the engine was told is not yet what the kernel holds.
     """
     box, planned = inspected["HostConfig"], plan["container"]
     added = sorted(name.removeprefix("CAP_") for name in box.get("CapAdd") or [])

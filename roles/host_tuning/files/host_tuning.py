@@ -39,7 +39,7 @@ STATE = Path("/var/lib/gaudi-serving/host_tuning.json")
 
 
 def changes(cpus: Path) -> dict[str, str]:
-    """Return the controls that are to change, relative to `cpus`, and their new values."""
+    """Return the controls that are to change, relative to ``cpus``, and their new values."""
     found: dict[str, str] = {}
     for governor in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")):
         offered = (governor.parent / "scaling_available_governors").read_text().split()

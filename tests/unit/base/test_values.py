@@ -208,7 +208,7 @@ FINGERPRINT = "68B60407372208D22B0FB02D3CDFF4A7960A84B2"
 
 
 def test_a_key_is_known_by_its_fingerprint() -> None:
-    """As `gpg --show-keys` 2.2.40 prints it for a key that this version made."""
+    """As ``gpg --show-keys`` 2.2.40 prints it for a key that this version made."""
     assert fingerprints(KEY) == [FINGERPRINT]
     assert values.fingerprint("68b6 0407 3722 08D2 2B0F  B02D 3CDF F4A7 960A 84B2", "x") == FINGERPRINT
     assert fingerprints(KEY + KEY) == [FINGERPRINT] * 2

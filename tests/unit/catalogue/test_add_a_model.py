@@ -13,7 +13,7 @@ from tests.unit.catalogue import walk
 from tests.unit.catalogue.documentation import ROOT, table_in
 
 TEXT = (ROOT / "docs" / "add-a-model.md").read_text(encoding="utf-8")
-# "Write `path`...:" and the block below it.
+# "Write ``path``...:" and the block below it.
 FILES = dict(re.findall(r"^Write `([^`]+\.yml)`[^`]*\n```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 # Of what the document has a person run only what a model more can change, and not this walk itself.

@@ -17,7 +17,7 @@ from tests.unit.catalogue import walk
 from tests.unit.catalogue.documentation import ROOT
 
 TEXT = (ROOT / "docs" / "add-a-release.md").read_text(encoding="utf-8")
-# "Write `path`...:" and the block below it.
+# "Write ``path``...:" and the block below it.
 FILES = dict(re.findall(r"^Write `([^`]+)`.*?\n```\w+\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 RELEASE, SURFACE, FAMILY = (

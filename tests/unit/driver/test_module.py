@@ -438,7 +438,7 @@ def test_a_system_without_packages_is_refused(run: Run, system: System) -> None:
 
 
 def acting(**arguments: object) -> Any:
-    """The action for a task with these arguments; what it gives to the module is in `given`."""
+    """The action for a task with these arguments; what it gives to the module is in ``given``."""
     task = MagicMock(async_val=0, args=arguments)
     made = action.ActionModule(task, MagicMock(), MagicMock(), MagicMock(), MagicMock(), MagicMock())
     made.validate_argument_spec = lambda argument_spec: (None, {"refuse": "never", **arguments})

@@ -40,7 +40,7 @@ def test_what_a_repository_has_is_seen_when_it_is_known(check: bool, repository:
 
 @pytest.mark.parametrize("module", ["brought_packages", "ansible.builtin.apt", "ansible.builtin.dnf"])
 def test_headers_alone_are_installed_where_the_driver_is_there(module: str) -> None:
-    """The next kernel lacks its headers: `steps` builds, and installs none of the driver's packages."""
+    """The next kernel lacks its headers: ``steps`` builds, and installs none of the driver's packages."""
     (arguments,) = [
         task[module] for task in tasks(load(ROOT / "roles/gaudi_driver/tasks/install.yml")) if module in task
     ]

@@ -110,7 +110,7 @@ def test_where_images_are_kept() -> None:
     assert docker_daemon.data_root("") == "/var/lib/docker"
 
 
-# Shape of `docker info --format '{{json .}}'`, Debian's docker.io 20.10.24, shortened.
+# Shape of ``docker info --format '{{json .}}'``, Debian's docker.io 20.10.24, shortened.
 INFO = {
     "Runtimes": {"habana": {"path": "/usr/bin/habana-container-runtime"}, "runc": {"path": "runc"}},
     "LiveRestoreEnabled": True,

@@ -31,7 +31,7 @@ def script(
 ) -> list[list[str]]:
     """Have exactly these programs installed, and answer as scripted; returns the commands that were run.
 
-    `languages` collects the LANG that each command was given.
+    ``languages`` collects the LANG that each command was given.
     """
     run: list[list[str]] = []
 

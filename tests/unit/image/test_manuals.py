@@ -1,7 +1,7 @@
 """What the manuals install by hand, each with the steps that do it here.
 
 000 and 001 are the two manuals for Gaudi2 (of vLLM 1.21 and 1.22), 002 is vLLM's page on installing, 004 the README of
-release 1.16. The scenario `images` runs the same steps on a node.
+release 1.16. The scenario ``images`` runs the same steps on a node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The images in an archive that `docker save` wrote, read so that nobody can read another one.
+"""The images in an archive that ``docker save`` wrote, read so that nobody can read another one.
 
 An engine unpacks an archive with Go's reader and takes the names of images from it: a file that this program read
 otherwise could bring other images than it says. So only the plain form is taken that docker save writes (POSIX.1-1988

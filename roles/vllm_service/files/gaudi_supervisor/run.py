@@ -321,7 +321,7 @@ class Run:
             self.boss.publish("draining", f"draining: {emptying.running} in flight, for {emptying.left:.0f} s at most")
 
     def drain(self, text: str, reason: Reason | None) -> None:
-        """Stop the container; `reason` is why, where nobody asked for it."""
+        """Stop the container; ``reason`` is why, where nobody asked for it."""
         boss = self.boss
         self.end = reason
         boss.notifier.send(STOPPING=1)
