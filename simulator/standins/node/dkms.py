@@ -71,6 +71,14 @@ def install(registered: dict[str, list[str]], module: str, kernel: str) -> None:
     registered[module].append(kernel)
 
 
+def remove(registered: dict[str, list[str]], module: str) -> None:
+    """Forget a module."""
+    if module not in registered:
+        combo = module.replace("/", "-")
+        raise Refused(f"Error! The module/version combo: {combo} is not located in the DKMS tree.", 3)
+    del registered[module]
+
+
 def main() -> int:
     """Do what the command line says."""
     registered = read()
@@ -84,7 +92,7 @@ def main() -> int:
             case ["install", module, "-k", kernel]:
                 install(registered, module, kernel)
             case ["remove", module, "--all"]:
-                registered.pop(module, None)
+                remove(registered, module)
             case _:
                 raise Refused("This stand-in of dkms knows status, add, install and remove.", 1)
     except Refused as refused:

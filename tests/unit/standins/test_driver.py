@@ -59,6 +59,18 @@ def test_a_module_is_added_once(
     assert capsys.readouterr().err == "Error! DKMS tree already contains: habanalabs-1.22.2-32\n"
 
 
+def test_what_is_not_in_the_tree_cannot_be_removed(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status and words are those of dkms 3.0.10 in Debian 12 (module_is_added_or_die)."""
+    run_dkms(monkeypatch, "add", "habanalabs/1.22.2-32")
+    assert run_dkms(monkeypatch, "remove", "habanalabs/1.22.2-32", "--all") == 0
+    for version in ("1.22.2-32", "1.21.3-57"):
+        assert run_dkms(monkeypatch, "remove", f"habanalabs/{version}", "--all") == 3
+        words = f"Error! The module/version combo: habanalabs-{version} is not located in the DKMS tree.\n"
+        assert capsys.readouterr().err == words
+
+
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [
