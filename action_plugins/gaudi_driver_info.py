@@ -24,7 +24,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "offered": {"type": "bool", "default": False},
     "repository": {"type": "str", "default": "", "no_log": True},
     "suite": {"type": "str", "default": ""},
-    "refuse": {"type": "str", "choices": ["never", "before", "after"], "default": "never"},
+    "refuse": {"type": "str", "choices": ["never", "before", "after", "removal"], "default": "never"},
 }
 
 

@@ -54,9 +54,10 @@ options:
   refuse:
     description:
       - Whether to fail. V(before) fails for what keeps the release from being installed, V(after) for what is not as
-        the vendor's manuals ask once it is.
+        the vendor's manuals ask once it is, V(removal) for packages that dpkg was kept from finishing, which apt does
+        not take off.
     type: str
-    choices: [never, before, after]
+    choices: [never, before, after, removal]
     default: never
 requirements:
   - root (C(become))
@@ -243,7 +244,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "offered": {"type": "bool", "default": False},
     "repository": {"type": "str", "default": "", "no_log": True},
     "suite": {"type": "str", "default": ""},
-    "refuse": {"type": "str", "choices": ["never", "before", "after"], "default": "never"},
+    "refuse": {"type": "str", "choices": ["never", "before", "after", "removal"], "default": "never"},
 }
 
 
@@ -262,7 +263,8 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     refusals = [*judged.refusals, *not_offered, *node.no_room()]
     unverified, (preferences, unattended) = node.unverified(), node.texts()
-    stopping = {"never": [], "before": refusals, "after": unverified}[module.params["refuse"]]
+    asked = {"never": [], "before": refusals, "after": unverified, "removal": node.removal()}
+    stopping = asked[module.params["refuse"]]
     answer = {
         **judged.as_dict(),
         **{"family": node.family, "version": node.wanted.version, "installed": node.installed},

@@ -159,14 +159,7 @@ def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wis
     if present.state == BROKEN and found.holder:
         return [troubles.locked(found.holder)]
     if found.others and present.state != RIGHT:
-        return [
-            Refusal(
-                "other_packages_half_installed",
-                "dpkg was cut off on this node, and left other packages than the driver's installed by half: "
-                f"{', '.join(found.others)}. This run does not mend them. Run dpkg --configure -a on the node, then "
-                "apt-get install --reinstall NAME for what it passes over. Then run again.",
-            )
-        ]
+        return [troubles.others_by_half(found.others)]
     refusals = []
     if source == BY_HAND:
         refusals.append(
@@ -206,6 +199,24 @@ def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wis
             )
         )
     return refusals
+
+
+def removal(found: Found) -> list[Refusal]:
+    """Why nothing can be taken off: apt leaves what dpkg was kept from finishing, and most of all else beside it."""
+    halves = [name for name, package in found.packages.items() if not package.whole]
+    if halves and found.holder:
+        return [troubles.locked(found.holder)]
+    if halves:
+        return [
+            Refusal(
+                "driver_half_installed",
+                f"dpkg was cut off on this node, and left {', '.join(halves)} installed by half, which apt does not "
+                "take off. Run playbooks/driver.yml, which mends that, then run this again.",
+            )
+        ]
+    if found.others:
+        return [troubles.others_by_half(found.others)]
+    return [troubles.interrupted()] if found.interrupted else []
 
 
 def _runs_other(found: Found, wanted: Wanted) -> bool:

@@ -6,6 +6,7 @@ The words are those of the tools under LC_ALL=C. What is not recognised here is 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ..base.refusal import Refusal
 
@@ -15,6 +16,9 @@ DATABASE = "dpkg's database"
 _BAD_BUILD = re.compile(r"Bad return status for module build on kernel: (?P<kernel>\S+)")
 _NO_HEADERS = re.compile(r"Your kernel headers for kernel (?P<kernel>\S+) cannot be found")
 _LEFT_OVER = re.compile(r"DKMS tree already contains: (?P<module>\S+?)-(?P<version>[0-9]\S*)")
+_UNKNOWN = re.compile(
+    r"module/version combo: (?P<module>habanalabs\w*)[-/](?P<version>[0-9]\S*)\s+is not located in the DKMS tree"
+)
 _BUILD_LOG = re.compile(r"Consult (?P<log>/\S+)")
 _REJECTED = re.compile(
     r"Key was rejected by service|Required key not available|unsigned module loading is restricted|"
@@ -80,9 +84,34 @@ def locked(who: str, what: str = DATABASE) -> Refusal:
     )
 
 
+def interrupted() -> Refusal:
+    """Why apt does nothing while dpkg has notes of what it was cut off from."""
+    return Refusal(
+        "packages_interrupted",
+        "dpkg was interrupted on this node. Run dpkg --configure -a there, look at what it says, then run again.",
+    )
+
+
+def others_by_half(names: Iterable[str]) -> Refusal:
+    """Why nothing is done beside packages of others that dpkg was kept from finishing."""
+    return Refusal(
+        "other_packages_half_installed",
+        "dpkg was cut off on this node, and left other packages than the driver's installed by half: "
+        f"{', '.join(names)}. This run does not mend them. Run dpkg --configure -a on the node, then "
+        "apt-get install --reinstall NAME for what it passes over. Then run again.",
+    )
+
+
 def _of_dkms(said: str) -> Refusal | None:
     if match := _LEFT_OVER.search(said):
         return left_over(f"{match['module']}/{match['version']}")
+    if match := _UNKNOWN.search(said):
+        name = f"{match['module']}/{match['version']}"
+        return Refusal(
+            "dkms_does_not_know",
+            f"A package's script takes {name} out of DKMS, which does not have it: the script was cut off once, or "
+            f"somebody took it out. Run dkms add {name} on the node, then run again.",
+        )
     if match := _NO_HEADERS.search(said):
         return Refusal(
             "no_kernel_headers",
@@ -134,10 +163,7 @@ def _of_apt(said: str) -> Refusal | None:
     if match := _LOCKED.search(said):
         return locked(match["who"] or match["process"] or "", match["file"] or DATABASE)
     if _INTERRUPTED.search(said):
-        return Refusal(
-            "packages_interrupted",
-            "dpkg was interrupted on this node. Run dpkg --configure -a there, look at what it says, then run again.",
-        )
+        return interrupted()
     if match := _NO_SPACE.search(said):
         return Refusal(
             "no_room_for_packages",

@@ -328,6 +328,11 @@ class Look:
         kept = apt_files.preferences(self.wanted, held, replace=self.given["replace"])
         return kept, apt_files.unattended(self.wanted, held)
 
+    def removal(self) -> list[Refusal]:
+        """Why nothing can be taken off."""
+        wrong: list[Refusal] = decision.removal(self.found)
+        return wrong
+
     def unverified(self) -> list[Refusal]:
         """What is not as the manuals ask."""
         devices = [path for path in DEVICES.glob("accel*") if re.fullmatch(r"accel\d+", path.name)]

@@ -158,6 +158,30 @@ def test_what_is_not_ours_is_not_mended(run: Run, dpkg: Dpkg, other: str) -> Non
     assert ran["refused_id"] == "record_damaged"
 
 
+@pytest.mark.parametrize(
+    ("half", "others", "id_", "words"),
+    [
+        (HALF, "", "driver_half_installed", "habanalabs-dkms installed by half, which apt does not take off. Run"),
+        (HALF, "vim install half-installed reinstreq\n", "driver_half_installed", "Run playbooks/driver.yml"),
+        (listed("1.22.2-32"), "vim install unpacked ok 9\n", "other_packages_half_installed", "by half: vim."),
+        (listed("1.22.2-32"), "", "packages_interrupted", "dpkg --configure -a"),
+    ],
+)
+def test_nothing_is_taken_off_a_node_whose_dpkg_was_cut_off(
+    run: Run, dpkg: Dpkg, half: str, others: str, id_: str, words: str
+) -> None:
+    """apt would take it off no more than half-way."""
+    dpkg.cut_off(others, half=half)
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "removal"}, dpkg.answers)
+    assert ran["refused_id"] == id_
+    assert words in ran["msg"]
+
+
+def test_a_whole_driver_of_any_release_may_be_taken_off(run: Run, system: System) -> None:
+    system.installed("1.21.3-57")
+    assert "msg" not in run(gaudi_driver_info, {**GIVEN, "refuse": "removal"}, system.answers).result
+
+
 def test_notes_of_dpkg_alone_keep_apt_from_everything(run: Run, dpkg: Dpkg) -> None:
     dpkg.cut_off("vim install unpacked ok 9\n", half=listed("1.22.2-32", *DEBS[1:]))
     ran = run(gaudi_driver_info, GIVEN, dpkg.answers)

@@ -21,6 +21,23 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
     ("said", "id_", "words"),
     [
         (LEFT, "dkms_left_over", "dkms remove habanalabs/1.24.0-1007 --all"),
+        # dkms 3.0.10 of Debian 12, and 2.8, which put a line break before "is".
+        (
+            "Error! The module/version combo: habanalabs-1.22.2-32 is not located in the DKMS tree.",
+            "dkms_does_not_know",
+            "Run dkms add habanalabs/1.22.2-32 on the node",
+        ),
+        (
+            "Error! The module/version combo: habanalabs-1.22.2-32\nis not located in the DKMS tree.\ndpkg: error",
+            "dkms_does_not_know",
+            "Run dkms add habanalabs/1.22.2-32 on the node",
+        ),
+        # 3.2.2 has a slash.
+        (
+            "Error! The module/version combo: habanalabs/1.22.2-32 is not located in the DKMS tree.",
+            "dkms_does_not_know",
+            "Run dkms add habanalabs/1.22.2-32 on the node",
+        ),
         (BUILD, "driver_does_not_build", "6.17.0-22-generic"),
         (BUILD, "driver_does_not_build", "in /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log."),
         (
