@@ -14,7 +14,7 @@ description:
   - Fails where the weights are not on the node, with what to do about it; and where an instance that has to be started
     or restarted has incomplete weights, or no room for its plan and its state.
   - Refuses a plan that failed on the node, or that somebody took back, as long as nothing it starts from has changed
-    (its image, its weights, the guard).
+    (its image, its weights, the guard, the driver).
   - Says whether systemd has the instance as it is to be, so that a settled one is left alone.
   - The value of a variable or an option whose name looks like a secret's is never returned.
 options:
@@ -54,6 +54,12 @@ options:
     description: Whether a plan that failed on the node is tried once more.
     type: bool
     default: false
+  coming_driver:
+    description:
+      - Version of the driver's packages that are installed before the plan starts. A plan that failed is held against
+        it, without its build, and not against the driver that is loaded.
+    type: str
+    default: ""
 requirements:
   - root (C(become))
 attributes:
@@ -177,6 +183,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "weights": {"type": "path", "required": True},
     "weights_coming": {"type": "bool", "default": False},
     "retry": {"type": "bool", "default": False},
+    "coming_driver": {"type": "str", "default": ""},
 }
 
 PLANS = Path(paths.INSTANCES)
@@ -235,7 +242,7 @@ def check_past(module: AnsibleModule, wanted: MadeOf) -> bool:
     )
     kept = next((each for each in place.kept()[0] if each.digest == digest), None)
     if kept is not None and kept.failed is not None and not module.params["retry"]:
-        refusal = decisions.refused(kept, starts_from(module, wanted), instance)
+        refusal = decisions.refused(kept, starts_from(module, wanted), instance, module.params["coming_driver"])
         if refusal:
             module.fail_json(msg=str(refusal), refused_id=refusal.id)
     try:

@@ -217,16 +217,31 @@ def where(disk: Mapping[str, str | None], before: Kept | None, after: Kept) -> s
     return "pending" if ours else "moot"
 
 
-def refused(kept: Kept | None, starts_from: StartsFrom, instance: str) -> Refusal | None:
-    """Why a plan is not tried again; None where it may be."""
-    if kept is None or kept.failed is None or kept.failed.starts_from != starts_from:
+def _numbers(driver: str) -> str:
+    """A driver's version without its build, for which its packages have a number and hl-smi a hash."""
+    return driver.partition("-")[0]
+
+
+def refused(kept: Kept | None, starts_from: StartsFrom, instance: str, coming: str = "") -> Refusal | None:
+    """Why a plan is not tried again; None where it may be.
+
+    coming: the version of the driver's packages that come before the plan starts; empty for the driver that is there.
+    """
+    if kept is None or kept.failed is None:
         return None
     failed, name = kept.failed, f"The plan {kept.digest[:SHOWN]} of {instance}"
+    if coming:
+        same = _numbers(failed.starts_from.driver) == _numbers(coming)
+        starts_from = replace(starts_from, driver=failed.starts_from.driver if same else coming)
+    if failed.starts_from != starts_from:
+        return None
+    driver = ", and so is the driver" if coming else ""
     what = f"was taken back at {failed.at} by {failed.by}" if failed.by else f"failed at {failed.at}: {failed.reason}"
     return Refusal(
         "plan_failed_before",
-        f"{name} {what.rstrip('.')}. Nothing it starts from has changed since, so {instance} is left as it is. Change "
-        "the inventory, or have the plan tried once more with -e retry=true. playbooks/history.yml shows the plans.",
+        f"{name} {what.rstrip('.')}. Nothing it starts from has changed since, so {instance} is left as it is{driver}. "
+        "Change the inventory, or have the plan tried once more with -e retry=true. playbooks/history.yml shows the "
+        "plans.",
     )
 
 

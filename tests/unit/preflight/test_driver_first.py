@@ -306,7 +306,7 @@ def test_a_replaced_driver_goes_back_with_its_instances() -> None:
             for task in brought_up["tasks"] if "gaudi_driver_before" in str(task.get("when"))}  # fmt: skip
     assert runs == {"Ensure every instance serves": False, "Ensure every instance serves with the new driver": True}
     for name in ("driver_or_back", "serve_or_back"):
-        (block,) = load(ROOT / f"playbooks/tasks/{name}.yml")
+        *_judged, block = load(ROOT / f"playbooks/tasks/{name}.yml")
         assert [task["ansible.builtin.include_tasks"]["file"] for task in block["rescue"]] == ["driver_back.yml"]
     driver, instances, end = load(ROOT / "playbooks/tasks/driver_back.yml")
     assert driver["ansible.builtin.include_role"]["tasks_from"] == "back"
@@ -317,6 +317,36 @@ def test_a_replaced_driver_goes_back_with_its_instances() -> None:
     assert said.strip() == "chat did not come up. The driver 1.21.3-57 is back, and chat served again."
     said = evaluate("gaudi_driver", end["ansible.builtin.fail"]["msg"], **failed)
     assert said.strip() == "chat did not come up. The driver was not changed."
+
+
+@pytest.mark.parametrize(
+    ("foreseen", "state", "asked"),
+    [
+        (False, "older", True),
+        (False, None, True),
+        (True, "absent", False),
+        # A change that was cut off goes on.
+        (False, "broken", False),
+        (False, "mixed", False),
+    ],
+)
+def test_a_plan_that_failed_is_refused_before_the_driver_is_touched(
+    foreseen: bool, state: str | None, asked: bool
+) -> None:
+    """Outside of the block whose rescue brings the driver back, and only with plans for cards that were seen."""
+    judged, block = load(ROOT / "playbooks/tasks/driver_or_back.yml")
+    assert "block" in block
+    assert judged["ansible.builtin.include_role"]["tasks_from"] == "compare"
+    (compared,) = load(ROOT / "roles/vllm_service/tasks/compare.yml")
+    assert "vllm_service_changes" in compared
+    plans = [{"instance": "chat"}]
+    given: dict[str, Any] = {
+        "preflight_serving": {"plans": plans, "release": {"software": {"driver": "1.22.2-32"}}},
+        "preflight_node": {"topology": {"foreseen": True} if foreseen else {}},
+        **({} if state is None else {"gaudi_driver_found": {"state": state}}),
+    }
+    assert evaluate("vllm_service", judged["loop"], **given) == (plans if asked else [])
+    assert evaluate("vllm_service", judged["vars"]["vllm_service_coming_driver"], **given) == "1.22.2-32"
 
 
 def test_nobody_is_told_of_modules_that_nobody_knows() -> None:

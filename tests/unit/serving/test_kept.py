@@ -129,6 +129,28 @@ def test_a_plan_that_failed_is_refused_while_it_starts_from_the_same() -> None:
     assert "was taken back at 2026-01-31T08:00:00Z by admin." in str(taken)
 
 
+@pytest.mark.parametrize(
+    ("then", "coming", "again"),
+    [
+        ("1.22.2-97ec1a4", "1.22.2-32", False),
+        ("1.22.2-97ec1a4", "1.22.3-32", True),
+        ("1.22.2-97ec1a4", "1.24.1-482", True),
+        # Nobody knows with which driver it failed.
+        ("", "1.22.2-32", True),
+    ],
+)
+def test_a_plan_that_failed_is_held_against_the_driver_that_comes(then: str, coming: str, again: bool) -> None:
+    """What is loaded says a hash where the packages have a build, and is another driver until then."""
+    failed = replace(FAILED, starts_from=replace(START, driver=then))
+    now = replace(START, driver="1.21.3-bfcec49")
+    assert kept.refused(plan("a", 0, failed), now, "chat") is None
+    refusal = kept.refused(plan("a", 0, failed), now, "chat", coming)
+    assert (refusal is None) is again
+    if refusal is not None:
+        assert "so chat is left as it is, and so is the driver." in str(refusal)
+    assert kept.refused(plan("a", 0, failed), replace(now, image="x"), "chat", coming) is None
+
+
 def test_a_person_chooses_a_plan() -> None:
     a, b, c = plan("a", 1), plan("b", 2), plan("c", 3)
     found = [a, b, c]

@@ -7,6 +7,7 @@ import copy
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -494,6 +495,21 @@ def test_a_plan_that_failed_may_be_tried_once_what_it_starts_from_changed(
     answer = ask(plan)
     assert "failed" not in answer
     assert answer["way_back_over"] is True
+
+
+def test_a_plan_that_failed_is_refused_before_its_driver_comes_again(
+    failed_before: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place("tiny", instances.STATES / "tiny")
+    (kept,) = place.kept()[0]
+    assert kept.failed is not None
+    start = replace(kept.failed.starts_from, driver="1.22.2-97ec1a4")
+    place.keep(decisions.fails([], kept.files, replace(kept.failed, starts_from=start)), ())
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda *_command, **_options: (0, "1.21.3-bfcec49\n", ""))
+    assert "failed" not in ask(DOCUMENT)
+    assert ask(DOCUMENT, coming_driver="1.22.2-32")["refused_id"] == "plan_failed_before"
+    assert "failed" not in ask(DOCUMENT, coming_driver="1.24.1-482")
+    assert "failed" not in ask(DOCUMENT, coming_driver="1.22.2-32", retry=True)
 
 
 def test_what_an_instance_went_back_to_is_settled(failed_before: Path, instance: Path) -> None:

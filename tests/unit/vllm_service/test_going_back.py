@@ -270,6 +270,12 @@ def test_a_plan_of_another_driver_is_nothing_to_go_back_to(node: Node) -> None:
     assert code == 78
     assert "it served with the driver 1.22.2-32, and the node has 1.24.1-30 now." in node.state["status"]
     assert place(node).files() == wished
+    # The run brings both back, and the next one is to know what came of this plan.
+    new = next(each for each in plans(node) if each.digest == decisions.digest_of(wished))
+    assert new.failed is not None
+    assert (new.failed.starts_from.driver, new.number) == ("1.24.1-30", 0)
+    assert "--nonsense" in new.failed.reason
+    assert not (node.state_file.parent / "back.json").exists()
 
 
 def test_a_damaged_plan_is_passed_over_with_a_sentence(node: Node) -> None:

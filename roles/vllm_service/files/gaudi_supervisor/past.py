@@ -135,13 +135,22 @@ class Past:
         digest = decisions.digest_of(self.files)
         now = now_text()
         try:
-            ways, why_not = self._ways(found, digest)
-            if not ways:
+            served, why_not = self._ways(found, digest)
+            if not served:
                 return False, why_not
+            failed = Failed(reason.message, now, "", self.look())
+            driver = failed.starts_from.driver
+            ways = [each for each in served if decisions.goes_with(each, driver)]
+            if not ways:
+                # Whoever changed the driver brings it back with its plan, and asks later what came of this one.
+                self.place.keep(decisions.fails(found, self.files, failed), ())
+                return False, (
+                    " The instance cannot go back by itself: it served with the driver "
+                    f"{served[0].starts_from.driver}, and the node has {driver} now."
+                )
             after = next((each for each in ways if self._has_image(each)), None)
             if after is None:
                 return False, " The instance cannot go back: the image of no plan that served is on the node any more."
-            failed = Failed(reason.message, now, "", self.look())
             # Each step counts from then on, whatever is cut off: remembered, decided, done.
             self.place.keep(decisions.fails(found, self.files, failed), [after.digest])
             self.place.go_back(Back(digest, after.digest, reason.message, now, ""))
@@ -153,9 +162,9 @@ class Past:
         return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
 
     def _ways(self, found: list[Kept], digest: str) -> tuple[list[Kept], str]:
-        """The plans that served, open the instance to nobody else, and go with the node's driver, the last first.
+        """The plans that served and open the instance to nobody else, the last first.
 
-        Where one of the last two is why there are none, also a sentence.
+        Where the second is why there are none, also a sentence.
         """
         all_served = decisions.ways_back(found, digest)
         served = [each for each in all_served if decisions.opens_no_more(each, self.files)]
@@ -166,13 +175,7 @@ class Past:
                 " The instance does not go back by itself: with its former plan it would answer whom this one keeps "
                 "out. playbooks/rollback.yml goes back all the same."
             )
-        driver = self.look().driver
-        ways = [each for each in served if decisions.goes_with(each, driver)]
-        why_not = (
-            f" The instance cannot go back by itself: it served with the driver {served[0].starts_from.driver}, and "
-            f"the node has {driver} now."
-        )
-        return ways, "" if ways else why_not
+        return served, ""
 
     def _has_image(self, each: Kept) -> bool:
         image = parse(each.files[decisions.PLAN], {"image": str})["image"]
