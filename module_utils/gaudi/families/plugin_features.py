@@ -108,7 +108,7 @@ def _check_adapters(draft: Draft, resolved: ResolvedRequest) -> None:
     request = resolved.request
     if "--lora-modules" in map(normal, request.extra_args):
         raise Refusal(
-            "argument_bypasses_option",
+            "adapters_as_arguments",
             "extra_args has --lora-modules, whose directories the server would not see. Use the option lora_modules.",
         )
     if request.lora_modules and request.enable_lora is False:
