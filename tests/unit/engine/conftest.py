@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.unit.preflight.conftest import run
+from tests.unit.preflight.conftest import record, run
 
-__all__ = ["run"]
+__all__ = ["record", "run"]
