@@ -291,6 +291,7 @@ from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement
 from ansible.module_utils.gaudi.preflight import site as inventory
+from ansible.module_utils.gaudi.serving.plan import recipe_directory
 from ansible.module_utils.gaudi.weights import record as weights
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -428,7 +429,8 @@ def look_at_instance(
         keys=instances.keys_made(plan["instance"]),
         user=user,
         cut_off=cut_off_users(engine, plan, listeners),
-        recipes=folders.holds_anything(judgement.recipe_directory(plan)),
+        recipes=folders.recipes_to_be_had(recipe_directory(plan)),
+        recipes_on=weights_folders.shared_by_nodes(recipe_directory(plan), read_text("/proc/self/mountinfo")),
         unknown_host=unknown,
     )
 

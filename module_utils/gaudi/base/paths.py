@@ -51,6 +51,8 @@ ACCEPTANCE_BURN_IN = f"{STATE}/burn_in.log"
 """What hl_qual printed last."""
 ACCEPTANCE_LOCK = f"{STATE}/acceptance.lock"
 """Held by whoever measures."""
+RECIPES = f"{STATE}/recipes"
+"""Compiled recipes: a directory for each key, in it one for each instance."""
 RESERVATIONS = f"{STATE}/cards.lock"
 """Which instance has which cards."""
 
@@ -190,6 +192,9 @@ TABLE = (
     Owned(RUNTIME_PROOF, "container_runtime_proof", "0644"),
     Owned(f"{STATE}/profiles", "vllm_service", "0750"),
     Owned(f"{STATE}/profiles/*", "vllm_service", "0750", whole=True),
+    Owned(RECIPES, "vllm_service", "0750"),
+    Owned(f"{RECIPES}/*", "vllm_service", "0750"),
+    Owned(f"{RECIPES}/*/*", "vllm_service", "0750", whole=True),
     Owned(SBOMS, "serving_image", "0755"),
     Owned(f"{SBOMS}/*.cdx.json", "serving_image", "0644"),
 )

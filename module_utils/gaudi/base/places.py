@@ -36,8 +36,9 @@ SHARED = ("/home", "/root")
 EVERYBODYS = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
 ADVICE = "Use a directory of its own, such as one below /data."
 # Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy
-# Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last is for our profiles.
-DATA = ("/data", "/mnt", "/srv", "/var/cache", "/vllm_cache", f"{paths.STATE}/profiles")
+# Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last two are for our
+# profiles and compiled recipes.
+DATA = ("/data", "/mnt", "/srv", "/var/cache", "/vllm_cache", f"{paths.STATE}/profiles", paths.RECIPES)
 # People's own directories hold keys and what a login runs; what lies there beside the weights is not for a server.
 PEOPLE = ("/home", "/root")
 

@@ -6,9 +6,10 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ..base.recipes import is_keyed
 from ..base.units import human_bytes
 from ..cards.reservations import INSTANCE
 from . import beneath
@@ -81,3 +82,31 @@ def of_instances(place: Path) -> list[Path]:
     """The folders in a place that can be an instance's, sorted; none where the place is missing."""
     found = sorted(place.iterdir()) if place.is_dir() else []
     return [path for path in found if path.is_dir() and INSTANCE.fullmatch(path.name)]
+
+
+def filled_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The regular files in a folder, however deep, that are not empty; links are not followed."""
+    for path, is_folder in beneath.all_in(folder):
+        seen = None if is_folder else beneath.look(path, folder)
+        if seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_size:
+            yield path, seen
+
+
+def measured(folder: Path) -> tuple[int, int]:
+    """How many files a folder holds that are not empty, and their bytes; none where nothing is."""
+    sizes = [seen.st_size for _, seen in filled_files(folder)]
+    return len(sizes), sum(sizes)
+
+
+def recipe_givers(folder: Path) -> list[Path]:
+    """The folders of other instances that hold recipes of the same key, the fullest first."""
+    if not folder.parent.is_dir():
+        return []
+    others = [path for path in folder.parent.iterdir() if path.name != folder.name and path.name[:1] != "."]
+    full = {path: measured(path)[0] for path in sorted(others) if beneath.is_folder(path, folder.parent)}
+    return sorted((path for path in full if full[path]), key=lambda path: -full[path])
+
+
+def recipes_to_be_had(folder: str) -> bool:
+    """Whether a start would find recipes: in its folder, or in that of another instance of the same key."""
+    return holds_anything(folder) or (is_keyed(folder) and bool(recipe_givers(Path(folder))))

@@ -17,6 +17,7 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.measured import MEASURED, measured_files
 from ..base.refusal import Refusal
+from ..fanout.rounds import SHARED_TYPES
 from ..model.headers import CONVERTED, INDEX
 from ..pages import written
 from ..weights import record as weights
@@ -171,6 +172,15 @@ def mounted(mountinfo: str, path: str) -> tuple[str, str]:
             if inside and len(point) >= len(best[0]):
                 best = (point, rest[0], rest[1])
     return best[1], best[2]
+
+
+def shared_by_nodes(folder: str, mountinfo: str) -> str:
+    """The type of the file system that a folder is on, or will be, where nodes share it; else empty.
+
+    mountinfo: the text of /proc/self/mountinfo.
+    """
+    kind = mounted(mountinfo, os.path.realpath(folder))[0] if folder else ""
+    return kind if kind in SHARED_TYPES else ""
 
 
 def measurement_files(folder: Path, cards: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from ..base import paths
 from ..base.measured import MEASURED, measured_files
 from ..base.places import check_place, check_writable, is_below
+from ..base.recipes import RecipeKey, folder_of
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES
@@ -46,6 +47,8 @@ class Setting:
     quantization: str | None
     cards: int
     weights_root: str
+    # What its compiled recipes are for.
+    recipes: RecipeKey
     # Whether the cards talk over host NICs.
     host_nics: bool = False
     # The interface over which they find each other then; None where none is known.
@@ -101,6 +104,13 @@ def image(release: ReleaseEntry, node: Node, needs: Sequence[str]) -> str:
         return recipe(release, node.image, needs, node.registry).reference
     reference = f"{node.registry or release.image['registry']}/{release.image['path']}:{release.image['tag']}"
     return f"{reference}@{release.image['digest']}" if release.image["digest"] else reference
+
+
+def base_image(release: ReleaseEntry, node: Node) -> str:
+    """The image that holds compiler and libraries: a ready one, the base of one that is built, or the registry's."""
+    if node.image.ref:
+        return node.image.ref
+    return node.image.base or f"{release.image['path']}:{release.image['tag']}"
 
 
 def check_places(setting: Setting) -> None:
@@ -165,7 +175,9 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         environment["HF_HOME"] = f"{setting.weights_root}/.hub"
         mount(environment["HF_HOME"], writable="weights_root (where a hub's weights are kept)")
     if isinstance(request.recipe_cache, RecipeCache):
-        mount(request.recipe_cache.directory, writable="recipe_cache")
+        cache = request.recipe_cache
+        source = folder_of(setting.recipes, request.instance) if cache.keyed and request.instance else cache.directory
+        mount(source, cache.directory, writable="recipe_cache")
     if request.profile:
         mount(setting.working_directory, writable="profile (its directory)")
     for place in _read(setting):

@@ -78,4 +78,4 @@ def with_recipe_cache(request: Request, release: ReleaseEntry) -> Request:
         directory = f"{RECIPE_ROOT}/{request.instance}"
     if request.recipe_cache is not None or directory is None:
         return request
-    return replace(request, recipe_cache=RecipeCache(str(directory)))
+    return replace(request, recipe_cache=RecipeCache(str(directory), keyed=request.instance is not None))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..base.recipes import RecipeKey
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
@@ -23,7 +24,7 @@ from ..serving.plan import MIDDLEWARE
 from .arguments import check_environment, check_parsers, check_planned, join_arguments, media_limits
 from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import bind_cpus, module_variables
-from .container import Setting, check_places, container, image, requires
+from .container import Setting, base_image, check_places, container, image, requires
 from .memory import memory_part
 from .moved import without_fork
 from .refusals import (
@@ -227,9 +228,28 @@ def _setting(subject: Subject, node: Node, *, host_nics: bool) -> Setting:
         quantization=subject.resolved.quantization_config,
         cards=len(subject.cards),
         weights_root=node.root,
+        recipes=_recipes(subject, node),
         host_nics=host_nics,
         interface=between_cards(subject.request, node),
         guarded=guarded(subject.request),
+    )
+
+
+def _recipes(subject: Subject, node: Node) -> RecipeKey:
+    """What the recipes of a plan are compiled for."""
+    resolved, request, release, entry = subject.resolved, subject.request, subject.release, subject.entry
+    named = entry if request.weights is None else None
+    quantized = (request.quantization, resolved.quantization_config, request.kv_cache_dtype)
+    return RecipeKey(
+        model=named.name if named is not None else resolved.weights,
+        revision=" ".join(sorted({source.revision or "" for source in named.repositories.values()})) if named else "",
+        quantization=" ".join(str(each) for each in quantized if each is not None),
+        image=base_image(release, node),
+        driver=str(release.software.get("driver", "")),
+        card_type=resolved.card_name,
+        cards=resolved.cards,
+        dtype=resolved.dtype,
+        block_size=resolved.block_size,
     )
 
 

@@ -330,6 +330,16 @@ def check_start(plan: Mapping[str, Any], lacking: Sequence[str], found: int) -> 
     return problems
 
 
+def shared_recipes(plan: Mapping[str, Any], directory: str, kind: str) -> Problem:
+    """Compiled recipes that would lie where other nodes write as well."""
+    return Problem(
+        "recipes_shared",
+        f"{plan['instance']}: its compiled recipes would lie in {directory}, which is on {kind}. Servers lock files "
+        f"there, which needs a disk of the node itself. Have {directory} on one, or set recipe_cache to a directory "
+        "that is, or to false.",
+    )
+
+
 def check_keys(plan: Mapping[str, Any], made: Sequence[str]) -> list[Problem]:
     """Refuse to open a server that keys were made for; ``made`` names those of playbooks/keys.yml on the node."""
     if plan.get("guarded") or not made:

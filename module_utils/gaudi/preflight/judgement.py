@@ -17,7 +17,7 @@ from ..catalogue.entries import CardType
 from ..engine import daemon
 from ..fabric.verdict import Answer
 from ..host import cmdline, state
-from ..serving.plan import RECIPES
+from ..serving.plan import recipe_directory
 from ..weights import source_plan
 from ..weights.hub_kinds import kind_sentences, origin_sentences
 from . import checks, compatibility, driver_first, handover, images, pins
@@ -73,7 +73,9 @@ class Instance:
     cut_off: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Who else listens on ports that are closed to other machines while it runs, by port."""
     recipes: bool = False
-    """Whether its directory of compiled recipes holds any."""
+    """Whether its directory of compiled recipes holds any, or gets those of another instance before the start."""
+    recipes_on: str = ""
+    """The type of the file system that this directory is on, or will be, where nodes share that; else empty."""
     unknown_host: str = ""
     """Why its host is no address of the node, in the resolver's words."""
 
@@ -330,6 +332,8 @@ def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> 
     problems = checks.check_start(plan, found.lacking, measurements["files"] if arriving else found.measured)
     if plan["requires"].get("host_nics") and not asked["host_nics"]:
         problems.append(checks.host_nics(plan))
+    if found.recipes_on:
+        problems.append(checks.shared_recipes(plan, recipe_directory(plan), found.recipes_on))
     return problems
 
 
@@ -407,11 +411,6 @@ def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:
     if any(coming.source["fetch"] for coming in seen.coming):
         found.append(Wish("the reserve (model_weights_reserve)", asked["weights_root"], asked["weights_reserve"]))
     return found
-
-
-def recipe_directory(plan: Mapping[str, Any]) -> str:
-    """Where an instance keeps compiled recipes, which is the same path within its container; empty for nowhere."""
-    return str(plan.get("environment", {}).get(RECIPES, "")).partition(",")[0]
 
 
 def _skips_warm_up(plan: Mapping[str, Any]) -> bool:

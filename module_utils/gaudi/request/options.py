@@ -52,10 +52,15 @@ ALL: tuple[int, ...] = ()
 
 @dataclass(frozen=True)
 class RecipeCache:
-    """Where compiled recipes are kept on the node; ``size_mib`` None means the release's own size."""
+    """Where compiled recipes are kept; ``size_mib`` None means the release's own size.
+
+    The directory is the container's, and the node's as well where it was asked for. Where ``keyed`` it is not: on the
+    node they lie in a folder by what they are compiled for.
+    """
 
     directory: str
     size_mib: int | None = None
+    keyed: bool = False
 
 
 @dataclass(frozen=True)

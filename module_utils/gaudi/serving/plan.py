@@ -159,6 +159,13 @@ class Plan:
         return f"serving {self.served_model_name} on {self.endpoint}{openly}"
 
 
+def recipe_directory(plan: Mapping[str, Any]) -> str:
+    """Where an instance keeps compiled recipes on the node; empty for nowhere that outlives its container."""
+    inside = str(plan.get("environment", {}).get(RECIPES, "")).partition(",")[0]
+    mounts = plan.get("container", {}).get("mounts", []) if inside else ()
+    return next((str(mount["source"]) for mount in mounts if str(mount["target"]) == inside), inside)
+
+
 def own_directories(plan: Mapping[str, Any]) -> dict[str, str]:
     """Where a container sees a directory of ours that may change while it runs, and which one of the node it is."""
     mounts = {str(item["target"]): str(item["source"]) for item in plan["container"]["mounts"]}

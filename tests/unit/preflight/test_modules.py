@@ -566,6 +566,34 @@ def test_a_warm_up_is_skipped_over_a_filled_recipe_cache_alone(
     assert ids(run(gaudi_preflight, {**wished, "allow_mismatch": ["warm_up"]}, answers)) == []
 
 
+def test_recipes_of_another_instance_count_as_a_filled_cache(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    own, other = tmp_path / "recipes/key/one", tmp_path / "recipes/key/two"
+    monkeypatch.setattr("ansible.module_utils.gaudi.node.folders.is_keyed", lambda folder: folder == str(own))
+    environment = {"VLLM_SKIP_WARMUP": "true", "PT_HPU_RECIPE_CACHE_CONFIG": "/data/recipe_cache/one,false,1024"}
+    mount = {"source": str(own), "target": "/data/recipe_cache/one", "read_only": False}
+    asks = plan(tmp_path, 0) | {"environment": environment, "container": {"name": "vllm-one", "mounts": [mount]}}
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["warm_up"]
+    other.mkdir(parents=True)
+    (other / "graph.recipe").write_text("r")
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == []
+
+
+def test_recipes_on_a_file_system_of_all_nodes_are_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr("ansible.module_utils.gaudi.node.weight_folders.mounted", lambda *_: ("nfs4", "filer:/x"))
+    asks = plan(tmp_path, 0) | {"environment": {"PT_HPU_RECIPE_CACHE_CONFIG": f"{tmp_path}/r,false,1024"}}
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    ran = run(gaudi_preflight, against(plans=[asks]), answers)
+    assert ids(ran) == ["recipes_shared"]
+    assert f"one: its compiled recipes would lie in {tmp_path}/r, which is on nfs4." in ran["report"]
+
+
 @pytest.mark.parametrize(("configured", "needed"), [(False, True), (True, True), (False, False)])
 def test_host_nics_are_refused_where_the_plan_needs_them_and_nobody_configured_them(
     run: Run, tmp_path: Path, configured: bool, needed: bool
