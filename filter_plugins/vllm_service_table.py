@@ -25,6 +25,14 @@ def warm_up(state: dict[str, Any]) -> str:
     if state.get("warm_up_seconds") is not None:
         took = _seconds(state["warm_up_seconds"])
         own = [start for start in starts.read(state.get("starts", [])) if start.plan == state.get("plan")]
+        recipes = state.get("recipes")
+        if recipes is not None:
+            other = starts.other_filling(own)
+            found = (
+                f"{recipes['files']} recipes, {recipes['bytes'] / 2**30:.1f} GiB" if recipes["files"] else "no recipes"
+            )
+            words = "" if other is None else f"; with{'' if other.filled else 'out'}: {_seconds(other.warm_up_seconds)}"
+            return f"{took} ({found}{words})"
         return f"{took} (before: {_seconds(own[1].warm_up_seconds)})" if len(own) > 1 else took
     counts = list(state.get("warm_up", {}).values())
     return f"{sum(done for done, _ in counts)}/{sum(total for _, total in counts)}" if counts else "-"

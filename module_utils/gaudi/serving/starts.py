@@ -21,6 +21,7 @@ FORM = {
     "warm_up_seconds": (int, float),
     "seconds": (int, float),
     "at": str,
+    "filled?": (bool, type(None)),
 }
 """The form of one start in state.json."""
 
@@ -36,6 +37,7 @@ class Start:
 
     plan: the digest on its container. graphs: how many its warm-up captured, 0 without one. seconds: from the
     container's start until the endpoint answered; warm_up_seconds: of these, the warm-up's. at: when it served, UTC.
+    filled: whether it found compiled recipes; None where it keeps none, or nobody looked.
     """
 
     plan: str
@@ -43,6 +45,7 @@ class Start:
     warm_up_seconds: float
     seconds: float
     at: str
+    filled: bool | None = None
 
     def document(self) -> dict[str, Any]:
         """What is written of it."""
@@ -51,12 +54,22 @@ class Start:
 
 def read(documents: Sequence[Mapping[str, Any]]) -> list[Start]:
     """The starts of a state, the last one first."""
-    return [Start(**{name: document[name] for name in FORM}) for document in documents]
+    names = [name.rstrip("?") for name in FORM]
+    return [Start(**{name: document[name] for name in names if name in document}) for document in documents]
 
 
 def added(starts: Sequence[Start], start: Start) -> list[Start]:
     """The record with one more start."""
     return [start, *starts][:MOST]
+
+
+def other_filling(starts: Sequence[Start]) -> Start | None:
+    """Of the plan of the last start, the last one before it that found recipes where it found none, or none."""
+    newest = next(iter(starts), None)
+    if newest is None or newest.filled is None:
+        return None
+    same = [each for each in starts[1:] if each.plan == newest.plan and each.filled is not None]
+    return next((each for each in same if each.filled != newest.filled), None)
 
 
 def last(starts: Sequence[Start], plan: str) -> Start | None:

@@ -33,6 +33,7 @@ FORM = {
     "warm_up_seconds?": (int, float, type(None)),
     "memory?": dict,
     "starts?": [starts.FORM],
+    "recipes?": (dict, type(None)),
     "load?": (dict, type(None)),
     "sockets?": [int],
 }

@@ -228,6 +228,7 @@ THERE = (
     ROOT / "module_utils/gaudi/node/weight_folders.py",
     ROOT / "library/model_weights_remove.py",
     ROOT / "library/weights_giving.py",
+    ROOT / "roles/vllm_service/files/gaudi_supervisor/recipes.py",
 )
 METHODS = {
     *("open", "read_text", "read_bytes", "write_text", "write_bytes", "unlink", "rename", "mkdir", "rmdir", "touch"),
@@ -253,6 +254,10 @@ ELSEWHERE = {
     ("calibrate.py", "target.parent.mkdir"),
     # A member of an archive that is open already.
     ("weight_folders.py", "archive.open"),
+    # The folder of a key, in /var/lib/gaudi-serving. Containers have single folders in it, none the folder itself.
+    ("recipes.py", "folder.mkdir"),
+    ("recipes.py", "folder.chmod"),
+    ("recipes.py", "unfinished.chmod"),
     # /dev/null.
     ("workers.py", "os.open"),
     # The unit, the token and rsync's configuration, in /run.

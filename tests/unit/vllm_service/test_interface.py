@@ -186,3 +186,15 @@ def test_the_table_shows_how_long_the_warm_up_took_the_time_before() -> None:
     state = {**SERVING, "plan": "now", "starts": [start, {**start, "plan": "other"}, before]}
     assert vllm_service_table.warm_up(state) == "49 s (before: 190 s)"
     assert vllm_service_table.warm_up({**state, "starts": [start]}) == "49 s"
+
+
+def test_the_table_shows_the_warm_up_with_and_without_recipes() -> None:
+    start = {"plan": "now", "graphs": 5, "warm_up_seconds": 49.0, "seconds": 60.0, "at": "2026-01-31T08:00:00Z"}
+    filled, empty = {**start, "filled": True}, {**start, "warm_up_seconds": 190.0, "filled": False}
+    found = {"folder": "/f", "files": 7, "bytes": 3 << 29, "given_by": ""}
+    state = {**SERVING, "plan": "now", "recipes": found}
+    shown = vllm_service_table.warm_up
+    assert shown({**state, "starts": [filled, filled, empty]}) == "49 s (7 recipes, 1.5 GiB; without: 190 s)"
+    assert shown({**state, "starts": [filled]}) == "49 s (7 recipes, 1.5 GiB)"
+    first = {**state, "recipes": {**found, "files": 0, "bytes": 0}, "starts": [{**empty, "plan": "now"}]}
+    assert shown(first) == "49 s (no recipes)"

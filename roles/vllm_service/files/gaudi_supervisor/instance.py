@@ -35,7 +35,7 @@ from gaudi.serving.plan import (
 from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configuration, quote, transient
 from gaudi.serving.state import FORM
 
-from . import clock, loaded
+from . import clock, loaded, recipes
 from .attempts import failures_so_far, last_reason, pause_before
 from .clock import now_text
 from .door import Door
@@ -290,6 +290,7 @@ class Supervisor:
         self.state["last_reason"] = last_reason(self.earlier)
         self.pause()
         self.check_node(plan)
+        recipes.prepare(self, plan)
         return Run(self, plan, made_of, attach=False).follow()
 
     def remember(self) -> None:
@@ -298,7 +299,7 @@ class Supervisor:
         if self.earlier.get("container_started", started) != started:
             say("Somebody has started the container anew meanwhile, so its start is waited for.", 4)
             return
-        kept = ("started", "ready", "failures")
+        kept = ("started", "ready", "failures", "recipes")
         self.state.update({name: self.earlier[name] for name in kept if name in self.earlier})
         self.state["cards"] = self.earlier.get("cards", self.state["cards"])
         counts = self.earlier.get("warm_up", {}).items()

@@ -89,7 +89,9 @@ class Starting:
         known = self.boss.progress.warm_up_seconds
         seen = self._took - (self._warming[0] - self._began) if self._warming is not None else 0.0
         warm_up = round(known if known is not None else seen, 1)
-        start = Start(self._digest, self._done, warm_up, round(self._took, 1), now_text())
+        recipes = self.boss.state.get("recipes")
+        filled = None if recipes is None else bool(recipes["files"])
+        start = Start(self._digest, self._done, warm_up, round(self._took, 1), now_text(), filled)
         self.boss.state["starts"] = [each.document() for each in starts.added(self._record, start)]
         self.boss.unwritten = True
         self._took = None

@@ -1,0 +1,204 @@
+"""Compiled recipes: what a start finds of them, and the copy that another instance's folder gives.
+
+A server writes to its folder from within its container, so no link in it is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gaudi.base.documents import Damaged, parse
+from gaudi.base.paths import RECIPES
+from gaudi.base.recipes import is_keyed
+from gaudi.base.refusal import Refusal
+from gaudi.base.units import human_bytes
+from gaudi.node import beneath, folders
+from gaudi.node.documents import read_text
+from gaudi.node.kept import Place
+from gaudi.serving.kept import PLAN
+from gaudi.serving.plan import Plan, recipe_directory
+
+from .systemd import say
+
+if TYPE_CHECKING:
+    from .instance import Supervisor
+
+# Of a copy that is being made, before the instance's name. No instance is called so.
+COPYING = ".copying-"
+MODE = 0o750
+# Recipes that no plan uses may be of use again: two caches of the size that releases name by default.
+SPARE_BYTES = 2 * 40960 * 1024**2
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a start finds: files and bytes in its folder, and the instance that gave them; empty where none did."""
+
+    files: int
+    bytes: int
+    given_by: str = ""
+
+
+def made_ready(folder: Path, alive: Callable[[], None]) -> tuple[Found, list[str]]:
+    """Have an instance's own folder there, with what is usable of it, or else with a copy of another instance's.
+
+    alive: called between files. Returns what is there now, and what was thrown away or left out, in sentences. What
+    cannot be mended is said as well: a server that finds no recipes compiles them. Raises OSError where no folder can
+    be made at all.
+    """
+    said: list[str] = []
+    _make(folder.parent)
+    _clear(folder.with_name(COPYING + folder.name), said)
+    if os.path.lexists(folder) and not beneath.is_folder(folder, folder.parent):
+        beneath.remove(folder, folder.parent)
+        said.append(f"{folder} was no directory of compiled recipes, and is removed")
+    _throw_away(folder, said)
+    count, size = folders.measured(folder)
+    giver = ""
+    if not count:
+        for other in folders.recipe_givers(folder):
+            if _copy(other, folder, alive, said):
+                count, size = folders.measured(folder)
+                giver = other.name
+                break
+    _make(folder)
+    return Found(count, size, giver), said
+
+
+def _make(folder: Path) -> None:
+    """Make a folder that is not there, as the role does, whatever the umask."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        folder.chmod(MODE)
+
+
+def _throw_away(folder: Path, said: list[str]) -> None:
+    """Remove what no recipe can be: empty files, links, pipes, and what cannot be read."""
+    for path, is_folder in list(beneath.all_in(folder)):
+        if is_folder:
+            continue
+        try:
+            with beneath.open_file(path, folder) as stream:
+                what = "" if stream.read(1) else "is empty"
+        except (OSError, Refusal):
+            what = "cannot be read"
+        if not what:
+            continue
+        try:
+            beneath.remove(path, folder)
+        except (OSError, Refusal) as failed:
+            said.append(f"{path} {what}, and cannot be removed ({failed})")
+            continue
+        said.append(f"The compiled recipe {path} {what}, and is thrown away")
+
+
+def _clear(folder: Path, said: list[str]) -> None:
+    try:
+        beneath.remove_tree(folder, folder.parent)
+    except (OSError, Refusal) as failed:
+        said.append(f"{folder} cannot be removed ({failed})")
+
+
+def _copy(source: Path, folder: Path, alive: Callable[[], None], said: list[str]) -> bool:
+    """Copy the recipes of another instance, which may be writing; whether the folder has them now.
+
+    A file that changed meanwhile is left out: its server had not finished it. The copy has its name once it is whole.
+    """
+    unfinished = folder.with_name(COPYING + folder.name)
+    if full := folders.no_room(unfinished, folders.measured(source)[1]):
+        said.append(f"The recipes of {source.name} are not copied. {full}")
+        return False
+    try:
+        beneath.make_folders(unfinished, unfinished)
+        unfinished.chmod(MODE)
+        for path, before in list(folders.filled_files(source)):
+            alive()
+            target = unfinished / path.relative_to(source)
+            beneath.make_folders(target.parent, unfinished)
+            with beneath.open_file(path, source) as read, beneath.open_file(target, unfinished, "xb") as written:
+                shutil.copyfileobj(read, written, 1 << 20)
+            after = beneath.look(path, source)
+            if after is None or (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                beneath.remove(target, unfinished)
+        if folder.is_dir():
+            beneath.remove_tree(folder, folder.parent)
+        beneath.rename(unfinished, unfinished.parent, folder)
+    except (OSError, Refusal) as failed:
+        said.append(f"The recipes of {source.name} cannot be copied ({failed})")
+        _clear(unfinished, said)
+        return False
+    return True
+
+
+def prepare(boss: Supervisor, plan: Plan) -> None:
+    """Have the plan's folder of recipes ready, and write down what is in it. Nothing here ends a start."""
+    boss.state["recipes"] = None
+    folder = recipe_directory({"environment": plan.environment, "container": plan.container})
+    if not is_keyed(folder, str(boss.paths.state)):
+        return
+    boss.publish("checking", "looking for compiled recipes")
+
+    def alive() -> None:
+        boss.extend(boss.settings.stall)
+        boss.ping()
+
+    try:
+        found, said = made_ready(Path(folder), alive)
+    except OSError as failed:
+        say(f"{folder} cannot be made ({failed.strerror}): recipes that are compiled now may be lost.", 4)
+        return
+    for sentence in said:
+        say(f"{sentence}.", 4)
+    if found.given_by:
+        say(f"It starts with a copy of the compiled recipes of {found.given_by}: {found.files} files.")
+    boss.state["recipes"] = {"folder": folder, **vars(found)}
+    prune(boss)
+
+
+def prune(boss: Supervisor, most: int = SPARE_BYTES) -> None:
+    """Remove the oldest folders of recipes that no plan of the node names, present or kept, until ``most`` bytes stay.
+
+    Where a plan cannot be read nothing is removed: it may name any of them. Nothing here ends a start.
+    """
+    root = boss.paths.state / Path(RECIPES).name
+    named = _named(boss)
+    if named is None:
+        return
+    spare = []
+    for folder in sorted(root.glob("*/[!.]*")):
+        if str(folder) not in named and beneath.is_folder(folder, root):
+            files = list(folders.filled_files(folder))
+            newest = max((seen.st_mtime for _, seen in files), default=0.0)
+            spare.append((newest, folder, sum(seen.st_size for _, seen in files)))
+    left = sum(size for _, _, size in spare)
+    for _, folder, size in sorted(spare):
+        if left <= most:
+            return
+        try:
+            beneath.remove_tree(folder, root)
+        except (OSError, Refusal) as failed:
+            say(f"{folder}, whose recipes no plan uses, cannot be removed ({failed}).", 4)
+            continue
+        say(f"Removed {folder}: no plan uses its compiled recipes, and {human_bytes(most)} of such are kept.")
+        left -= size
+
+
+def _named(boss: Supervisor) -> set[str] | None:
+    """The folders that plans of the node name, those that are kept to go back to as well; None where one is damaged."""
+    plans, states = boss.paths.etc / "instances", boss.paths.state / "instances"
+    texts: list[str] = []
+    try:
+        texts += [text for file in plans.glob("*/plan.json") if (text := read_text(file)) is not None]
+        for state in folders.of_instances(states):
+            kept, damaged = Place(state.name, state, plans, boss.paths.units).kept()
+            if damaged:
+                return None
+            texts += [each.files[PLAN] for each in kept]
+        return {recipe_directory(parse(text)) for text in texts}
+    except (Damaged, OSError, ValueError):
+        return None
