@@ -11,7 +11,8 @@ author: gaudi-serving
 description:
   - With V(noted), before an installation, asks apt which packages it would bring that are not on the node, those that
     come along included, and writes them down.
-  - With V(removed) purges what was written down for a part, and says what of it was there before.
+  - With V(removed) purges what was written down for a part, and says what of it was there before. What was written down
+    stays until V(forgotten), so that a removal that is cut off knows the next time what came with ours.
   - Where nothing was written down, nothing is removed.
 options:
   part:
@@ -21,7 +22,7 @@ options:
   state:
     description: What to do.
     type: str
-    choices: [noted, removed]
+    choices: [noted, removed, forgotten]
     default: noted
   packages:
     description:
@@ -67,11 +68,23 @@ EXAMPLES = r"""
     packages: [docker.io]
     state: removed
   become: true
+
+- name: Forget it, once everything else of the part is gone as well
+  brought_packages:
+    part: engine
+    state: forgotten
+  become: true
 """
 
 RETURN = r"""
 packages:
   description: Packages that are written down for the part, or were removed.
+  returned: always
+  type: list
+  elements: str
+  sample: [containerd, docker.io, runc]
+ours:
+  description: Packages that came with the part, whether they are still there or not.
   returned: always
   type: list
   elements: str
@@ -105,7 +118,7 @@ from ansible.module_utils.gaudi.node.files import write_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "part": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["noted", "removed"], "default": "noted"},
+    "state": {"type": "str", "choices": ["noted", "removed", "forgotten"], "default": "noted"},
     "packages": {"type": "list", "elements": "str", "default": []},
     "options": {"type": "list", "elements": "str", "default": []},
     "record": {"type": "path", "default": paths.BROUGHT},
@@ -159,23 +172,26 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, path = module.params, Path(module.params["record"])
     if module.get_bin_path("apt-get") is None:
-        module.exit_json(changed=False, packages=[], stays=[])
+        module.exit_json(changed=False, packages=[], ours=[], stays=[])
     try:
         record = (read_json(path, FORM) or {"packages": {}})["packages"]
     except Damaged as damage:
         module.fail_json(msg=f"{damage}. Move it away: then nothing counts as ours.", refused_id="record_damaged")
-    part = params["part"]
-    ours = record.get(part, [])
-    if params["state"] == "noted":
+    part, state, after = params["part"], params["state"], record
+    ours: list[str] = record.get(part, [])
+    packages: list[str] = []
+    if state == "noted":
         after = note(module, record)
-        packages = after.get(part, [])
+        packages = ours = after.get(part, [])
+    elif state == "removed":
+        packages = remove(module, ours)
     else:
-        after, packages = brought.without(record, part), remove(module, ours)
+        after = brought.without(record, part)
     stays = installed(module, [name for name in params["packages"] if name not in ours and "=" not in name])
     if after != record and not module.check_mode:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         write_json(path, {"packages": after}, mode=0o644) if after else path.unlink()
-    module.exit_json(changed=params["state"] == "removed" and bool(packages), packages=packages, stays=stays)
+    module.exit_json(changed=state == "removed" and bool(packages), packages=packages, ours=ours, stays=stays)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,19 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-PLACES = ("/boot", "/data", "/etc", "/home", "/lib/systemd", "/opt", "/root", "/usr/bin", "/usr/local", "/var/lib")
+PLACES = (
+    "/boot",
+    "/data",
+    "/etc",
+    "/home",
+    "/lib/systemd",
+    "/opt",
+    "/root",
+    "/usr/bin",
+    "/usr/local",
+    "/usr/share/keyrings",
+    "/var/lib",
+)
 LEFT_OUT = (
     "/etc/gaudi-simulator",
     "/etc/ld.so.cache",

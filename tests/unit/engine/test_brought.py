@@ -82,7 +82,21 @@ def test_what_comes_is_written_down_and_goes_again(node: Node) -> None:
     ran = node.run(state="removed")
     assert (ran["changed"], ran["packages"], ran["stays"]) == (True, ["docker.io", "runc"], [])
     assert "apt-get --yes --quiet purge docker.io runc" in ran.commands
+    assert ran["ours"] == ["docker.io", "libfoo", "runc"]
+    node.run(check=True, state="forgotten")
+    assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
+    ran = node.run(state="forgotten")
+    assert (ran["changed"], ran["ours"], ran["packages"]) == (False, ["docker.io", "libfoo", "runc"], [])
     assert node.written is None
+
+
+def test_a_removal_that_was_cut_off_knows_what_came_with_ours(node: Node) -> None:
+    node.run()
+    node.run(state="removed")
+    node.answers[QUERY] = (1, "", "dpkg-query: no packages found matching docker.io")
+    ran = node.run(state="removed")
+    assert (ran["changed"], ran["packages"], ran["ours"]) == (False, [], ["docker.io", "libfoo", "runc"])
+    assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
 
 
 def test_check_mode_says_what_would_go(node: Node) -> None:
@@ -116,7 +130,7 @@ def test_what_apt_refuses_is_said(node: Node) -> None:
     assert node.run()["refused_id"] == "apt_failed"
 
 
-@pytest.mark.parametrize("state", ["noted", "removed"])
+@pytest.mark.parametrize("state", ["noted", "removed", "forgotten"])
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_record_is_a_sentence(node: Node, kind: str, state: str) -> None:
     node.record.parent.mkdir()
