@@ -80,7 +80,8 @@ def _not_empty(phase: str, found: list[Shape]) -> list[Shape]:
         raise Refusal(
             "no_buckets",
             f"No {phase} bucket is left: every shape is beyond max_model_len, max_num_batched_tokens or the KV blocks, "
-            f"and the server would stop. Lower VLLM_{phase.upper()}_*_BUCKET_MIN, or leave the variables out.",
+            "and the server would stop. Raise what is below block_size, the shortest of all buckets; or lower "
+            f"VLLM_{phase.upper()}_*_BUCKET_MIN, or leave the variables out.",
         )
     return found
 
