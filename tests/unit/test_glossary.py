@@ -1,0 +1,47 @@
+"""docs/glossary.md: each of its words is in use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.catalogue.documentation import ROOT
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+READ = ("docs", "roles", "library", "module_utils", "playbooks", "simulator", "plugin_utils")
+KINDS = {".md", ".py", ".yml"}
+
+
+def terms(text: str) -> list[str]:
+    """The words of the table: the first column, without what narrows a word down, such as "(of a node)"."""
+    rows = re.findall(r"^\| (?P<words>[^|]+?) \| [^|]", text, re.MULTILINE)
+    words = [word.strip() for row in rows for word in re.sub(r"\([^)]*\)", "", row).split(",")]
+    return [word for word in words if word not in ("word", "---")]
+
+
+def texts() -> Iterator[str]:
+    """What people read and write, but the glossary itself."""
+    yield (ROOT / "README.md").read_text(encoding="utf-8")
+    for folder in READ:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in KINDS and path != GLOSSARY:
+                yield path.read_text(encoding="utf-8")
+
+
+# Names are written with an underscore, and lines end in the middle of a term.
+EVERYTHING = re.sub(r"[\s#_]+", " ", "\n".join(texts())).lower()
+TERMS = terms(GLOSSARY.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_word_of_the_glossary_is_used(term: str) -> None:
+    assert re.search(rf"\b{re.escape(term.lower())}(?:s|ed)?\b", EVERYTHING), f"nobody says {term}"
+
+
+def test_a_word_that_nobody_uses_is_found() -> None:
+    assert terms("| word | meaning |\n| --- | --- |\n| gobbledygook (of a node), x | It is none. |\n") == [
+        "gobbledygook",
+        "x",
+    ]
