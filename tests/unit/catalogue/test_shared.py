@@ -27,7 +27,7 @@ def test_one_server_serves_all_of_them(release: str) -> None:
     assert arguments[start + 4].startswith("--")
     assert not {"--model", "--served-model-name", "--task"} & set(arguments)
     assert [mount["source"] for mount in plan["container"]["mounts"] if mount["read_only"]] == paths
-    assert all(mount["source"] == mount["target"] for mount in plan["container"]["mounts"])
+    assert [mount["target"] for mount in plan["container"]["mounts"] if mount["read_only"]] == paths
     # The server knows its models by their paths.
     assert plan["served_model_name"] == paths[0]
     assert plan["requires"]["weights_bytes"] == 2271019008 + 2271023108 + 298028544
