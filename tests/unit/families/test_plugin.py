@@ -455,8 +455,10 @@ def test_auto_says_why_no_number_will_do() -> None:
 def test_published_fp8_is_served_as_it_is() -> None:
     wish = {"model": "qwen3-coder-480b-a35b-instruct-fp8", "instance": "x"}
     # Eight cards cut its experts, 2560 wide, across blocks of 128.
-    assert "Set enable_expert_parallel" in vendor.plan_request("1.24.1", wish)["refused"]
-    made = vendor.plan_request("1.24.1", {**wish, "enable_expert_parallel": True})
+    cut = vendor.plan_request("1.24.1", {**wish, "enable_expert_parallel": False})
+    assert "Set enable_expert_parallel" in cut["refused"]
+    made = vendor.plan_request("1.24.1", wish)
+    assert "--enable-expert-parallel" in made["arguments"]
     assert said(made, "--model") == "/data/models/Qwen3-Coder-480B-A35B-Instruct-FP8"
     assert made["requires"]["conversion"] is None
     assert any("convert_weights.yml is not needed" in line for line in made["changes"])
