@@ -87,7 +87,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "base/units": ("jobs/test_decisions.py",),
     # What one reader of hl-smi and /sys contributes to the topology.
     **dict.fromkeys(("cards/findings", "cards/query", "cards/sources"), _TOPOLOGY),
-    # What a catalogue file says is tested where the files are read.
+    # Catalogue files are tested where they are read.
     "catalogue/build": ("image/test_recipe.py",),
     "catalogue/fabric": ("fabric/test_asked.py",),
     "catalogue/surface": ("planning/test_releases.py",),
@@ -109,7 +109,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "families/base": ("families/test_plugin.py",),
     "families/registry": ("families/test_families.py",),
     "families/plugin_warmup": ("planning/test_buckets.py",),
-    # What is said of a host is tested through the module that says it, and the program on nodes.
+    # Sentences about a host are tested through the module that says them, and through the program on nodes.
     "host/document": ("host/test_program.py",),
     "host/inspection": ("host/test_info.py",),
     "host/shell": ("host/test_grub.py",),

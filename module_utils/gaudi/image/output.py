@@ -77,7 +77,7 @@ def _of_proxy(at: str, it: str) -> Refusal:
     )
 
 
-# What a failure is recognised by, and what to say of it: ``at`` names the step, ``it`` is what the groups of the
+# A pattern that recognises a failure, and the sentence for it: ``at`` names the step, ``it`` holds the groups that the
 # pattern found. In the order of what explains most: a full disk also looks like a package that cannot be built.
 _FAULTS: tuple[tuple[str, Say], ...] = (
     (

@@ -47,7 +47,7 @@ class Setting:
     quantization: str | None
     cards: int
     weights_root: str
-    # What its compiled recipes are for.
+    # Servers of one key share compiled recipes.
     recipes: RecipeKey
     # Whether the cards talk over host NICs.
     host_nics: bool = False
