@@ -44,7 +44,7 @@ NEEDED: dict[str, tuple[tuple[str, ...], str]] = {
     "zlib": (("compress", "crc32"), "the packing and checksum of a PNG"),
 }
 ALLOWED.update({module: names for module, (names, _why) in NEEDED.items()})
-# What Python 3.9, the oldest on nodes, has not: names of modules, and options of functions and decorators.
+# Python 3.9, the oldest on nodes, lacks these names of modules, and options of functions and decorators.
 NEWER = {
     "itertools": ("batched", "pairwise"),
     "enum": ("StrEnum",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 
@@ -20,6 +21,12 @@ _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?\Z", re.ASCII)
 _DEEPEST = 4
 # What YAML and JSON call it.
 _WORDS = {None: "null", True: "true", False: "false"}
+
+
+def meant(said: object, known: Sequence[str], otherwise: str) -> str:
+    """The one of the known names that is near what was said, as a question; ``otherwise`` where none is."""
+    near = difflib.get_close_matches(str(said), known, 1)
+    return f"Did you mean {near[0]}?" if near else otherwise
 
 
 def shown(value: object, limit: int = 80) -> str:

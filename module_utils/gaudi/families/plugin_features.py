@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
-from ..base.checks import shown
+from ..base.checks import meant, shown
 from ..base.refusal import Refusal
 from ..catalogue.surface import normal
 from ..request.resolved import ResolvedRequest
@@ -31,8 +30,7 @@ def _check_keys(option: str, said: Mapping[str, object], resolved: ResolvedReque
     known = resolved.release.typed_arguments[f"--{option.replace('_', '-')}"].choices
     for key in said:
         if known and key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            advice = f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
+            advice = meant(key, known, otherwise=f"It knows {', '.join(known)}.")
             raise Refusal(
                 "unknown_key_of_option",
                 f"{option} has {shown(key)}, which the server of release {resolved.release.name} does not know: it "
@@ -60,11 +58,10 @@ def _check_speculation(resolved: ResolvedRequest) -> None:
         )
     methods = resolved.release.constants.get("speculative_methods", ())
     if method is not None and method not in methods:
-        near = difflib.get_close_matches(str(method), methods, 1)
         raise Refusal(
             "unknown_speculation",
             f"speculative_config has the method {shown(method)}, which release {resolved.release.name} does not know: "
-            f"its server would not start. {f'Did you mean {near[0]}?' if near else 'Use ngram, eagle or eagle3.'}",
+            f"its server would not start. {meant(method, methods, otherwise='Use ngram, eagle or eagle3.')}",
         )
     if method is not None and model is None and method not in WITHOUT_A_MODEL and not str(method).endswith("mtp"):
         raise Refusal(
@@ -85,11 +82,10 @@ def _check_structured_outputs(resolved: ResolvedRequest) -> None:
     _check_keys("structured_outputs_config", said, resolved)
     backend = said.get("backend", "auto")
     if backend not in BACKENDS:
-        near = difflib.get_close_matches(str(backend), BACKENDS, 1)
         raise Refusal(
             "unknown_backend",
             f"structured_outputs_config has the backend {shown(backend)}, but vLLM has {', '.join(BACKENDS)}: the "
-            f"server would not start. {f'Did you mean {near[0]}?' if near else 'Choose one of these.'}",
+            f"server would not start. {meant(backend, BACKENDS, otherwise='Choose one of these.')}",
         )
     for key, backends in (
         ("disable_any_whitespace", ("xgrammar", "guidance")),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
 
 from ..base.absent import absent
-from ..base.checks import mapping, shown, switch
+from ..base.checks import mapping, meant, shown, switch
 from ..base.refusal import Refusal
 from ..catalogue.surface import Surface, normal
 from ..catalogue.typed import Typed
@@ -282,8 +281,7 @@ def check_parsers(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
         if asked is None or typed is None or not typed.choices or asked in typed.choices:
             continue
         if value_in(words, plugin) is None:
-            near = difflib.get_close_matches(asked, typed.choices, 1)
-            advice = f"Did you mean {near[0]}?" if near else f"It has {', '.join(typed.choices)}."
+            advice = meant(asked, typed.choices, otherwise=f"It has {', '.join(typed.choices)}.")
             raise Refusal(
                 "unknown_parser",
                 f"{name[2:].replace('-', '_')} is {shown(asked)}, which the server of release {surface.release} does "

@@ -126,7 +126,7 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
             "no_such_suite",
             "at file:/srv/habana noble Release. Look at",
         ),
-        # What apt 2.6 said in Debian 12 of a folder with a suite that was signed the last time.
+        # Words of apt 2.6 in Debian 12; the suite of the folder was signed the last time.
         (
             "E:The repository 'file:/srv/habana bookworm Release' no longer has a Release file.",
             "no_such_suite",

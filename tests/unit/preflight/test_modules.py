@@ -1196,7 +1196,7 @@ def test_an_image_is_looked_into_again_once_its_runtime_is_there(run: Run, recor
     (looked,) = [command for command in ran.commands if "--interactive" in command]
     assert " --runtime habana --network none " in looked
     assert run(serving_image, arguments, inside_engine()).commands == [f"docker image inspect {IMAGE}"]
-    # What another plan is held against under the engine's own counts for no other one.
+    # A look at another plan under the engine's own runtime counts for that plan only.
     more = {**arguments, "instances": {**PLANNED, "other": PLANNED["chat"]}}
     run(serving_image, more, inside_engine(runtime="/usr/bin/no-such-runtime"))
     assert not run(serving_image, more, inside_engine(), check=True)["current"]

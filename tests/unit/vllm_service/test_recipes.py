@@ -213,6 +213,6 @@ def test_a_start_is_recorded_with_whether_it_found_recipes(node: Node) -> None:
         node.wait_for(wait, "the record")
         process.terminate()
         assert process.wait(PATIENCE) == 0
-        # What the server has compiled.
+        # Recipes that the server compiled.
         (folder / "recipe").write_text("abc")
     assert [start["filled"] for start in node.state["starts"]] == [True, False]
