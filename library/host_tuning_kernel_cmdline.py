@@ -61,7 +61,6 @@ refused_id:
   sample: no_boot_tool
 """
 
-import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -74,6 +73,7 @@ from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
 from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.files import take_turn
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "raw", "required": True},
@@ -84,6 +84,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 CONFIG = Path("/boot/grub/grub.cfg")
 DEFAULTS = Path("/etc/default/grub")
 LOCK = Path("/run/gaudi-host-tuning.lock")
+# Seconds that another run is waited for; update-grub looks at every disk.
+PATIENCE = 300.0
 LOCALE = Path("/etc/default/locale")
 _SYSTEM = ["/usr/sbin", "/sbin"]
 
@@ -208,7 +210,10 @@ def main() -> None:
     """Have the boot loader hold the arguments, one run after the other: update-grub fails beside another one."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            take_turn(lock.fileno(), LOCK, PATIENCE)
+        except Refusal as refusal:
+            module.fail_json(msg=str(refusal), refused_id=refusal.id)
         _hold(module)
 
 

@@ -133,7 +133,6 @@ of_inventory:
 """
 
 import contextlib
-import fcntl
 import os
 import stat
 import time
@@ -148,7 +147,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node.documents import read, read_json
-from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.files import take_turn, write_json
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.serving.keys import Key
 from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
@@ -179,18 +178,23 @@ MODES = (0o755, 0o700, 0o700, 0o700)
 # User and group that the file and its directory belong to, and the file's mode.
 OWNER = (0, 0)
 MODE = 0o600
+# Seconds that another change is waited for.
+PATIENCE = 30.0
 
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep others from replacing the file meanwhile: a revoked key must not return with somebody else's change."""
+    """Keep others from replacing the file meanwhile: a revoked key must not return with somebody else's change.
+
+    Raises Refusal where somebody keeps us from it for too long.
+    """
     for place, mode in zip((*reversed(folder.parents[:3]), folder), MODES):
         with contextlib.suppress(FileExistsError):
             place.mkdir(mode)
             place.chmod(mode)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        take_turn(handle, folder, PATIENCE)
         yield
     finally:
         os.close(handle)

@@ -152,7 +152,6 @@ refused_id:
   sample: other_work_runs
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -168,7 +167,7 @@ from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
-from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.files import take_turn, write_json
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "key": {"type": "str", "required": True, "no_log": False},
@@ -193,6 +192,8 @@ JOBS = Path(paths.JOBS)
 UNITS = Path("/run/systemd/system")
 # Seconds between two looks while waiting; progress is written twice a second.
 LOOK_AGAIN = 0.5
+# Seconds that another controller's request is waited for; starting work may have to mount something.
+PATIENCE = 300.0
 
 
 def look(module: AnsibleModule, key: str) -> dict[str, Any]:
@@ -265,7 +266,10 @@ def request(module: AnsibleModule) -> bool:
     # Two controllers may ask at once: the second one waits here, then finds the unit running. A pipe would wait for
     # somebody who reads it.
     with os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            take_turn(lock.fileno(), folder / "lock", PATIENCE)
+        except Refusal as refusal:
+            module.fail_json(msg=f"{key}: {refusal}", refused_id=refusal.id)
         job = look(module, key)
         todo = decided(module, job, wanted)
         if todo == "start":

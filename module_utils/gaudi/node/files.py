@@ -1,13 +1,20 @@
-"""Files that appear whole, and renames that survive a power cut."""
+"""Files that appear whole, renames that survive a power cut, and locks that are waited for, though not for ever."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
+from ..base.refusal import Refusal
 from .beneath import replacing
+
+# Seconds between two looks at a lock that another process has.
+LOOK_AGAIN = 0.1
+_LOCKS = Path("/proc/locks")
 
 
 class NotWritten(OSError):
@@ -47,3 +54,40 @@ def write_json(
     """Replace a JSON file in one step, as write_text does."""
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
     write_text(path, text, durable=durable, mode=mode, place=place)
+
+
+def take_turn(handle: int, path: Path, patience: float) -> None:
+    """Take the lock of an open file; the kernel lets go of it when its holder ends, even when that is killed.
+
+    path: of the file, for people. patience: seconds. Raises Refusal where another process holds it for longer.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(LOOK_AGAIN)
+        else:
+            return
+    raise Refusal(
+        "lock_held",
+        f"{path} is locked by {_holder(handle)}, and was for {patience:g} s. Nothing was changed. Wait until it ends, "
+        "or end it where it hangs; then run this again.",
+    )
+
+
+def _holder(handle: int) -> str:
+    """Who has the lock of an open file; systems differ in whether they say so."""
+    inode = os.fstat(handle).st_ino
+    for line in _LOCKS.read_text(encoding="ascii", errors="replace").splitlines():
+        # 1: FLOCK  ADVISORY  WRITE 811 00:1a:4711 0 EOF; "->" follows the number of one that waits.
+        words = line.split()
+        if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == str(inode):
+            try:
+                command = Path(f"/proc/{words[4]}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                command = ""
+            return f"process {words[4]} ({command.strip()[:80]})" if command else f"process {words[4]}"
+    return "another process"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,12 @@ from ..base.documents import Damaged
 from ..base.refusal import Refusal
 from ..cards.reservations import Reservations, again, parse_reservations, rebuild, render_reservations
 from .documents import make_room, read, read_json
-from .files import write_text
+from .files import take_turn, write_text
 from .folders import of_instances
 
 FILE = "cards.lock"
+# Seconds that a turn is waited for; one takes less than a second, and a supervisor has its watchdog.
+PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def _started_with(state: Path, damage: Damaged) -> dict[str, Any]:
 def turn(state: Path, check_mode: bool = False) -> Iterator[None]:
     """Hold the lock of the reservations. Check mode creates no lock file; without one there is nothing to wait for.
 
-    state: the directory that they lie in. Raises Refusal where something else lies in the place of the lock.
+    state: the directory that they lie in. Raises Refusal where something else lies in the place of the lock, or
+    somebody does not let go of it.
     """
     guard_file = state / f"{FILE}.guard"
     if check_mode and not guard_file.exists():
@@ -103,8 +105,7 @@ def turn(state: Path, check_mode: bool = False) -> Iterator[None]:
         damage = Damaged(str(guard_file), "it is a directory")
         raise Refusal("lock_damaged", f"{damage}. Move it away, then run this again. Nothing was changed.") from None
     try:
-        # The kernel releases the lock when its holder ends, even when it is killed.
-        fcntl.flock(guard, fcntl.LOCK_EX)
+        take_turn(guard, guard_file, PATIENCE)
         yield
     finally:
         os.close(guard)

@@ -15,12 +15,13 @@ NODE = Path(os.environ["FAKE_NODE"])
 # A test may install programs and library as the role does.
 sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
 
-from gaudi.node import listening  # noqa: E402
+from gaudi.node import listening, reservations  # noqa: E402
 from gaudi_supervisor import clock, command_line, settings  # noqa: E402 - found on the path just made
 
 clock.POLL_STARTING = 0.05
 clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 clock.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
+reservations.PATIENCE = 0.3
 
 
 def cgroup_of(pid: int) -> str:

@@ -18,6 +18,7 @@ from gaudi.serving import kept as decisions
 from gaudi.serving.kept import Back, Failed, StartsFrom
 
 from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.test_turns import held
 from tests.unit.vllm_service.node import PATIENCE
 
 if TYPE_CHECKING:
@@ -366,6 +367,17 @@ def test_a_damaged_way_back_is_removed(node: Node) -> None:
     (node.state_file.parent / paths.BACK).write_text("{")
     serve(node)
     assert not (node.state_file.parent / paths.BACK).exists()
+
+
+def test_a_way_back_that_somebody_holds_up_is_tried_again(node: Node) -> None:
+    cut_off(node, "decided")
+    with held(node.root / "state/cards.lock.guard") as holder:
+        code, _ = node.run()
+        assert (code, node.state["reason"]["kind"]) == (75, "going-back")
+        assert f"cards.lock.guard is locked by process {holder} (" in node.state["status"]
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (75, "going-back")
+    assert "gone back to the plan that served before" in node.state["status"]
 
 
 def test_a_way_back_to_what_is_not_kept_any_more_ends_with_both_reasons(node: Node) -> None:

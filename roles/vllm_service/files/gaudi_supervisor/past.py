@@ -117,7 +117,8 @@ class Past:
             back = None
         said = f"The instance cannot go back to its former plan: {stuck}."
         said += f" It was to go back because {back.text}" if back is not None else ""
-        return transient("going-back", said) if isinstance(stuck, OSError) else configuration("going-back", said)
+        passing = isinstance(stuck, OSError) or (isinstance(stuck, Refusal) and stuck.id == "lock_held")
+        return transient("going-back", said) if passing else configuration("going-back", said)
 
     def both(self) -> str:
         """Why the plan before this one was given up, as a sentence to end with; empty once this one has served."""
