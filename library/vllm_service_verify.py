@@ -361,10 +361,10 @@ def main() -> None:
     check_listener(module, container)
     if plan["guarded"]:
         check_guard(module, plan)
-    models = [served["id"] for served in ask(module, container, "/v1/models")["data"]]
-    if model not in models:
-        module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
     try:
+        models = answers.served_models(ask(module, container, answers.MODELS), plan["instance"])
+        if model not in models:
+            module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
         answer = answer_to(module, container) if params["question"] else ""
         figures = keep_pace(module) if params["question"] else {}
     except Refusal as refusal:

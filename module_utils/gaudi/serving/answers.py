@@ -18,6 +18,8 @@ FINISHED = ("stop", "length")
 """How an answer may end; anything else was broken off."""
 UNKNOWN = "/no-such-path"
 """Where no server answers; the guard refuses what it does not know as well."""
+MODELS = "/v1/models"
+"""Where a server lists what it serves, as OpenAI's does."""
 OTHER = "A bicycle has two wheels."
 """The second text that embedding and rerank models are given: about something else than any question."""
 CHECK_TOKENS = 256
@@ -131,12 +133,29 @@ def answer_of(exchange: Exchange, reply: Mapping[str, Any], instance: str) -> st
         why = "it has another form"
     except _Misshapen as misshapen:
         why = str(misshapen)
-    shown = json.dumps(reply)
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     raise Refusal(
         "answer_misshapen",
-        f"{instance} answered {shown} to: {exchange.asked} That is no answer of {exchange.path}: {why}.",
+        f"{instance} answered {_shown(reply)} to: {exchange.asked} That is no answer of {exchange.path}: {why}.",
     )
+
+
+def served_models(reply: Mapping[str, Any], instance: str) -> list[str]:
+    """The names in a reply of MODELS. Raises Refusal where it is no list of models."""
+    listed = reply.get("data")
+    names = [each.get("id") if isinstance(each, dict) else None for each in listed] if isinstance(listed, list) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise Refusal(
+            "answer_misshapen",
+            f"{instance} answered {_shown(reply)} to {MODELS}. That is no list of models: something else than vLLM "
+            "may serve there.",
+        )
+    return [str(name) for name in names]
+
+
+def _shown(reply: Mapping[str, Any]) -> str:
+    """A reply, or the beginning of a long one."""
+    shown = json.dumps(reply)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
 def _check(exchange: Exchange, reply: Mapping[str, Any], answer: str, instance: str) -> None:

@@ -283,6 +283,20 @@ def lines_of(stream: Any) -> Iterator[str]:
         yield unread
 
 
+def remove_left_over(document: dict[str, Any]) -> None:
+    """Remove the container of a run that was killed with its job: it holds the cards and still writes.
+
+    A container of that name without our label is somebody else's; docker run then says that the name is taken.
+    """
+    name = document["container"]["name"]
+    ours = ["--filter", f"name=^/{name}$", "--filter", f"label={LABEL}"]
+    listed = subprocess.run(
+        ["docker", "ps", "--all", "--quiet", "--no-trunc", *ours], capture_output=True, text=True, check=False
+    )
+    if found := listed.stdout.split():
+        subprocess.run(["docker", "rm", "--force", *found], capture_output=True, check=False)
+
+
 def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
     """Run the tool's container to its end; Refusal with its last words when it fails."""
     name = document["container"]["name"]
@@ -413,8 +427,7 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
         if made is None or again:
             check_before(document, target)
             indexes = look_up_cards(document)
-            # A run that was killed with the job leaves its container, which holds the cards and still writes.
-            subprocess.run(["docker", "rm", "--force", document["container"]["name"]], capture_output=True, check=False)
+            remove_left_over(document)
             written = stage(document, staging)
             started = datetime.now(timezone.utc)
             run_tool(document, indexes)

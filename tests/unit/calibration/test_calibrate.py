@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import pickle
@@ -57,6 +58,10 @@ home = Path({home!r})
 with (home / "docker.log").open("a") as log:
     log.write(json.dumps(sys.argv[1:]) + "\\n")
 running = home / "running"
+if sys.argv[1] == "ps":
+    if (home / "left_over").exists():
+        print((home / "left_over").read_text())
+    sys.exit(0)
 if sys.argv[1] != "run":
     if running.exists():
         with contextlib.suppress(ProcessLookupError):
@@ -231,7 +236,17 @@ def test_the_container_gets_device_numbers_of_the_cards_and_the_confinement(node
     assert words[words.index("--cap-drop") + 1] == "ALL"
     assert "no-new-privileges" in words
     assert words[-5:] == ["--entrypoint", "", "vault/image:1", "python3", "/opt/x.py"]
-    assert node.docker()[0] == ["rm", "--force", "gaudi-calibrate-m"]
+
+
+@pytest.mark.parametrize("left", [[], ["c" * 64]])
+def test_a_container_that_a_killed_run_left_is_removed_and_nobody_elses(node: Node, left: list[str]) -> None:
+    (node.home / "left_over").write_text("\n".join(left))
+    assert node.run()[0] == 0
+    listing, *rest = node.docker()
+    assert listing[0] == "ps"
+    filters = [word for before, word in itertools.pairwise(listing) if before == "--filter"]
+    assert filters == ["name=^/gaudi-calibrate-m$", "label=gaudi-serving.calibration"]
+    assert [words for words in rest if words[0] == "rm"] == [["rm", "--force", *left]] * bool(left)
 
 
 def test_progress_counts_prompts(node: Node) -> None:

@@ -141,3 +141,21 @@ def test_another_question_is_asked_beside_the_check_and_may_be_answered_anyhow()
         (CHECK["question"], 256, CHECK["contains"]),
     ]
     assert [each.asked for each in answers.questions({**plan, "ask": {}}, "Why?", 32)] == ["Why?"]
+
+
+def test_a_list_of_models_is_their_names() -> None:
+    assert answers.served_models({"data": [{"id": "tiny"}, {"id": "/data/models/Tiny"}]}, "tiny") == [
+        "tiny",
+        "/data/models/Tiny",
+    ]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [{}, {"data": []}, {"data": None}, {"data": "tiny"}, {"data": ["tiny"]}, {"data": [{}]}, {"data": [{"id": 5}]}],
+)
+def test_another_reply_is_no_list_of_models(reply: dict[str, Any]) -> None:
+    with pytest.raises(Refusal) as refused:
+        answers.served_models(reply, "tiny")
+    assert refused.value.id == "answer_misshapen"
+    assert str(refused.value).startswith(f"tiny answered {json.dumps(reply)} to /v1/models. That is no list of models")
