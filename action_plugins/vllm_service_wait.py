@@ -15,7 +15,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.serving.state import STARTING, went_back
+from ansible.module_utils.gaudi.serving.state import SILENT, went_back
 
 from plugin_utils.following import Following
 from plugin_utils.screen import WAITING
@@ -32,11 +32,12 @@ SETTLED = {"active", "inactive", "failed"}
 def settled(found: dict[str, Any]) -> bool:
     """Has systemd finished with the unit, one way or the other?
 
-    An active one may start as well: somebody has started its container anew. A supervisor that cannot write its state
+    An active one may start as well, since somebody has started its container anew, or hang, which its supervisor ends
+    after a while. A supervisor that cannot write its state
     any more says to systemd that it serves.
     """
-    again = found["active"] == "active" and found["state"].get("phase") in STARTING
-    if again and not found["said"].startswith("serving "):
+    silent = found["active"] == "active" and found["state"].get("phase") in SILENT
+    if silent and not found["said"].startswith("serving "):
         return False
     return found["active"] in SETTLED and not found["job"]
 

@@ -46,7 +46,10 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     """One instance as the cells of a line."""
     state = found["state"]
     last = state.get("last_reason") or {}
-    says = str(found["damaged"] or unit_fault(found, node) or state.get("status", "never started"))
+    # A unit that failed though the state says nothing of it: the supervisor could not begin, which systemd knows.
+    failed = found["active"] == "failed" and state.get("phase") not in ("failed", "going-back")
+    last_words = found.get("said") if failed else ""
+    says = str(found["damaged"] or unit_fault(found, node) or last_words or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"
     cells = (

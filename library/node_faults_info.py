@@ -135,6 +135,7 @@ def main() -> None:
     plans = weight_folders.plans_on_node(instances.PLANS)
     for each in there:
         name = each["instance"]
+        each["said"] = instances.said_last(module, each)
         # Without the engine nobody can tell.
         each["otherwise"] = [] if silent or not running[name] else otherwise(module, name, plans.get(name))
     found = [

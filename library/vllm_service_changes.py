@@ -171,7 +171,7 @@ from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
-from ansible.module_utils.gaudi.serving.state import STARTING
+from ansible.module_utils.gaudi.serving.state import SILENT
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -323,9 +323,9 @@ def compared(module: AnsibleModule, wanted: MadeOf, state: Mapping[str, Any]) ->
 
 
 def is_settled(units: list[dict[str, str]], state: Mapping[str, Any], folder: Path) -> bool:
-    """Whether systemd has the units as they are to be, nobody started it anew, and nothing of release 0.1 is left."""
-    starts = state.get("phase") in STARTING
-    return all(unit == SETTLED for unit in units) and not starts and not (folder / FORMER_KEYS).exists()
+    """Whether systemd has the units as they are to be, its server answers, and nothing of release 0.1 is left."""
+    silent = state.get("phase") in SILENT
+    return all(unit == SETTLED for unit in units) and not silent and not (folder / FORMER_KEYS).exists()
 
 
 def main() -> None:

@@ -158,9 +158,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node.containers import systemctl
-from ansible.module_utils.gaudi.node.instances import digest, installed, read, strangers
-from ansible.module_utils.gaudi.serving.state import STARTING
+from ansible.module_utils.gaudi.node.instances import digest, installed, read, said_last, strangers
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -170,17 +168,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 # Seconds between two looks; a warm-up step takes longer.
 INTERVAL = 1.0
-
-
-def said_last(module: AnsibleModule, found: dict[str, Any]) -> str:
-    """What the supervisor told systemd last, which forgets it with the next start.
-
-    Not asked where unit and state agree that it serves.
-    """
-    if found["active"] == "active" and found["state"].get("phase") not in STARTING:
-        return ""
-    shown = systemctl(module, "show", f"vllm-{found['instance']}.service", "--property=StatusText")
-    return shown.strip().partition("=")[2]
 
 
 def main() -> None:

@@ -112,7 +112,8 @@ def of_instances(instances: Sequence[Mapping[str, Any]], node: str) -> list[Find
     """Return why instances do not serve, in their supervisors' words.
 
     instances: as node.instances.read has them, each with ``otherwise``: how what runs differs from what lies on the
-    node, sentences. node: its name in the inventory.
+    node, sentences; and ``said``: what the supervisor told systemd last, empty where it serves. node: its name in the
+    inventory.
     """
     return [found for instance in instances for found in _of_instance(instance, node)]
 
@@ -127,8 +128,12 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
     phase, reason = state.get("phase"), state.get("reason") or {}
     if phase == "failed":
         return [Finding(str(reason.get("kind", "failed")), INSTANCES, f"{name}: {printable(state.get('status', ''))}")]
+    if phase == "not-answering" and not instance["said"].startswith("serving "):
+        return [Finding("not-answering", INSTANCES, f"{name}: {printable(state.get('status', ''))}.")]
     if phase == "pausing":
         return [Finding("crash_loop", INSTANCES, f"{name}: {printable(state.get('status', ''))}")]
+    if instance["active"] == "failed" and instance["said"]:
+        return [Finding("unit_failed", INSTANCES, f"{name}: {printable(instance['said'])}")]
     if instance["active"] == "failed":
         return [
             Finding(

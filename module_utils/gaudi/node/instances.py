@@ -18,7 +18,7 @@ from ..base.printable import printable
 from ..cards.users import parse_container_names
 from ..serving import keys, pace
 from ..serving.last_start import LastStart
-from ..serving.state import FORM
+from ..serving.state import FORM, SILENT
 from .containers import systemctl
 from .documents import read as read_document
 from .documents import read_json
@@ -167,6 +167,17 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
             )
         )
     return found
+
+
+def said_last(module: AnsibleModule, found: Mapping[str, Any]) -> str:
+    """What the supervisor told systemd last, which forgets it with the next start.
+
+    Not asked where unit and state agree that it serves.
+    """
+    if found["active"] == "active" and found["state"].get("phase") not in SILENT:
+        return ""
+    shown = systemctl(module, "show", f"vllm-{found['instance']}.service", "--property=StatusText")
+    return shown.strip().partition("=")[2]
 
 
 def pace_of(name: str, state: Mapping[str, Any]) -> str:

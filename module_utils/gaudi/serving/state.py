@@ -8,8 +8,8 @@ from typing import Any
 from . import starts
 from .kept import SHOWN
 
-# Phases of a server that does not answer yet.
-STARTING = ("starting", "loading", "warming-up")
+# Phases of a server that does not answer, though its unit may be active: not yet, or not any more.
+SILENT = ("starting", "loading", "warming-up", "not-answering")
 
 FORM = {
     "phase": str,

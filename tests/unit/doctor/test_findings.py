@@ -16,6 +16,7 @@ WELL: dict[str, Any] = {
     "result": "success",
     "damaged": "",
     "unwritten": "",
+    "said": "",
     "otherwise": [],
     "state": {"phase": "serving", "status": "serving", "reason": None},
 }
@@ -94,6 +95,9 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     assert (found.id, found.sentence) == ("card-busy", "tiny: Held. Gave up after 5 attempts.")
     (found,) = failed("pausing", "waiting 20 s before attempt 3 of 5; last: killed")
     assert (found.id, found.fault) == ("crash_loop", True)
+    (found,) = failed("not-answering", "not answering (no answer: timed out); ended after 180 s of this")
+    assert (found.id, found.fault) == ("not-answering", True)
+    assert found.sentence == "tiny: not answering (no answer: timed out); ended after 180 s of this."
     (found,) = of_instance(load="not-found")
     assert found.sentence.startswith("tiny has no unit")
     assert "--limit gaudi-01" in found.sentence
@@ -101,10 +105,16 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     assert found.sentence == "tiny: state.json is damaged."
     (found,) = of_instance(active="failed", result="signal")
     assert "its unit ended with signal" in found.sentence
+    (found,) = of_instance(active="failed", result="exit-code", said="Another supervisor runs tiny already.")
+    assert found.sentence == "tiny: Another supervisor runs tiny already."
     (found,) = of_instance(otherwise=["tiny does not run with what lies on the node."])
     assert (found.id, found.fault) == ("not_as_planned", True)
     (found,) = of_instance(unwritten="the disk is full")
     assert found.sentence == "tiny: the disk is full."
+
+
+def test_a_server_that_answers_again_is_no_fault_where_that_cannot_be_written_down() -> None:
+    assert of_instance(state={"phase": "not-answering", "status": "not answering"}, said="serving tiny on x") == []
 
 
 def test_an_instance_that_was_stopped_is_no_fault() -> None:

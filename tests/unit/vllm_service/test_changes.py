@@ -342,8 +342,10 @@ def test_a_container_that_goes_on_without_its_unit_is_not_taken_over_with_what_w
     assert answer["label"] == made_of(held, b"guard").digest
 
 
-@pytest.mark.parametrize(("phase", "settled"), [("serving", True), ("warming-up", False), ("starting", False)])
-def test_a_container_that_somebody_started_anew_is_followed(
+@pytest.mark.parametrize(
+    ("phase", "settled"), [("serving", True), ("warming-up", False), ("starting", False), ("not-answering", False)]
+)
+def test_a_container_that_somebody_started_anew_or_that_hangs_is_followed(
     instance: Path, monkeypatch: pytest.MonkeyPatch, phase: str, settled: bool
 ) -> None:
     """Its unit is active all the while."""

@@ -175,7 +175,6 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "LoadState=not-found\n")
-    monkeypatch.setattr(vllm_service_info, "systemctl", lambda _module, *_arguments: "StatusText=\n")
     return tmp_path
 
 

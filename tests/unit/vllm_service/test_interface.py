@@ -109,11 +109,24 @@ def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
         ({"active": "inactive"}, True),
         ({"state": {"phase": "warming-up"}, "said": "warm-up: prompt 1/3"}, False),
         ({"state": {"phase": "warming-up"}, "said": "serving tiny on http://127.0.0.1:30001"}, True),
-        ({"state": {"phase": "not-answering"}}, True),
+        ({"state": {"phase": "not-answering"}, "said": "not answering (no answer: timed out)"}, False),
     ],
 )
 def test_what_counts_as_settled(changes: dict[str, Any], expected: bool) -> None:
     assert vllm_service_wait.settled(found(**changes)) is expected
+
+
+@pytest.mark.parametrize(
+    ("active", "phase", "says"),
+    [
+        ("failed", "stopped", "Another supervisor runs it."),
+        ("failed", "failed", "Card busy."),
+        ("active", "x", "Card busy."),
+    ],
+)
+def test_the_table_says_what_a_supervisor_that_could_not_begin_told_systemd(active: str, phase: str, says: str) -> None:
+    said = found(active=active, state={"phase": phase, "status": "Card busy."}, said="Another supervisor runs it.")
+    assert vllm_service_table.row("n1", said)[-1] == says
 
 
 def test_progress_is_a_line() -> None:
@@ -147,10 +160,10 @@ def test_a_failure_that_could_not_be_written_down_is_what_systemd_was_told() -> 
 
 
 def test_what_systemd_was_told_last_is_asked_of_units_that_are_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_service_info, "systemctl", lambda *_: "StatusText=Out of memory.\n")
+    monkeypatch.setattr(instances, "systemctl", lambda *_: "StatusText=Out of memory.\n")
     module: Any = None
-    assert vllm_service_info.said_last(module, found(active="failed")) == "Out of memory."
-    assert vllm_service_info.said_last(module, found()) == ""
+    assert instances.said_last(module, found(active="failed")) == "Out of memory."
+    assert instances.said_last(module, found()) == ""
 
 
 def test_the_table() -> None:
