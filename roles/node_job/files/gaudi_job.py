@@ -66,18 +66,24 @@ class Log:
         self.lost = False
         self.tail: list[str] = []
 
+    def turn_over(self) -> None:
+        """Begin another file; the one that is full goes on until that is there. Raises OSError."""
+        make_room(self.path.with_name("log.1"))
+        if self.path.exists():
+            self.path.replace(self.path.with_name("log.1"))
+        full, self.stream = self.stream, self.path.open("wb", buffering=0)
+        full.close()
+        self.size = 0
+
     def add(self, line: str) -> None:
         """Take one line."""
         line = printable(line)
         print(journal_line(line), flush=True)
         self.tail = [*self.tail[-(TAIL - 1) :], line]
-        if self.size > LOG_LIMIT:
-            self.stream.close()
-            make_room(self.path.with_name("log.1"))
-            self.path.replace(self.path.with_name("log.1"))
-            self.stream, self.size = self.path.open("wb", buffering=0), 0
-        self.size += len(line) + 1
         try:
+            if self.size > LOG_LIMIT:
+                self.turn_over()
+            self.size += len(line) + 1
             self.stream.write(f"{line}\n".encode())
         except OSError as failed:
             if not self.lost:

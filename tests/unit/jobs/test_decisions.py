@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -415,6 +416,26 @@ def test_only_the_end_of_a_long_log_is_kept(folder: Path) -> None:
     assert state(folder)["log"][-1].startswith("line 59999 ")
     assert len(state(folder)["log"]) == 20
     assert (folder / "log").stat().st_size + (folder / "log.1").stat().st_size < 2.2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("what", ["replace", "open"])
+def test_a_log_for_which_no_other_file_can_be_begun_ends_nothing(
+    folder: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read_only(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    log = _load().Log(folder / "log")
+    log.size = _load().LOG_LIMIT + 1
+    monkeypatch.setattr(Path, what, read_only)
+    log.add("one")
+    log.add("two")
+    monkeypatch.undo()
+    log.add("three")
+    assert log.tail == ["one", "two", "three"]
+    assert (folder / "log").read_text() == "three\n"
+    said = capsys.readouterr()
+    assert said.err == f"<6>{folder}/log cannot be written (Read-only file system). The work goes on.\n"
 
 
 @pytest.mark.parametrize("name", ["log", "log.1"])
