@@ -139,7 +139,7 @@ def main() -> None:
         acceptance=of_verdict(),
         let_through=remembered(found),
         drop_ins=instances.say_drop_ins(found),
-        instances=found,
+        instances=[{**each, "said": instances.said_last(module, each)} for each in found],
         strangers="\n".join(map(instances.say_stranger, instances.strangers())),
     )
 

@@ -86,8 +86,9 @@ def _holder(handle: int) -> str:
         words = line.split()
         if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == str(inode):
             try:
-                command = Path(f"/proc/{words[4]}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command = Path(f"/proc/{words[4]}/cmdline").read_bytes().decode(errors="replace")
             except OSError:
                 command = ""
-            return f"process {words[4]} ({command.strip()[:80]})" if command else f"process {words[4]}"
+            said = " ".join(command.replace("\0", " ").split())[:80]
+            return f"process {words[4]} ({said})" if said else f"process {words[4]}"
     return "another process"

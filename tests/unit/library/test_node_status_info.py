@@ -52,6 +52,15 @@ def test_everything_is_read_at_once(node: Path) -> None:
     assert (found["instance"], found["active"], found["state"]) == ("tiny", "active", {"phase": "serving"})
 
 
+def test_what_systemd_was_told_last_comes_along(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def systemctl(_module: object, *arguments: str) -> str:
+        return "StatusText=It has the lock.\n" if "--property=StatusText" in arguments else "ActiveState=failed\n"
+
+    monkeypatch.setattr(instances, "systemctl", systemctl)
+    (found,) = status(node / "none.py")["instances"]
+    assert found["said"] == "It has the lock."
+
+
 def test_the_nodes_own_program_says_what_waits(node: Path) -> None:
     (node / "program.py").write_text(PROGRAM.format(0))
     assert status(node / "program.py")["waits"] == "waits\nReboot needed."
