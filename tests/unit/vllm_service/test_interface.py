@@ -58,7 +58,10 @@ def test_defaults_are_the_documented_ones() -> None:
 def test_the_roles_patience_is_the_supervisors() -> None:
     settings = Settings()
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
-    for name in ("attempts", "first_pause", "stall", "longest_start", "stop_grace", "engine_wait", "unhealthy"):
+    for name in (
+        *("attempts", "first_pause", "stall", "longest_start", "stop_grace", "engine_wait", "unhealthy"),
+        "recipes_gib",
+    ):
         assert defaults[f"vllm_service_{name}"] == getattr(settings, name)
 
 

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.gaudi.base.units import human_bytes
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving.kept import Kept, StartsFrom
 from gaudi_supervisor import recipes
@@ -158,26 +159,39 @@ def test_a_folder_that_cannot_be_made_ends_no_start(node: Node) -> None:
 
 
 def stored(node: Node, name: str, seconds: int) -> Path:
-    """A folder with ten bytes of recipes that are so many seconds old."""
+    """A folder with a GiB of recipes, which takes no room, that are so many seconds old."""
     folder = node.root / "state/recipes" / name / "gone"
     folder.mkdir(parents=True)
-    (folder / "recipe").write_text("0123456789")
+    with (folder / "recipe").open("wb") as stream:
+        stream.truncate(2**30)
     os.utime(folder / "recipe", (1e9 - seconds, 1e9 - seconds))
     return folder
 
 
-def boss_of(node: Node) -> Supervisor:
-    return Supervisor("tiny", Settings(), Paths(etc=node.root / "etc", state=node.root / "state"))
+def boss_of(node: Node, gib: int) -> Supervisor:
+    return Supervisor("tiny", Settings(recipes_gib=gib), Paths(etc=node.root / "etc", state=node.root / "state"))
 
 
 def test_the_oldest_recipes_that_no_plan_uses_go(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     own = keyed(node)
     own.mkdir(parents=True)
-    (own / "recipe").write_text("0" * 100)
+    (own / "recipe").write_text("abc")
     old, older, new = stored(node, "old", 20), stored(node, "older", 30), stored(node, "new", 10)
-    recipes.prune(boss_of(node), 10)
+    recipes.prune(boss_of(node, 1))
     assert [path.exists() for path in (own, new, old, older)] == [True, True, False, False]
-    assert f"Removed {older}: no plan uses its compiled recipes" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"Removed {older}: no plan uses its compiled recipes, and {human_bytes(2**30)} of such are kept." in said
+
+
+def test_a_start_keeps_as_much_as_it_is_told(node: Node) -> None:
+    keyed(node)
+    folder = stored(node, "old", 20)
+    node.scenario(lines=["INFO hello"], exit=1)
+    node.run()
+    assert folder.exists()
+    _, output = node.run("--recipes-gib", "0")
+    assert f"Removed {folder}" in output
+    assert not folder.exists()
 
 
 def test_recipes_of_a_plan_that_is_kept_stay(node: Node) -> None:
@@ -188,7 +202,7 @@ def test_recipes_of_a_plan_that_is_kept_stay(node: Node) -> None:
     files = {"plan.json": json.dumps(document), "environment": ""}
     place = Place("tiny", node.root / "state/instances/tiny", node.root / "etc/instances")
     place.keep(Kept(files, StartsFrom("", "", ""), 1, "2026-01-01T00:00:00Z"), ())
-    recipes.prune(boss_of(node), 0)
+    recipes.prune(boss_of(node, 0))
     assert folder.exists()
 
 
@@ -201,7 +215,7 @@ def test_nothing_goes_while_a_plan_cannot_be_read(node: Node, what: str) -> None
         kept = node.root / "state/instances/tiny/plans"
         kept.mkdir(parents=True)
         (kept / "a.json").write_text("{")
-    recipes.prune(boss_of(node), 0)
+    recipes.prune(boss_of(node, 0))
     assert folder.exists()
 
 

@@ -77,6 +77,9 @@ def main(arguments: list[str], paths: Paths | None = None) -> int:
     of_change = default.attempts_of_change
     said = f"tries of a changed plan before the last one that served comes back ({of_change})"
     parser.add_argument("--attempts-of-change", type=int, default=of_change, help=said)
+    gib = default.recipes_gib
+    said = f"GiB of compiled recipes that no plan uses; beyond that the oldest go ({gib})"
+    parser.add_argument("--recipes-gib", type=int, default=gib, metavar="GIB", help=said)
     given = parser.parse_args(arguments)
     chosen = {name: value for name, value in vars(given).items() if name not in ("action", "instance")}
     settings = Settings(**chosen)

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 # Of a copy that is being made, before the instance's name. No instance is called so.
 COPYING = ".copying-"
 MODE = 0o750
-# Recipes that no plan uses may be of use again: two caches of the size that releases name by default.
-SPARE_BYTES = 2 * 40960 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -160,10 +158,11 @@ def prepare(boss: Supervisor, plan: Plan) -> None:
     prune(boss)
 
 
-def prune(boss: Supervisor, most: int = SPARE_BYTES) -> None:
-    """Remove the oldest folders of recipes that no plan of the node names, present or kept, until ``most`` bytes stay.
+def prune(boss: Supervisor) -> None:
+    """Remove the oldest folders of recipes that no plan of the node names, present or kept, until so much stays as may.
 
-    Where a plan cannot be read nothing is removed: it may name any of them. Nothing here ends a start.
+    Recipes that no plan uses may be of use again. Where a plan cannot be read nothing is removed: it may name any of
+    them. Nothing here ends a start.
     """
     root = boss.paths.state / Path(RECIPES).name
     named = _named(boss)
@@ -175,7 +174,7 @@ def prune(boss: Supervisor, most: int = SPARE_BYTES) -> None:
             files = list(folders.filled_files(folder))
             newest = max((seen.st_mtime for _, seen in files), default=0.0)
             spare.append((newest, folder, sum(seen.st_size for _, seen in files)))
-    left = sum(size for _, _, size in spare)
+    left, most = sum(size for _, _, size in spare), boss.settings.recipes_gib * 1024**3
     for _, folder, size in sorted(spare):
         if left <= most:
             return

@@ -21,6 +21,8 @@ class Settings:
     stop_grace: float = 120.0
     engine_wait: float = 300.0
     unhealthy: float = 180.0
+    # Of recipes that no plan uses: two caches of the size that releases name by default.
+    recipes_gib: int = 80
 
 
 @dataclass(frozen=True)
