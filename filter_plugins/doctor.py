@@ -20,10 +20,11 @@ def doctor_findings(
     node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return all findings of a node, from what node_faults_info, gaudi_preflight and host_tuning_info answered."""
+    # What looked closer comes first: of the same sentence, the first counts.
     found = [
+        *(Finding(**each) for each in node["found"]),
         *findings.of_preflight(preflight["problems"], preflight["findings"]),
         *findings.of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"]),
-        *(Finding(**each) for each in node["found"]),
     ]
     return [each.as_dict() for each in findings.once(found)]
 

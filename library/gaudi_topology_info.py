@@ -234,7 +234,8 @@ topology:
           type: str
           sample: >-
             Module 5 (accel4, 0000:4e:00.0) has 20 of 21 internal links up; down: port 9. A model on more than
-            one card needs all of them. Look at dmesg | grep habanalabs; if the link stays down, have the card
+            one card needs all of them. Nothing over several cards is measured or started with it. Look at dmesg | grep
+            habanalabs; if it stays, have the card
             and its neighbours on the board checked.
 """
 

@@ -70,6 +70,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
+from ansible.module_utils.gaudi.faults.entry import CARDS
+from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.node import containers, instances, links, weight_folders
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
 
@@ -86,7 +88,7 @@ KERNEL_LOG = ["journalctl", "--dmesg", "--boot", "--priority=err", "--grep=haban
 def of_verdict() -> list[Finding]:
     """What the last verdict on cards and links says; of a damaged file that it is."""
     document, damage = links.last_verdict()
-    damaged = [Finding("verdict_damaged", findings.CARDS, damage)] if damage else []
+    damaged = [Finding("verdict_damaged", CARDS, damage)] if damage else []
     return [*damaged, *findings.of_verdict(document)]
 
 
@@ -97,16 +99,22 @@ def of_kernel(module: AnsibleModule) -> list[Finding]:
     return [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines())]
 
 
+def of_requests(module: AnsibleModule, instance: str) -> list[Finding]:
+    """What the server of an instance said of requests; its lines hold what people asked, so they are only counted."""
+    unit = f"--unit=vllm-{instance}.service"
+    grep = f"--grep={fault('media-fetch-timeout').signs}"
+    command = ["journalctl", unit, "--since=-1day", "--lines=1000", "--quiet", "--output=cat", "--no-pager", grep]
+    _code, out, _err = module.run_command(command)
+    return findings.of_server_log(instance, out.splitlines())
+
+
 def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None) -> list[str]:
     """How what runs of an instance differs from what lies on the node, a sentence each; nothing where it is stopped."""
     container = containers.look(module, f"vllm-{instance}") if plan else None
     if plan is None or container is None or not container.running:
         return []
     if not containers.lies_there(plan, container.plan or ""):
-        return [
-            f"{instance} does not run with what lies on the node: it was changed after the start. Run site.yml, which "
-            "starts the instance anew."
-        ]
+        return [say("not_as_planned", instance=instance)]
     try:
         containers.wished(module, plan, container.plan or "")
     except Refusal as refusal:
@@ -120,8 +128,7 @@ def of_engine(module: AnsibleModule, there: bool) -> list[Finding]:
     read_containers(module, complaints)
     if there and module.get_bin_path("docker") is None:
         complaints.append("The node has instances and no Docker")
-    todo = "Look at journalctl -u docker; the role container_runtime installs and starts it."
-    return [Finding("engine_silent", findings.ENGINE, f"{said}. {todo}") for said in complaints]
+    return [findings.known("engine-gone", what=said) for said in complaints]
 
 
 def main() -> None:
@@ -139,11 +146,13 @@ def main() -> None:
         # Without the engine nobody can tell.
         each["otherwise"] = [] if silent or not running[name] else otherwise(module, name, plans.get(name))
     found = [
+        *findings.of_topology(topology["findings"]),
         *of_verdict(),
         *findings.of_users(topology["cards"], holders, running),
         *of_kernel(module),
         *silent,
         *findings.of_instances(there, module.params["host"]),
+        *(found for each in there if running[each["instance"]] for found in of_requests(module, each["instance"])),
     ]
     module.exit_json(changed=False, found=[each.as_dict() for each in found])
 

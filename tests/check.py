@@ -37,6 +37,7 @@ LINTED = ("roles/", "playbooks/", "molecule/", "inventories/", "site.yml")
 DOCUMENTS = {
     "docs/compatibility.md": "tests/unit/preflight/test_compatibility.py",
     "docs/design.md": "tests/unit/test_rooms.py",
+    "docs/faults.md": "tests/unit/faults/test_known.py",
     "docs/refusals.md": "tests/unit/base/test_refusals.py",
     "SECURITY.md": "tests/unit/test_security_page.py",
 }
@@ -92,6 +93,8 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "catalogue/fabric": ("fabric/test_asked.py",),
     "catalogue/surface": ("planning/test_releases.py",),
     "catalogue/typed": ("planning/test_releases.py",),
+    # What an entry of the list has, and how it is said.
+    **dict.fromkeys(("faults/entry", "faults/words"), ("faults/test_known.py",)),
     # One listing of apt, dpkg or DKMS each.
     "driver/apt_files": ("driver/test_packages.py",),
     "driver/dkms": ("driver/test_kernels.py",),

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.cpulist import shown
+from ..faults.words import fault, say
 from .hl_smi import parse_lspci, parse_version, release_of
 from .query import Answer, SeenCard
 from .sources import AccelCard, Sources
 
-# Idle cards hold 512 (HL-205), 672 (HL-325) or 768 MiB (HL-225, HL-288E) for themselves, as recorded
-# from releases 1.12 to 1.23. Far above that, somebody's data is on the card.
-IDLE_MEMORY_MIB = 2048
+# MiB above which somebody's data is on an idle card.
+IDLE_MEMORY_MIB = fault("memory_without_process").limit
+# A sensor that reads more is broken. 0 is another matter: see zero_temperature in the list.
+PLAUSIBLE_C = fault("implausible_temperature").limit
 
 # What hl-smi calls the cards: the names of catalog/cards.yml, which a node does not have.
 CARD_NAMES = (
@@ -23,116 +25,6 @@ CARD_NAMES = (
 
 # What the cards' own links join, by name: the groups of catalog/cards.yml.
 GROUPS: Mapping[str, Sequence[Sequence[int]]] = {"HL-338": ((0, 1, 2, 3), (4, 5, 6, 7))}
-
-# A sensor that reads more is broken; one was seen to read 505712272. 0 is another matter: the vendor's
-# manual says that it means a card whose initialisation failed.
-PLAUSIBLE_C = 150
-
-# id: (severity, message). error: the node, or the card named, cannot serve as it is.
-MESSAGES: Mapping[str, tuple[str, str]] = {
-    "not_root": (
-        "error",
-        "The topology was read by user id {uid}, not by root: hl-smi then answers N/A for most values, and "
-        "other users' processes on the cards stay unseen. Run the task with become: true.",
-    ),
-    "no_hl_smi": (
-        "error",
-        "hl-smi is not installed, or not in a directory where programs are looked for; PCI shows {on_pci}. "
-        "Install habanalabs-firmware-tools of the driver's release.",
-    ),
-    "no_driver": (
-        "error",
-        "No habanalabs driver is loaded: PCI shows {on_pci}, but there is no device in "
-        "/sys/class/accel{and_hl_smi}. Load it with modprobe habanalabs, or install habanalabs-dkms; dmesg | "
-        "grep habanalabs says why it does not start.",
-    ),
-    "hl_smi_failed": (
-        "error",
-        "hl-smi {failed}, although the driver is loaded and shows {driven}. A card in reset or a driver of "
-        "another release does this: look at dmesg | grep habanalabs, and run hl-smi by hand.",
-    ),
-    "no_cards": (
-        "error",
-        "This node has no Gaudi card: PCI shows no device of vendor 1da3. If there should be some, look at "
-        "lspci -d 1da3: and at the machine's BIOS; to a virtual machine the cards must be passed through.",
-    ),
-    "lost_card": (
-        "error",
-        "{who} at {bus_id} is lost: {counts}, and {driven}. A card whose start failed vanishes like this. "
-        "Look at dmesg | grep {bus_id}, reset it (hl-smi -r -i {bus_id}), then power the machine off and on.",
-    ),
-    "not_operational": (
-        "error",
-        "{Card} is not operational: the driver calls its state {state}. Look at dmesg | grep {bus_id}; stop "
-        "what uses the card and reset it with hl-smi -r -i {bus_id}.",
-    ),
-    "zero_temperature": (
-        "error",
-        "{Card} shows a temperature of 0 C: its initialisation failed, whatever else it shows. Look at dmesg "
-        "| grep {bus_id}, reset it (hl-smi -r -i {bus_id}) or power the machine off and on.",
-    ),
-    "module_id_unknown": (
-        "error",
-        "Neither hl-smi nor the driver gives a module id for {card}; without it the card cannot be used. Look"
-        " at hl-smi -Q index,module_id -f csv.",
-    ),
-    "duplicate_identity": (
-        "error",
-        "Two cards have {word} {value}: {cards}. A card is known by it; read again, and look at hl-smi -L.",
-    ),
-    "implausible_temperature": (
-        "warning",
-        "{Card} shows {celsius} C, which no card survives: the sensor or its reading is broken. The "
-        "temperature is left out; compare with the machine's BMC.",
-    ),
-    "not_available": (
-        "warning",
-        "hl-smi answers N/A for {values} of {card}, although root asked: the card may be in reset or about to"
-        " fail. Ask again; if it stays, look at dmesg | grep habanalabs.",
-    ),
-    "nic_driver_mismatch": (
-        "warning",
-        "The network driver is {nic}, the compute driver {driver}: two releases. Links between cards may "
-        "fail. Unload all habanalabs modules and load those of one release, or install the release anew.",
-    ),
-    "link_down": (
-        "warning",
-        "{Card} has {up} of {total} internal links up; down: {ports}. A model on more than one card needs all"
-        " of them. Look at dmesg | grep habanalabs; if the link stays down, have the card and its neighbours "
-        "on the board checked.",
-    ),
-    "rows_pending": (
-        "warning",
-        "{Card} has memory rows waiting to be replaced. Reset it when it is free: hl-smi -r -i {bus_id}.",
-    ),
-    "memory_without_process": (
-        "warning",
-        "{Card} has {used} MiB in use and no process that owns them; it counts as in use. A process outside "
-        "this node's view holds them, or they were left behind: then hl-smi -r -i {bus_id} frees them.",
-    ),
-    "unknown_card": (
-        "warning",
-        "{name} is no card of catalog/cards.yml: its memory, its FP8 format and its links are not known. Compare with "
-        "hl-smi -Q name -f csv, or add it there.",
-    ),
-    "sources_disagree": ("warning", "{what}. {advice}"),
-    "unreadable": ("warning", "{what}."),
-    "hl_smi_mismatch": (
-        "info",
-        "hl-smi is of release {hl_smi}, the driver is {driver}. That is usual in a container; on a node, "
-        "install firmware-tools and driver of one release.",
-    ),
-    "groups": (
-        "info",
-        "The links of {name} join modules {groups}, and nothing joins these groups but host NICs: an instance has "
-        "cards of one group.",
-    ),
-    "numa_unknown": (
-        "info",
-        "No source names a NUMA node for {card}: its processes will not be bound to cores. This is usual in a"
-        " virtual machine; on bare metal look at the NUMA settings of the BIOS.",
-    ),
-}
 
 # What a working hl-smi, asked by root, always answers.
 _ANSWERED = {
@@ -146,9 +38,8 @@ _ANSWERED = {
 
 
 def finding(identifier: str, **facts: object) -> dict[str, str]:
-    """Return a finding of MESSAGES, filled in."""
-    severity, message = MESSAGES[identifier]
-    return {"id": identifier, "severity": severity, "message": message.format(**facts)}
+    """Return a finding in the words of the list of faults."""
+    return {"id": identifier, "severity": fault(identifier).severity, "message": say(identifier, **facts)}
 
 
 def label(card: Mapping[str, Any]) -> str:

@@ -11,13 +11,11 @@ from typing import Any
 
 from ..base.printable import printable
 from ..cards.users import describe_user, is_own
+from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
+from ..faults.words import fault, say
 from ..host.state import ABSENT, OK
 from ..preflight.checks import instance_of
 from ..serving.state import unit_fault
-
-# What is looked at, in the order of the report.
-PARTS = ("cards and links", "host", "kernel settings", "engine", "instances")
-CARDS, HOST, KERNEL, ENGINE, INSTANCES = PARTS
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,12 @@ class Finding:
         return asdict(self)
 
 
+def known(identifier: str, **facts: object) -> Finding:
+    """Return a fault of the list, in its words."""
+    entry = fault(identifier)
+    return Finding(identifier, entry.part, printable(say(identifier, **facts)), fault=entry.severity == ERROR)
+
+
 def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str]) -> list[Finding]:
     """Return what keeps the node from being set up, and what preflight says beside; as gaudi_preflight returns them."""
     return [
@@ -45,18 +49,11 @@ def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str])
 def of_tuning(items: Iterable[Mapping[str, Any]], refused: str | None, findings: Iterable[str]) -> list[Finding]:
     """Return the settings that are not in effect, and why nothing may be served; as host_tuning_info returns them."""
     wrong = [
-        Finding(
-            "not_in_effect",
-            KERNEL,
-            printable(
-                f"{item['item']} is {item['now']}, and {item['wanted']} is wanted (after a reboot: "
-                f"{item['after_reboot']}). playbooks/tune_host.yml sets it."
-            ),
-        )
+        known("not_in_effect", **{name: item[name] for name in ("item", "now", "wanted", "after_reboot")})
         for item in items
         if item["state"] not in (OK, ABSENT)
     ]
-    barred = [Finding("serving_refused", KERNEL, f"Serving is refused. {refused}")] if refused else []
+    barred = [known("serving_refused", refused=refused)] if refused else []
     return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
 
 
@@ -88,24 +85,14 @@ def _of_user(
     module: int | None, user: Mapping[str, Any], holder: str | None, running: Mapping[str, bool]
 ) -> Finding | None:
     """Return why somebody should not use a card; None where nothing speaks against it."""
-    instance, who = instance_of(user), printable(describe_user(user))
+    instance, who = instance_of(user), describe_user(user)
     if instance is not None and not running.get(instance, False):
-        return Finding(
-            "card_held_by_orphan",
-            CARDS,
-            f"Module {module} is held by {who}, but the unit vllm-{instance}.service does not run. If nobody started "
-            f"it by hand, remove the container: docker rm --force vllm-{instance}.",
-        )
+        return known("card_held_by_orphan", module=module, who=who, instance=instance)
     if instance is not None:
         return None
     if holder is not None and not is_own(user, holder):
-        return Finding(
-            "card_held_by_stranger",
-            CARDS,
-            f"Module {module} is reserved for the instance {holder}, and {who} uses it. Stop that, or give {holder} "
-            "other cards.",
-        )
-    return Finding("card_in_use", CARDS, f"Module {module} is used by {who}, which is no instance.", fault=False)
+        return known("card_held_by_stranger", module=module, who=who, holder=holder)
+    return known("card_in_use", module=module, who=who)
 
 
 def of_instances(instances: Sequence[Mapping[str, Any]], node: str) -> list[Finding]:
@@ -124,75 +111,59 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
     if sentence:
         return [Finding("no_unit", INSTANCES, sentence)]
     if instance["damaged"]:
-        return [Finding("state_damaged", INSTANCES, f"{name}: {printable(instance['damaged'])}.")]
-    phase, reason = state.get("phase"), state.get("reason") or {}
+        return [known("state_damaged", instance=name, what=instance["damaged"])]
+    phase, reason, status = state.get("phase"), state.get("reason") or {}, state.get("status", "")
     if phase == "failed":
-        return [Finding(str(reason.get("kind", "failed")), INSTANCES, f"{name}: {printable(state.get('status', ''))}")]
+        return [Finding(str(reason.get("kind", "failed")), INSTANCES, f"{name}: {printable(status)}")]
     if phase == "not-answering" and not instance["said"].startswith("serving "):
-        return [Finding("not-answering", INSTANCES, f"{name}: {printable(state.get('status', ''))}.")]
+        return [Finding("not-answering", INSTANCES, f"{name}: {printable(status)}.")]
     if phase == "pausing":
-        return [Finding("crash_loop", INSTANCES, f"{name}: {printable(state.get('status', ''))}")]
+        return [known("crash_loop", instance=name, status=status.rstrip("."))]
     if instance["active"] == "failed" and instance["said"]:
         return [Finding("unit_failed", INSTANCES, f"{name}: {printable(instance['said'])}")]
     if instance["active"] == "failed":
-        return [
-            Finding(
-                "unit_failed",
-                INSTANCES,
-                f"{name}: its unit ended with {printable(instance['result'])}, and its supervisor did not say why. "
-                f"Look at journalctl -u vllm-{name}, then: systemctl start vllm-{name}.",
-            )
-        ]
+        return [known("unit_failed", instance=name, result=instance["result"])]
     if instance["active"] == "inactive":
-        return [Finding("stopped", INSTANCES, f"{name} is stopped; playbooks/start.yml starts it.", fault=False)]
-    unwritten = [instance["unwritten"]] if instance["unwritten"] else []
-    return [
-        *(Finding("not_as_planned", INSTANCES, printable(said)) for said in instance["otherwise"]),
-        *(Finding("state_unwritten", INSTANCES, f"{name}: {printable(said)}.") for said in unwritten),
-    ]
+        return [known("stopped", instance=name)]
+    unwritten = [known("state_unwritten", instance=name, what=instance["unwritten"])] if instance["unwritten"] else []
+    return [*(Finding("not_as_planned", INSTANCES, printable(said)) for said in instance["otherwise"]), *unwritten]
 
 
-# A page is 4 KiB, and a block of order 9 has 512 of them: 2 MiB.
-LARGE_ORDER = 9
 _LOW_ZONES = ("DMA", "DMA32")
 
 
 def of_low_memory(buddyinfo: str) -> list[Finding]:
-    """Return whether the host's low memory is in pieces; ``buddyinfo`` is the text of /proc/buddyinfo.
-
-    A start was seen to fail with "ctx_init failed" on such a host, its cards being free (an issue of vllm-gaudi).
-    How large the pieces have to be is not published; that none of 2 MiB is left is a guess, so it is a note.
-    """
+    """Return whether the host's low memory is in pieces; ``buddyinfo`` is the text of /proc/buddyinfo."""
     free = [
         words[4:]
         for words in map(str.split, buddyinfo.splitlines())
         if words[2:3] == ["zone"] and words[3] in _LOW_ZONES
     ]
-    if not free or any(int(count) for counts in free for count in counts[LARGE_ORDER:]):
+    order = fault("low_memory_fragmented").limit
+    if not free or any(int(count) for counts in free for count in counts[order:]):
         return []
-    return [
-        Finding(
-            "low_memory_fragmented",
-            HOST,
-            "The host's low memory has no free piece of 2 MiB. If an instance ends with ctx_init failed, run as root: "
-            "sync, then write 3 to /proc/sys/vm/drop_caches and 1 to /proc/sys/vm/compact_memory.",
-            fault=False,
-        )
-    ]
+    return [known("low_memory_fragmented")]
 
 
 def of_kernel_log(lines: Sequence[str]) -> list[Finding]:
     """Return what the driver's errors since boot come to; ``lines`` are those of the kernel's log."""
-    if not lines:
-        return []
+    return [known("driver_errors", count=len(lines), last=lines[-1])] if lines else []
+
+
+def of_server_log(instance: str, lines: Sequence[str]) -> list[Finding]:
+    """Return what a server said of requests; ``lines`` are those of its log with signs of ``media-fetch-timeout``."""
+    return [known("media-fetch-timeout", instance=instance, count=len(lines))] if lines else []
+
+
+def of_topology(topology_findings: Iterable[Mapping[str, str]]) -> list[Finding]:
+    """Return what is wrong with cards and links themselves, in the words of cards/findings.py.
+
+    A link that is down keeps a node from nothing before acceptance, so that it is a warning there; here it is a fault.
+    """
     return [
-        Finding(
-            "driver_errors",
-            CARDS,
-            f"The kernel's log has {len(lines)} error(s) of the driver since boot, the last: {printable(lines[-1])}. "
-            "All: journalctl --dmesg --boot --priority=err --grep=habanalabs",
-            fault=False,
-        )
+        Finding(found["id"], CARDS, printable(found["message"]))
+        for found in topology_findings
+        if found["severity"] == ERROR or found["id"] == "link_down"
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..base.printable import printable
 from ..cards.findings import label
 from ..catalogue.entries import CardType
+from ..faults.words import say
 from .classes import modules_text
 
 # Findings of the topology (cards/findings.py) that end acceptance: the cards, or the links between them, are not whole.
@@ -112,22 +113,13 @@ def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: Wanted) -> list[Fault]
     faults = []
     modules = tuple(card["module_id"] for card in cards if card["module_id"] is not None)
     if wanted.cards is not None and len(cards) != wanted.cards:
-        there = f"modules {modules_text(modules)}" if modules else "none with a module id"
-        faults.append(
-            Fault(
-                "card_count",
-                f"{len(cards)} of {wanted.cards} cards are there ({there}). Look at lspci -d 1da3: and at dmesg | grep "
-                "habanalabs for the others, or correct gaudi_expected_cards where the node has fewer.",
-            )
-        )
+        there = modules_text(modules) if modules else "none"
+        case = "more" if len(cards) > wanted.cards else ""
+        said = say("card_count", case, seen=len(cards), modules=there, expected=wanted.cards)
+        faults.append(Fault("card_count", said))
     names = sorted({str(card["name"]) for card in cards if card["name"] is not None})
     if len(names) > 1:
-        faults.append(
-            Fault(
-                "cards_differ",
-                f"The cards are of {len(names)} types ({', '.join(names)}): they are not measured together.",
-            )
-        )
+        faults.append(Fault("cards_differ", say("cards_differ", count=len(names), names=", ".join(names))))
     return faults
 
 
@@ -140,19 +132,13 @@ def _internal(card: Mapping[str, Any], kind: CardType, ports: Sequence[Port]) ->
     name = label(card)
     faults = []
     if down:
-        said = f"{name[0].upper()}{name[1:]} has internal ports down: {', '.join(map(str, down))}."
-        faults.append(Fault("internal_port_down", f"{said} {_LINK}", (module,)))
+        said = say("internal_port_down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
+        faults.append(Fault("internal_port_down", said, (module,)))
     seen = len(inside) if ports else card["links_total"]
     if kind.internal_ports is not None and seen is not None and seen < kind.internal_ports:
-        said = f"hl-smi shows {seen} internal ports of {name}, a {kind.name} has {kind.internal_ports}."
-        faults.append(Fault("internal_port_missing", f"{said} {_LINK}", (module,)))
+        said = say("internal_port_missing", seen=seen, card=name, kind=kind.name, wanted=kind.internal_ports)
+        faults.append(Fault("internal_port_missing", said, (module,)))
     return faults
-
-
-_LINK = (
-    "Nothing over several cards is measured or started with it. Look at dmesg | grep habanalabs; if it stays, have the "
-    "card and its neighbours on the board checked."
-)
 
 
 def _external(
@@ -168,16 +154,16 @@ def _external(
     down = sorted(port.number for port in ports if port.module == module and port.external and port.up is False)
     faults = []
     if down:
-        said = f"{name[0].upper()}{name[1:]} has external ports down: {', '.join(map(str, down))}."
-        faults.append(Fault("external_port_down", f"{said} Look at cable and switch.", (module,)))
+        said = say("external_port_down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
+        faults.append(Fault("external_port_down", said, (module,)))
     if len(own) < (kind.external_ports or 0):
-        said = f"{len(own)} of {kind.external_ports} interfaces of {name} are there. Load habanalabs_en; see dmesg."
+        said = say("interface_missing", seen=len(own), wanted=kind.external_ports, card=name)
         faults.append(Fault("interface_missing", said, (module,)))
     for interface in own:
         wrong = _interface(interface, wanted)
         if wrong:
-            said = printable(f"{interface.name} of {name} {', '.join(wrong)}.")
-            faults.append(Fault("interface_wrong", f"{said} Set it right, and look at the switch.", (module,)))
+            said = printable(say("interface_wrong", name=interface.name, card=name, wrong=", ".join(wrong)))
+            faults.append(Fault("interface_wrong", said, (module,)))
     return faults
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ..base.absent import absent
 from ..base.listeners import ANY, Listener
 from ..cards.users import describe_user
+from ..faults.words import say
 
 GIB = 1024**3
 # Names listed in a sentence; more are counted.
@@ -101,12 +102,7 @@ def check_system(os_release: Mapping[str, str]) -> list[Problem]:
         return []
     name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
     wanted = ", ".join(f"{title} {version}" for _, version, title in SYSTEMS)
-    return [
-        Problem(
-            "system",
-            f"The node runs {name}, but the roles know how to set up {wanted}. Install one of these on it.",
-        )
-    ]
+    return [Problem("system_unknown", say("system_unknown", name=name, wanted=wanted))]
 
 
 def vendor_system(os_release: Mapping[str, str]) -> str:
@@ -123,14 +119,7 @@ def check_clock(node_time: float, controller_time: float, tolerance: float) -> l
     if abs(off) <= tolerance:
         return []
     where = "ahead of" if off > 0 else "behind"
-    return [
-        Problem(
-            "clock",
-            f"The node's clock is {duration(abs(off))} {where} the controller's, and at most {duration(tolerance)} are "
-            "allowed: certificates and package indexes would be refused. Set the clocks with NTP "
-            "(timedatectl set-ntp true), then run again.",
-        )
-    ]
+    return [Problem("clock", say("clock", off=duration(abs(off)), where=where, allowed=duration(tolerance)))]
 
 
 def duration(seconds: float) -> str:
@@ -156,16 +145,9 @@ def check_cards(topology: Mapping[str, Any], expected: int | None, ended: Sequen
     # Without a driver no card can be seen; saying so twice would hide the cause.
     if expected is not None and len(cards) != expected and not problems:
         modules = ", ".join(str(card["module_id"]) for card in cards) or "none"
-        todo = (
-            "Look for the missing ones with lspci -d 1da3: and dmesg, or correct gaudi_expected_cards."
-            if len(cards) < expected
-            else f"No card is missing: set gaudi_expected_cards to {len(cards)}."
-        )
+        case = "more" if len(cards) > expected else ""
         problems.append(
-            Problem(
-                "cards",
-                f"{len(cards)} cards are seen (modules: {modules}), but gaudi_expected_cards says {expected}. {todo}",
-            )
+            Problem("card_count", say("card_count", case, seen=len(cards), modules=modules, expected=expected))
         )
     return problems
 
@@ -179,15 +161,10 @@ def check_room(rooms: Sequence[Room]) -> list[Problem]:
     for filesystem, wishes in by_filesystem.items():
         wanted, free = sum(room.wanted for room in wishes), wishes[0].free
         if wanted > free:
-            say = telling_apart(free, wanted)
-            list_of = " and ".join(f"{say(room.wanted)} for {room.what} ({room.path})" for room in wishes)
-            problems.append(
-                Problem(
-                    "disk",
-                    f"{say(free)} are free on {filesystem}, but {list_of} are needed. "
-                    f"Free {say(wanted - free)}, or put them on another file system.",
-                )
-            )
+            size = telling_apart(free, wanted)
+            list_of = " and ".join(f"{size(room.wanted)} for {room.what} ({room.path})" for room in wishes)
+            facts = {"free": size(free), "filesystem": filesystem, "wishes": list_of, "lacking": size(wanted - free)}
+            problems.append(Problem("disk", say("disk", **facts)))
     return problems
 
 
@@ -209,10 +186,10 @@ def room_findings(rooms: Sequence[Room]) -> list[str]:
     findings = []
     for room in rooms:
         if room.wanted > room.free:
-            say = telling_apart(room.wanted, room.free)
+            size = telling_apart(room.wanted, room.free)
             findings.append(
-                f"{room.what} may grow to {say(room.wanted)} in {room.path}, "
-                f"and {say(room.free)} are free on {room.filesystem}."
+                f"{room.what} may grow to {size(room.wanted)} in {room.path}, "
+                f"and {size(room.free)} are free on {room.filesystem}."
             )
     return findings
 
@@ -247,8 +224,8 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
     else:
         size = plan["requires"].get("weights_bytes")
         seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")
-    todo = advice or "Copy them to the node, or set gaudi_weights_root to where they are."
-    return [Problem("weights", f"{plan['instance']}: {seen}. {todo}")]
+    case = "known" if advice else ""
+    return [Problem("weights", say("weights", case, instance=plan["instance"], seen=seen, advice=advice))]
 
 
 def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
@@ -359,14 +336,7 @@ def check_runtime(path: str, present: bool) -> list[Problem]:
     """Refuse a node without the vendor's container runtime, where no role installs it."""
     if present or not path:
         return []
-    return [
-        Problem(
-            "habana_runtime",
-            f"{path} is not on the node, but without it no container gets a card. Install the package "
-            'habanalabs-container-runtime (the installer\'s type "base" leaves it out), or set '
-            "container_runtime_habana_repository and container_runtime_habana_key so that it is installed.",
-        )
-    ]
+    return [Problem("habana_runtime", say("habana_runtime", path=path))]
 
 
 def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> list[Listener]:
@@ -407,15 +377,8 @@ def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: in
         return []
     listen, other = plan["listen"], instance_of(user)
     holder = f"the instance {other} (vllm-{other}.service)" if other else describe_user(user)
-    way_out = "Give one of the two another port" if other else "Stop that program, or give the instance another port"
-    return [
-        Problem(
-            "port",
-            f"{plan['instance']}: port {listen['port']} on {listen['host']} is in use by {holder}. "
-            f"{way_out}, such as {free}: the option port in gaudi_serving_instances, or with a serve playbook "
-            f"""-e '{{"serve_options": {{"port": {free}}}}}'.""",
-        )
-    ]
+    facts = {"instance": plan["instance"], "port": listen["port"], "host": listen["host"], "holder": holder}
+    return [Problem("port", say("port", "instance" if other else "", free=free, **facts))]
 
 
 def in_closed_ports(plan: Mapping[str, Any], listeners: Iterable[Listener]) -> list[Listener]:
@@ -462,8 +425,8 @@ def silent_engine(said: str) -> list[str]:
     if not said:
         return []
     return [
-        f"{said}. Judged without the engine: containers by what their supervisors wrote down, images by the record of "
-        "those that were pulled. The role container_runtime starts the engine."
+        f"{say('engine-gone', what=said)} Judged without the engine: containers by what their supervisors wrote down, "
+        "images by the record of those that were pulled."
     ]
 
 

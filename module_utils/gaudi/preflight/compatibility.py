@@ -17,6 +17,7 @@ from ..base.checks import Reader, sequence
 from ..base.printable import printable
 from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
+from ..faults.words import fault, remedy
 from ..host.cmdline import Needed
 from . import versions
 from .checks import Problem
@@ -36,10 +37,6 @@ PLUGIN = "habana-torch-plugin"
 
 # Columns of a terminal, less what Ansible indents by.
 WIDTH = 92
-_FLASH = (
-    "No role flashes firmware: with no instance running, unload the habanalabs modules, run hl-fw-loader (package "
-    "habanalabs-firmware-odm), load them again (docs/compatibility.md)."
-)
 _IMAGE_RELEASE = re.compile(r"/gaudi-docker/([0-9]+(?:\.[0-9]+)+)/")
 _TITLES = {"gaudi1": "first-generation Gaudi", "gaudi2": "Gaudi 2", "gaudi3": "Gaudi 3"}
 
@@ -181,7 +178,7 @@ class Mismatch:
     @property
     def short(self) -> str:
         """What differs, without what to do."""
-        return f"{self.check.name}: found {self.row.found}, wanted {self.row.wanted}"
+        return fault(self.check.name).sentence.format(found=self.row.found, wanted=self.row.wanted)
 
 
 def cards(topology: Iterable[Mapping[str, Any]], types: Mapping[str, CardType]) -> tuple[Card, ...]:
@@ -223,27 +220,26 @@ def judge(found: Found, release: Release, levels: Levels, allowed: Collection[st
 def _system(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     supported = release.software.get("systems", ())
     if found.system and supported and found.system not in supported:
-        todo = "Watch the first start: the vendor tests its release on these systems only."
-        yield Row(found.title or found.system, ", ".join(supported), todo)
+        yield Row(found.title or found.system, ", ".join(supported), remedy("system"))
 
 
 def _kernel(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     oldest = release.software.get("kernel_minimum", {}).get(found.system)
     if oldest is not None and _order(found.kernel, oldest) < 0:
-        yield Row(found.kernel, f"{oldest} or newer on {found.system}", "Install a newer kernel and reboot.")
+        yield Row(found.kernel, f"{oldest} or newer on {found.system}", remedy("kernel"))
 
 
 def _kernel_untested(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     newest = release.software.get("kernel_newest", {}).get(found.system)
     if newest is not None and _order(found.kernel, newest) > 0:
-        todo = f"Boot a kernel {newest} if the driver's modules do not build or load."
+        todo = remedy("kernel_untested", newest=newest)
         yield Row(found.kernel, f"{newest}, the newest tested on {found.system}", todo)
 
 
 def _iommu(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
     if found.kernel_lacks:
         arguments = " ".join(need.argument for need in found.kernel_lacks)
-        todo = f"Run playbooks/tune_host.yml with host_tuning_reboot=if_needed: {found.kernel_lacks[0].because}."
+        todo = remedy("iommu", because=found.kernel_lacks[0].because)
         yield Row(f"kernel {found.kernel} started without them", f"{arguments} on its command line", todo)
 
 
@@ -279,16 +275,16 @@ def _driver(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
         return
     name, version = _packaged(found, DRIVERS)
     if name and _differing(version, wanted) != RELEASE:
-        todo = f"The package {name} {version} is installed: load its modules, or reboot."
+        todo = remedy("driver", "installed", package=f"{name} {version}")
     else:
-        todo = f"Install the driver {wanted}, or set gaudi_release to a release of {_minor(found.driver)}."
+        todo = remedy("driver", driver=wanted, minor=_minor(found.driver))
     yield Row(str(found.driver), f"{_minor(wanted)} ({wanted})", todo)
 
 
 def _driver_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("driver")
     name, version = _packaged(found, DRIVERS)
-    todo = f"Install the driver {wanted} at the next maintenance."
+    todo = remedy("driver_build", driver=wanted)
     if _differing(found.driver, wanted) == PATCH:
         yield Row(str(found.driver), str(wanted), todo)
     elif found.driver and _differing(version, wanted) == BUILD:
@@ -298,29 +294,27 @@ def _driver_build(found: Found, release: Release, _levels: Levels) -> Iterator[R
 def _nic_driver(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
     other = sorted(nic for nic in found.nic_drivers if _differing(nic, found.driver) is not None)
     if other:
-        todo = "Unload all habanalabs modules and load those of one release, or install the driver anew."
-        yield Row(", ".join(other), f"{found.driver}, as the compute driver", todo)
+        yield Row(", ".join(other), f"{found.driver}, as the compute driver", remedy("nic_driver"))
 
 
-def _runtime(found: Found, release: Release, parts: Collection[str]) -> Iterator[Row]:
+def _runtime(found: Found, release: Release, check: str, parts: Collection[str]) -> Iterator[Row]:
     wanted, version = release.software.get("driver"), found.packages.get(RUNTIME)
     if _differing(version, wanted) in parts:
-        yield Row(f"{RUNTIME} {version}", str(wanted), f"Install {RUNTIME} {wanted}.")
+        yield Row(f"{RUNTIME} {version}", str(wanted), remedy(check, package=f"{RUNTIME} {wanted}"))
 
 
 def _runtime_package(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
-    yield from _runtime(found, release, (RELEASE,))
+    yield from _runtime(found, release, "runtime_package", (RELEASE,))
 
 
 def _runtime_package_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
-    yield from _runtime(found, release, (PATCH, BUILD))
+    yield from _runtime(found, release, "runtime_package_build", (PATCH, BUILD))
 
 
 def _docker(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted, (name, version) = release.software.get("docker"), _packaged(found, DOCKERS)
     if name and isinstance(wanted, str) and _order(version, wanted) < 0:
-        todo = "Update Docker when it suits; the vendor does not say that an older one fails."
-        yield Row(f"{name} {version}", f"{wanted} or newer", todo)
+        yield Row(f"{name} {version}", f"{wanted} or newer", remedy("docker"))
 
 
 def _image(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
@@ -331,23 +325,21 @@ def _image(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
         seen = image.plugin or (named[1] if named else None)
         if _differing(seen, wanted) in (RELEASE, PATCH):
             what = f"{PLUGIN} {seen} in" if image.plugin else f"{seen} in the name of"
-            todo = "Correct serving_image_ref or serving_image_base, or gaudi_release."
-            yield Row(f"{what} {reference}", str(wanted), todo)
+            yield Row(f"{what} {reference}", str(wanted), remedy("image"))
 
 
 def _image_python(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("python", ())
     for reference, image in found.images.items():
         if image.python and wanted and all(_order(image.python, each) for each in wanted):
-            todo = "Use an image with one of these: the vendor's packages are made for them."
-            yield Row(f"Python {image.python} in {reference}", " or ".join(wanted), todo)
+            yield Row(f"Python {image.python} in {reference}", " or ".join(wanted), remedy("image_python"))
 
 
 def _warm_up(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
     for instance, directory in found.cold.items():
         cache = f"the empty recipe cache {directory}" if directory else "no recipe cache"
-        todo = "Leave skip_warmup out, at least of the first start: it fills the cache."
-        yield Row(f"skip_warmup of {instance} with {cache}", "a recipe cache that a warm-up has filled", todo)
+        seen = f"skip_warmup of {instance} with {cache}"
+        yield Row(seen, "a recipe cache that a warm-up has filled", remedy("warm_up"))
 
 
 def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
@@ -359,8 +351,8 @@ def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]
         if generation not in wanted
     ]
     if names:
-        todo = "Set gaudi_release to a release that is for these cards."
-        yield Row(", ".join(sorted(names)), " or ".join(_TITLES.get(each, each) for each in wanted), todo)
+        titles = " or ".join(_TITLES.get(each, each) for each in wanted)
+        yield Row(", ".join(sorted(names)), titles, remedy("card_type"))
 
 
 def _firmware(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
@@ -371,7 +363,7 @@ def _firmware(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
             if card.generation == generation and spi is not None and _behind(spi, wanted):
                 other[card] = _shown(card.spi)
         for seen, where in _by_modules(other):
-            yield Row(f"SPI {seen} on {where}", f"SPI {wanted}", _FLASH)
+            yield Row(f"SPI {seen} on {where}", f"SPI {wanted}", remedy("firmware"))
 
 
 def firmware(cards: Iterable[Card], release: Release) -> list[str]:
@@ -410,7 +402,7 @@ def _firmware_rule(found: Found, release: Release, levels: Levels) -> Iterator[R
         }
         wanted = f"Boot FIT newer than {rule.boot_fit_to}, or SPI older than {rule.spi_from} ({rule.source})"
         for seen, where in _by_modules(pairs):
-            yield Row(f"{seen} on {where}", wanted, _FLASH)
+            yield Row(f"{seen} on {where}", wanted, remedy("firmware_rule"))
 
 
 def _is_pair(card: Card, rule: FirmwareRule) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+from ..faults.words import say
 from .closed_ports import ClosedPorts
 from .last_start import sized_by
 from .signs import configuration, transient
@@ -255,18 +256,13 @@ def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
     indexes = []
     for card in cards:
         if card.module_id not in seen:
-            raise transient(
-                "card-missing",
-                f"The card of module {card.module_id} (serial {card.serial}) is not there: hl-smi lists the modules"
-                f" {', '.join(map(str, sorted(seen))) or 'none'}. Look at dmesg and lspci -d 1da3:.",
-            )
+            there = ", ".join(map(str, sorted(seen))) or "none"
+            said = say("card-missing", module=card.module_id, serial=card.serial, seen=there)
+            raise transient("card-missing", said)
         index, serial = seen[card.module_id]
         if card.serial is not None and serial != card.serial:
-            raise configuration(
-                "card-exchanged",
-                f"The card of module {card.module_id} has serial {serial}, the plan was made for {card.serial}:"
-                " cards were exchanged. Run the playbook again to plan with the new one.",
-            )
+            said = say("card-exchanged", module=card.module_id, serial=serial, wanted=card.serial)
+            raise configuration("card-exchanged", said)
         indexes.append(index)
     return indexes
 
@@ -281,8 +277,5 @@ def check_reservation(reservations: Mapping[str, Mapping[str, Any]], plan: Plan)
         def names(cards: set[tuple[int, Any]]) -> str:
             return ", ".join(f"{module} ({serial})" for module, serial in sorted(cards, key=str)) or "none"
 
-        raise configuration(
-            "reservation",
-            f"The plan needs the cards {names(wanted)}, reserved for {plan.instance} are {names(reserved)}."
-            " Run the playbook again, which reserves them.",
-        )
+        what = f"The plan needs the cards {names(wanted)}, reserved for {plan.instance} are {names(reserved)}"
+        raise configuration("reservation", say("reservation", what=what))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..faults.words import say
 from . import starts
 from .kept import SHOWN
 
@@ -49,10 +50,7 @@ def unit_fault(found: Mapping[str, Any], node: str) -> str:
     if load == "loaded":
         return ""
     what = {"not-found": "has no unit", "masked": "is masked"}.get(load, f"has a unit that systemd cannot use ({load})")
-    return (
-        f"{name} {what}, so it cannot be started: run site.yml, which writes the unit of an instance that the "
-        f"inventory names, or remove it (playbooks/remove.yml --limit {node} -e instance={name})."
-    )
+    return say("no_unit", instance=name, what=what, node=node)
 
 
 def went_back(state: Mapping[str, Any], label: str | None) -> str:

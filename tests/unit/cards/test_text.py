@@ -32,8 +32,9 @@ PICTURE = """\
 +------------------------------------------------------------------------------------------+
 
 warning: Module 5 (accel4, 0000:4e:00.0) has 20 of 21 internal links up; down: port 9. A
-  model on more than one card needs all of them. Look at dmesg | grep habanalabs; if the
-  link stays down, have the card and its neighbours on the board checked."""
+  model on more than one card needs all of them. Nothing over several cards is measured or
+  started with it. Look at dmesg | grep habanalabs; if it stays, have the card and its
+  neighbours on the board checked."""
 
 GIVEN = """\
 3 x HL-225, eth0 10.20.0.11/24

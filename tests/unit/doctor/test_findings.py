@@ -8,6 +8,7 @@ import pytest
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.doctor import findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
+from ansible.module_utils.gaudi.faults.entry import CARDS, HOST, INSTANCES
 
 WELL: dict[str, Any] = {
     "instance": "tiny",
@@ -63,6 +64,7 @@ def test_what_keeps_a_node_from_being_set_up_is_a_fault_and_the_rest_a_note() ->
 def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> None:
     item = {"item": "vm.nr_hugepages", "wanted": "1024", "now": "0", "after_reboot": "0", "state": "wrong"}
     barred, wrong, note = findings.of_tuning([item], "iommu=pt is missing.", ["tuned runs, too."])
+    assert (barred.id, wrong.id) == ("serving_refused", "not_in_effect")
     assert barred.sentence == "Serving is refused. iommu=pt is missing."
     assert wrong.sentence.startswith("vm.nr_hugepages is 0, and 1024 is wanted (after a reboot: 0).")
     assert not note.fault
@@ -70,7 +72,7 @@ def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> No
 
 def test_the_fatal_faults_of_the_verdict_are_faults() -> None:
     (found,) = findings.of_verdict({"faults": [{"id": "port_down", "sentence": "A port is down.", "fatal": True}]})
-    assert found == Finding("port_down", findings.CARDS, "A port is down.")
+    assert found == Finding("port_down", CARDS, "A port is down.")
 
 
 @pytest.mark.parametrize(
@@ -93,24 +95,29 @@ def test_who_holds_a_card_and_should_not_is_named(
 def test_an_instance_says_why_it_does_not_serve() -> None:
     (found,) = failed("failed", "Held. Gave up after 5 attempts.", kind="card-busy", message="Held.")
     assert (found.id, found.sentence) == ("card-busy", "tiny: Held. Gave up after 5 attempts.")
-    (found,) = failed("pausing", "waiting 20 s before attempt 3 of 5; last: killed")
+    (found,) = failed("pausing", "waiting 20 s before attempt 3 of 5; last: The driver does not offer the cards.")
     assert (found.id, found.fault) == ("crash_loop", True)
+    assert "attempt 3 of 5; last: The driver does not offer the cards. What it says last has to be" in found.sentence
     (found,) = failed("not-answering", "not answering (no answer: timed out); ended after 180 s of this")
     assert (found.id, found.fault) == ("not-answering", True)
     assert found.sentence == "tiny: not answering (no answer: timed out); ended after 180 s of this."
     (found,) = of_instance(load="not-found")
+    assert found.id == "no_unit"
     assert found.sentence.startswith("tiny has no unit")
     assert "--limit gaudi-01" in found.sentence
     (found,) = of_instance(damaged="state.json is damaged")
-    assert found.sentence == "tiny: state.json is damaged."
+    assert found.id == "state_damaged"
+    assert found.sentence == "tiny: state.json is damaged. Its supervisor writes it anew when it starts."
     (found,) = of_instance(active="failed", result="signal")
+    assert found.id == "unit_failed"
     assert "its unit ended with signal" in found.sentence
     (found,) = of_instance(active="failed", result="exit-code", said="Another supervisor runs tiny already.")
     assert found.sentence == "tiny: Another supervisor runs tiny already."
     (found,) = of_instance(otherwise=["tiny does not run with what lies on the node."])
     assert (found.id, found.fault) == ("not_as_planned", True)
     (found,) = of_instance(unwritten="the disk is full")
-    assert found.sentence == "tiny: the disk is full."
+    assert found.id == "state_unwritten"
+    assert found.sentence == "tiny: the disk is full. Make room there; its supervisor tries again."
 
 
 def test_a_server_that_answers_again_is_no_fault_where_that_cannot_be_written_down() -> None:
@@ -136,17 +143,17 @@ def test_errors_of_the_driver_are_counted_and_the_last_is_shown() -> None:
 
 
 def test_a_fault_that_two_found_is_said_once_and_the_parts_come_in_order() -> None:
-    low = Finding("a", findings.INSTANCES, "a")
-    high = Finding("b", findings.HOST, "b")
-    again = Finding("c", findings.CARDS, "b")
+    low = Finding("a", INSTANCES, "a")
+    high = Finding("b", HOST, "b")
+    again = Finding("c", CARDS, "b")
     assert findings.once([low, high, again]) == [high, low]
 
 
 def test_the_report_numbers_faults_and_marks_notes() -> None:
     found = [
-        Finding("a", findings.CARDS, "A."),
-        Finding("b", findings.HOST, "B."),
-        Finding("c", findings.HOST, "C.", fault=False),
+        Finding("a", CARDS, "A."),
+        Finding("b", HOST, "B."),
+        Finding("c", HOST, "C.", fault=False),
     ]
     assert findings.report("gaudi-01", found)[0].startswith("gaudi-01: 2 faults (")
     assert findings.report("gaudi-01", found)[1:] == [

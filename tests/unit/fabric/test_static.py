@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
-from ansible.module_utils.gaudi.cards.findings import MESSAGES, finding, label
+from ansible.module_utils.gaudi.cards.findings import finding, label
 from ansible.module_utils.gaudi.cards.hl_smi import parse_links
 from ansible.module_utils.gaudi.fabric import static
 from ansible.module_utils.gaudi.fabric.gaudinet import check_gaudinet
 from ansible.module_utils.gaudi.fabric.static import Fault, Interface, Port, Wanted, check
+from ansible.module_utils.gaudi.faults.known import FAULTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def test_seven_of_eight_are_said() -> None:
     seven = tuple(module for module in EIGHT if module != 5)
     faults = check(topology(modules=seven), TYPES, [], [], Wanted(cards=8))
     assert [fault.id for fault in faults] == ["card_count"]
-    assert "7 of 8 cards are there (modules 0-4, 6, 7)" in faults[0].sentence
+    assert "7 cards are seen (modules: 0-4, 6, 7), but gaudi_expected_cards says 8." in faults[0].sentence
 
 
 def test_a_link_that_is_down_is_found_and_its_card_named() -> None:
@@ -127,9 +128,9 @@ def test_a_link_that_only_the_topology_saw_counts() -> None:
 
 
 def test_every_finding_of_the_topology_that_is_named_here_exists() -> None:
-    assert set(MESSAGES) >= static._ENDING | static._TOLD
-    severe = {id_ for id_, (severity, _message) in MESSAGES.items() if severity == "error"}
-    assert severe <= static._ENDING
+    found = [fault for fault in FAULTS if fault.seen_by == "module_utils/gaudi/cards/findings.py"]
+    assert {fault.id for fault in found} >= static._ENDING | static._TOLD
+    assert {fault.id for fault in found if fault.severity == "error"} <= static._ENDING
 
 
 def test_cards_of_two_types_are_not_measured_together() -> None:

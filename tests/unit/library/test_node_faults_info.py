@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
@@ -90,21 +92,71 @@ def test_an_engine_that_is_silent_is_the_one_fault_where_nobody_can_tell_more(mo
     monkeypatch.setattr(node_faults_info, "read_containers", silent)
     monkeypatch.setattr(containers, "look", nobody)
     ((found, sentence),) = faults()
-    assert found == "engine_silent"
+    assert found == "engine-gone"
     assert sentence.startswith("docker ps failed (status 1). Look at journalctl -u docker")
 
 
 def test_instances_without_docker_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, _program, **_options: None)
     ((found, sentence),) = faults()
-    assert found == "engine_silent"
+    assert found == "engine-gone"
     assert sentence.startswith("The node has instances and no Docker.")
 
 
 def test_the_kernel_is_asked(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (node / "buddyinfo").write_text(PIECES)
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, _command, **_options: (0, "habanalabs: a\n", ""))
+
+    def said(_self: object, command: list[str], **_options: object) -> tuple[int, str, str]:
+        return (0, "habanalabs: a\n", "") if "--dmesg" in command else (1, "", "")
+
+    monkeypatch.setattr(AnsibleModule, "run_command", said)
     assert [found for found, _ in faults()] == ["low_memory_fragmented", "driver_errors"]
+
+
+# How aiohttp ends a fetch of vLLM that takes too long (vllm-project/vllm issue 10904), and a retry of 1.24.1 as
+# _log_retry in vllm/connections.py writes it.
+TIMED_OUT = "    raise asyncio.TimeoutError from exc_val"
+RETRIED = (
+    "WARNING 11-25 10:00:00 [connections.py:90] HTTP fetch failed for https://example.com/a.jpg?of=me (attempt 1/3,"
+    " timeout=5.000s):  -- retrying in 1.000s with timeout=20.000s"
+)
+REFUSED = (
+    "WARNING 11-25 10:00:00 [connections.py:90] HTTP fetch failed for https://example.com/a.jpg (attempt 1/3,"
+    " timeout=5.000s): Cannot connect to host example.com:443 -- retrying in 1.000s with timeout=20.000s"
+)
+
+
+def test_pictures_that_did_not_come_in_time_are_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manual v1.22, 3.4.4: fetch time-outs."""
+    log = [TIMED_OUT, RETRIED, REFUSED, "TimeoutError", "INFO serving"]
+
+    def journalctl(_self: object, command: list[str], **_options: object) -> tuple[int, str, str]:
+        if "--unit=vllm-tiny.service" not in command:
+            return 1, "", ""
+        (sign,) = (word.partition("=")[2] for word in command if word.startswith("--grep="))
+        return 0, "".join(f"{line}\n" for line in log if re.search(sign, line)), ""
+
+    monkeypatch.setattr(AnsibleModule, "run_command", journalctl)
+    ((found, sentence),) = faults()
+    assert found == "media-fetch-timeout"
+    assert sentence.startswith("tiny: since yesterday, pictures, films or sounds that were asked about did not come in")
+    assert "in time: 2. Raise VLLM_IMAGE_FETCH_TIMEOUT" in sentence
+    assert "example.com" not in sentence
+
+
+def test_of_what_is_stopped_nobody_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, command, **_options: (0, f"{TIMED_OUT}\n", ""))
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=inactive\n")
+    assert "media-fetch-timeout" not in [found for found, _ in faults()]
+
+
+@pytest.mark.parametrize(("identifier", "there"), [("link_down", True), ("lost_card", True), ("rows_pending", False)])
+def test_a_card_or_link_that_is_not_whole_is_a_fault_before_any_verdict(
+    monkeypatch: pytest.MonkeyPatch, identifier: str, there: bool
+) -> None:
+    facts = dict.fromkeys(("Card", "up", "total", "ports", "who", "bus_id", "counts", "driven"), "x")
+    monkeypatch.setitem(TOPOLOGY, "findings", [finding(identifier, **facts)])
+    assert [found for found, _ in faults()] == [identifier] * there
 
 
 def test_the_verdict_is_read(node: Path) -> None:

@@ -194,7 +194,7 @@ def test_fewer_cards_on_the_bus_than_the_inventory_promises_are_refused_before_a
     run: Run, bare: dict[str, Any]
 ) -> None:
     ran = run(gaudi_preflight, {**bare, "inventory": site(gaudi_expected_cards=9)})
-    assert ids(ran) == ["cards"]
+    assert ids(ran) == ["card_count"]
 
 
 def test_a_settled_node_is_not_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch, bare: dict[str, Any]) -> None:

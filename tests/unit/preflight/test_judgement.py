@@ -78,7 +78,7 @@ def test_a_node_that_has_everything_has_no_problem() -> None:
     ("changes", "problem"),
     [
         ({"clock": 1e6}, "clock"),
-        ({"os_release": "ID=arch\n"}, "system"),
+        ({"os_release": "ID=arch\n"}, "system_unknown"),
         ({"weights": {}, "space": {"/data/models/m": Space("/data", 5)}}, "weights"),
         ({"engine": Engine(), "space": {"/var/lib/docker": ROOM}}, "disk"),
         ({"daemon_json": "{"}, "daemon_json"),

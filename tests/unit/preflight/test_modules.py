@@ -623,7 +623,7 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
     assert [problem["id"] for problem in ran["problems"]] == [
         "request",
         "clock",
-        "cards",
+        "card_count",
         "daemon_json",
         "driver",
     ]

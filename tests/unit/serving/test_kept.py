@@ -97,7 +97,7 @@ def test_an_instance_goes_back_to_what_served_last() -> None:
         ("stalled", True, 1, True),
         ("port-taken", True, 2, True),
         ("engine-gone", True, 9, False),
-        ("driver", False, 9, False),
+        ("driver-silent", False, 9, False),
         ("keys", False, 9, False),
     ],
 )

@@ -43,7 +43,7 @@ def test_they_are_closed_before_the_container_starts_and_open_when_it_has_ended(
 def test_a_server_whose_ports_cannot_be_closed_does_not_start(closed: Node) -> None:
     (closed.root / "nft-fails").write_text("Error: Could not process rule: Operation not permitted")
     status, output = closed.run()
-    assert status == 78
+    assert (status, closed.state["reason"]["kind"]) == (78, "ports-open")
     assert not closed.container_exists()
     assert "Ports 28000-28015 of the server's own processes cannot be closed to others" in output
     assert "Operation not permitted" in output

@@ -174,7 +174,7 @@ def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
     (node.root / "hl-smi.csv").unlink()
     for _ in range(3):
         code, _ = node.run("--attempts-of-change", "1")
-        assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "driver")
+        assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "driver-silent")
     assert len(plans(node)) == 1
 
 

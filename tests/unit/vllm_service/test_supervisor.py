@@ -24,7 +24,9 @@ from gaudi.node.listening import listeners_at
 from gaudi.node.programs import library_digest
 from gaudi.serving.last_start import sized_by
 from gaudi.serving.plan import LABEL_INSTANCE
+from gaudi.serving.signs import Failure
 from gaudi_supervisor import command_line
+from gaudi_supervisor.engine import Docker
 
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.vllm_service.node import PATIENCE
@@ -209,7 +211,7 @@ ENDS = [
     ("api_server.py: error: unrecognized arguments: --nonsense 1", 2, "unknown-argument", 78),
     ("OSError: [Errno 98] error while attempting to bind: address already in use", 1, "port-taken", 75),
     ("safetensors_rust.SafetensorError: Error while deserializing header", 1, "weights-incomplete", 78),
-    ("no habanalabs devices found. driver might not be loaded", 1, "driver", 75),
+    ("no habanalabs devices found. driver might not be loaded", 1, "driver-silent", 75),
     ("ValueError: something nobody foresaw", 1, "server-ended", 75),
     ("INFO all was well", 137, "container-killed", 75),
 ]
@@ -338,7 +340,7 @@ CHECKS = [
     ),
     (other_serial, "card-exchanged", 78, "module 0 has serial AN9, the plan was made for AN0"),
     (card_gone, "card-missing", 75, "The card of module 0 (serial AN0) is not there: hl-smi lists the modules 1."),
-    (no_driver, "driver", 75, "Is the driver loaded?"),
+    (no_driver, "driver-silent", 75, "The driver does not offer the cards."),
     (no_weights, "weights-incomplete", 78, "has no config.json"),
     (shard_missing, "weights-incomplete", 78, "1 of 2 shards named in model.safetensors.index.json are missing"),
     (fetched_shard_cut_short, "weights-incomplete", 78, "fetch_weights.yml -e repository=owner/weights -e revision=c0"),
@@ -916,6 +918,25 @@ def test_what_is_guarded_never_starts_without_its_guard(node: Node, damage_it: A
     assert (code, node.state["reason"]["kind"]) == (78, kind)
     assert "Run the playbook" in output
     assert not (node.root / "calls").exists() or not [call for call in node.calls if call[0] == "run"]
+
+
+def test_a_supervisor_without_anything_to_ask_with_says_so_and_tries_again(node: Node) -> None:
+    node.guard("a-key-of-sixteen")
+    # Where its own token's digest goes for the guard.
+    door = node.state_file.parent / "door"
+    door.parent.mkdir(parents=True, exist_ok=True)
+    door.write_text("")
+    code, output = node.run()
+    assert (code, node.state["reason"]["kind"]) == (75, "probe")
+    assert "The supervisor has nothing to ask its server with" in output
+    assert not node.container_exists()
+
+
+def test_a_node_without_the_docker_command_is_told_which_role_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Failure, match="The docker command is not installed") as found:
+        Docker().answers()
+    assert (found.value.reason.kind, found.value.reason.retry) == ("engine-missing", False)
 
 
 def test_a_guarded_instance_without_any_key_starts_and_lets_nobody_in(node: Node) -> None:

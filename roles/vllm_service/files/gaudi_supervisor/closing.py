@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+from gaudi.faults import words
 from gaudi.serving.closed_ports import ClosedPorts, closed, is_closed, opened, table_of
 from gaudi.serving.signs import Failure, configuration, quote
 
@@ -28,11 +29,8 @@ class Closing:
             return
         done = self._run("--file", "-", rules=closed(self.instance, self.ports))
         if done.returncode != 0:
-            raise configuration(
-                "ports-open",
-                f"Ports {self.ports} of the server's own processes cannot be closed to others: nft says "
-                f"{quote(done.stderr or done.stdout)} Look at nft list ruleset.",
-            )
+            why = f"nft says {quote(done.stderr or done.stdout)}"
+            raise configuration("ports-open", words.say("ports-open", ports=self.ports, why=why))
 
     def hold(self) -> None:
         """Close the ports again where somebody took the table away; what serves goes on where that fails."""
@@ -69,10 +67,9 @@ class Closing:
         try:
             return run_command(["nft", *arguments], data=rules)
         except FileNotFoundError as missing:
-            raise configuration(
-                "ports-open",
-                f"nft is not on this node, so ports {self.ports} of the server's own processes cannot be closed to "
-                "others. Install the package nftables; the role container_runtime does so.",
-            ) from missing
+            why = "nft is not on this node."
+            said = words.say("ports-open", "missing", ports=self.ports, why=why)
+            raise configuration("ports-open", said) from missing
         except subprocess.TimeoutExpired as slow:
-            raise configuration("ports-open", f"nft did not answer in {COMMAND_TIMEOUT:g} s.") from slow
+            why = f"nft did not answer in {COMMAND_TIMEOUT:g} s."
+            raise configuration("ports-open", words.say("ports-open", ports=self.ports, why=why)) from slow

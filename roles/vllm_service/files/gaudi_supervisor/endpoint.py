@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 
+from gaudi.faults.words import remedy
 from gaudi.node import listening
 from gaudi.serving.load import Load
 from gaudi.serving.load import read as read_load
@@ -110,6 +111,5 @@ def port_problem(plan: Plan, docker: Docker) -> str | None:
     taken = f"Port {plan.port} on {plan.host} is taken by"
     other = next(filter(None, (instance_at(listener, docker) for listener in found)), None)
     if other:
-        way_out = f"Stop it (systemctl stop vllm-{other}), or give one of the two another port."
-        return f"{taken} the instance {other}: {who}. {way_out}"
-    return f"{taken} {who}. Stop it, or give the instance another port."
+        return f"{taken} the instance {other}: {who}. {remedy('port-taken', 'instance', other=other)}"
+    return f"{taken} {who}. {remedy('port-taken')}"

@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+from gaudi.faults import words
 from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import EngineGone, configuration
 
@@ -57,10 +58,7 @@ class Docker:
         try:
             return run_command(["docker", *arguments], timeout)
         except FileNotFoundError as missing:
-            raise configuration(
-                "engine-missing",
-                "The docker command is not installed. Run the playbook again (role container_runtime).",
-            ) from missing
+            raise configuration("engine-missing", words.say("engine-missing")) from missing
         except subprocess.TimeoutExpired as slow:
             raise EngineGone(f"docker {arguments[0]} did not answer within {timeout:g} s") from slow
 

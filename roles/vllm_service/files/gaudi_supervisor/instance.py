@@ -17,6 +17,7 @@ from typing import Any
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
+from gaudi.faults import words
 from gaudi.node.documents import make_room, read, read_json, read_text
 from gaudi.node.files import write_text
 from gaudi.node.programs import runs_as, unit_digest
@@ -188,7 +189,8 @@ class Supervisor:
         except Failure as failure:
             return self.failed(failure.reason)
         except EngineGone as gone:
-            return self.failed(Reason("engine-gone", f"The container engine does not answer: {gone}", retry=True))
+            what = f"The container engine does not answer: {gone}"
+            return self.failed(Reason("engine-gone", words.say("engine-gone", what=what), retry=True))
         finally:
             locks.close()
 
@@ -313,22 +315,23 @@ class Supervisor:
         try:
             text, environment = read_text(path), read_text(environment_path)
         except Damaged as damage:
-            raise configuration("plan", f"{damage}. Run the playbook, which writes it anew.") from damage
+            raise configuration("plan", words.say("plan", what=damage)) from damage
         if text is None or environment is None:
             missing = path if text is None else environment_path
-            raise configuration("plan", f"{missing} is not there. Run the playbook, which writes it.")
+            raise configuration("plan", words.say("plan", what=f"{missing} is not there"))
         try:
             plan = Plan.from_document(parse(text))
         except ValueError as wrong:
-            raise configuration("plan", f"{path} cannot be used: {wrong}. Run the playbook again.") from wrong
+            raise configuration("plan", words.say("plan", what=f"{path} cannot be used: {wrong}")) from wrong
         if plan.instance != self.instance:
-            raise configuration("plan", f"{path} is the plan of {plan.instance}, not of {self.instance}.")
+            what = f"{path} is the plan of {plan.instance}, not of {self.instance}"
+            raise configuration("plan", words.say("plan", what=what))
         if environment != plan.environment_file:
-            raise configuration(
-                "plan",
-                f"{environment_path} is not the environment of {path}: it was changed by hand, or "
-                "two runs wrote it at once. Run the playbook again.",
+            what = (
+                f"{environment_path} is not the environment of {path}: it was changed by hand, or two runs wrote it at "
+                "once"
             )
+            raise configuration("plan", words.say("plan", what=what))
         guard = self.read_guard(plan)
         former = plan.guarded is None and guard is not None
         return plan, MadeOf(text.encode(), environment.encode(), guard, former)
@@ -342,23 +345,24 @@ class Supervisor:
         try:
             return module.read_bytes()
         except OSError as failed:
-            raise configuration(
-                "guard-missing", f"{module} cannot be read ({failed.strerror}). Run the playbook again."
-            ) from failed
+            said = words.say("guard-missing", path=module, why=failed.strerror)
+            raise configuration("guard-missing", said) from failed
 
     def check_keys(self, plan: Plan) -> None:
         """Refuse to start a server that asks for keys without what it knows them by; raises Failure."""
-        path, advice = self.paths.keys(self.instance), "Run the playbook, which writes it."
+        path = self.paths.keys(self.instance)
         if plan.guarded is None and self.paths.former_keys(self.instance).exists():
-            raise configuration("keys", f"The plan is one of an earlier release, which kept keys elsewhere. {advice}")
+            what = "The plan is one of an earlier release, which kept keys elsewhere"
+            raise configuration("keys", words.say("keys", what=what))
         if not plan.guarded:
             return
         try:
             found = read(path, parse_keys)
         except Damaged as damage:
-            raise configuration("keys", f"{damage}, so nobody could ask with a key. {advice}") from damage
+            raise configuration("keys", words.say("keys", what=f"{damage}, so nobody could ask with a key")) from damage
         if found is None:
-            raise configuration("keys", f"{path} is not there, but {self.instance} asks for keys. {advice}")
+            what = f"{path} is not there, but {self.instance} asks for keys"
+            raise configuration("keys", words.say("keys", what=what))
 
     def await_engine(self, name: str) -> None:
         """Wait for the engine to answer, as long as settings allow; raises Failure. name: that of the container."""
@@ -366,11 +370,8 @@ class Supervisor:
         self.extend(self.settings.engine_wait)
         while not self.docker.answers():
             if time.monotonic() > deadline:
-                raise transient(
-                    "engine-gone",
-                    f"The container engine did not answer for {self.settings.engine_wait:g} s."
-                    " Look at systemctl status docker.",
-                )
+                what = f"The container engine did not answer for {self.settings.engine_wait:g} s"
+                raise transient("engine-gone", words.say("engine-gone", what=what))
             self.publish("waiting", "the container engine does not answer yet")
             self.ping()
             try:
@@ -381,11 +382,8 @@ class Supervisor:
     @staticmethod
     def stopped_without_engine(name: str) -> Failure:
         """The end that was asked for while nobody can tell what runs."""
-        return transient(
-            "engine-gone",
-            f"Asked to stop while the container engine is gone: {name} may still be running."
-            " The next start takes it over, or playbooks/stop.yml removes it.",
-        )
+        what = "Asked to stop while the container engine is gone"
+        return transient("engine-gone", words.say("engine-gone", "stopping", what=what, name=name))
 
     def own_container_runs(self, plan: Plan, made_of: MadeOf) -> bool:
         """Is a container of just this plan running? Any other one of ours is stopped and removed."""
@@ -393,9 +391,7 @@ class Supervisor:
         if found is None:
             return False
         if found.labels.get(LABEL_INSTANCE) != self.instance:
-            raise configuration(
-                "container-name-taken", f"A container named {plan.name} is there that is not ours. Remove or rename it."
-            )
+            raise configuration("container-name-taken", words.say("container-name-taken", name=plan.name))
         if found.running and made_of.is_on(found.labels.get(LABEL_PLAN)):
             self.state.update(container_id=found.id, container_started=found.started)
             self.give_back(found, plan.name)
@@ -486,11 +482,11 @@ class Supervisor:
         self.check_keys(plan)
         lock = self.paths.state / "cards.lock"
         if not os.path.lexists(lock):
-            raise configuration("reservation", f"{lock} is not there. Run the playbook, which reserves cards.")
+            raise configuration("reservation", words.say("reservation", what=f"{lock} is not there"))
         try:
             found = read_reservations(lock, self.paths.plan(self.instance).parents[1], now_text())
         except Refusal as refusal:
-            raise configuration("reservation", f"{refusal}. Run the playbook again.") from refusal
+            raise configuration("reservation", words.say("reservation", what=refusal)) from refusal
         if found.damage:
             say(f"{found.damage}. The next run of the playbook writes it anew.", 4)
         check_reservation(found.reservations, plan)
@@ -499,10 +495,11 @@ class Supervisor:
             if changed := changed_weights(folder):
                 raise configuration("weights-incomplete", changed)
             if incomplete := missing_weights(folder):
-                said = f"The weights are not complete: {incomplete}. Fetch them again."
+                said = f"The weights are not complete: {incomplete}. {words.remedy('weights-incomplete')}"
                 raise configuration("weights-incomplete", said)
         if not self.past.look().image:
-            raise configuration("image-missing", f"The image {plan.image} is not on this node. Run the playbook again.")
+            said = f"The image {plan.image} is not on this node. {words.remedy('image-missing')}"
+            raise configuration("image-missing", said)
         if taken := port_problem(plan, self.docker):
             raise transient("port-taken", taken)
 
@@ -512,12 +509,14 @@ class Supervisor:
         try:
             done = run_command(command)
         except FileNotFoundError as missing:
-            raise configuration("driver", "hl-smi is not installed: install the driver packages first.") from missing
+            said = f"hl-smi is not installed. {words.say('driver-silent', 'missing')}"
+            raise configuration("driver-silent", said) from missing
         except subprocess.TimeoutExpired as slow:
-            raise transient("driver", f"hl-smi did not answer in {clock.COMMAND_TIMEOUT:g} s. Look at dmesg.") from slow
+            said = f"hl-smi did not answer in {clock.COMMAND_TIMEOUT:g} s. {words.say('driver-silent')}"
+            raise transient("driver-silent", said) from slow
         if done.returncode != 0:
-            said = quote(done.stderr or done.stdout)
-            raise transient("driver", f"hl-smi fails with status {done.returncode}: {said} Is the driver loaded?")
+            said = f"hl-smi fails with status {done.returncode}: {quote(done.stderr or done.stdout)}"
+            raise transient("driver-silent", f"{said} {words.say('driver-silent')}")
         indexes = card_indexes(done.stdout, plan.cards)
         for card, index in zip(self.state["cards"], indexes):
             card["index"] = index

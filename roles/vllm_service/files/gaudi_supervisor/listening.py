@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from gaudi.base.listeners import Listener
 from gaudi.cards.users import owner_of
+from gaudi.faults.words import remedy
 from gaudi.node import listening
 from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import EngineGone
@@ -57,7 +58,7 @@ class Listening:
                     raise ConnectionAbortedError("the port changed hands while it was looked at")
                 raise Stranger(
                     f"Port {port} on {address} is taken by {listening.describe(listener)}, which is not of the "
-                    f"container {self._name}: nothing was sent to it. Stop it, or give the instance another port."
+                    f"container {self._name}: nothing was sent to it. {remedy('port-taken')}"
                 )
         return frozenset(listener.inode for listener in found)
 

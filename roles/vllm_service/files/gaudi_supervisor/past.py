@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.refusal import Refusal
+from gaudi.faults import words
 from gaudi.node.kept import ASK_DRIVER, Place, driver_version, guard_digest, weights_digest
 from gaudi.serving import kept as decisions
 from gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
@@ -115,8 +116,8 @@ class Past:
             back = self.place.back()
         except Damaged:
             back = None
-        said = f"The instance cannot go back to its former plan: {stuck}."
-        said += f" It was to go back because {back.text}" if back is not None else ""
+        cause = f"It was to go back because {back.text}" if back is not None else ""
+        said = words.say("going-back", why=stuck, cause=cause)
         passing = isinstance(stuck, OSError) or (isinstance(stuck, Refusal) and stuck.id == "lock_held")
         return transient("going-back", said) if passing else configuration("going-back", said)
 

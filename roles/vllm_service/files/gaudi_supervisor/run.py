@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gaudi.base.documents import Damaged
 from gaudi.base.printable import journal_line, printable
+from gaudi.faults import words
 from gaudi.node.documents import read_text
 from gaudi.serving import load
 from gaudi.serving.load import Load
@@ -82,7 +83,7 @@ class Run:
             # The guard of 0.1 knows the keys of clients only; its container ends with the next run of the playbook.
             former = (read_text(boss.paths.former_keys(boss.instance)) or "") if self.plan.guarded is None else ""
         except (OSError, Damaged) as failed:
-            raise transient("probe", f"The supervisor has nothing to ask its server with: {failed}.") from failed
+            raise transient("probe", words.say("probe", why=failed)) from failed
         return next(iter(former.split()), None)
 
     def oom_kills(self) -> int:
@@ -239,8 +240,8 @@ class Run:
             text = self.endpoint.stranger
             self.drain(text, Reason("port-taken", text, retry=True))
         elif now - self.last_progress > boss.settings.stall:
-            text = f"No sign of progress for {boss.settings.stall:g} s while {boss.progress.text()}."
-            self.drain(text, Reason("stalled", text + " The journal has the last lines.", retry=True))
+            text = words.say("stalled", seconds=f"{boss.settings.stall:g}", doing=boss.progress.text())
+            self.drain(text, Reason("stalled", text, retry=True))
         elif text := self.starting.over():
             self.drain(text, Reason("over-budget", text, retry=True))
 
@@ -275,7 +276,7 @@ class Run:
         silent = now - self.unwell_since
         boss.publish("not-answering", f"not answering ({problem}); ended after {boss.settings.unhealthy:g} s of this")
         if silent > boss.settings.unhealthy:
-            text = f"The server did not answer for {silent:.0f} s ({problem})."
+            text = words.say("not-answering", seconds=f"{silent:.0f}", problem=problem)
             self.drain(text, Reason("not-answering", text, retry=True))
 
     def load_now(self, now: float) -> dict[str, Any]:
@@ -360,12 +361,7 @@ class Run:
         self.status = found.exit_code if found is not None and found.ran else status
         self.oom_killed = found is not None and found.oom_killed
         if engine_lost and not self.ending:
-            self.end = Reason(
-                "engine-restarted",
-                "The container engine went away and returned without the container: it was stopped, or live-restore is"
-                ' off ("live-restore": true in /etc/docker/daemon.json keeps containers running).',
-                retry=True,
-            )
+            self.end = Reason("engine-restarted", words.say("engine-restarted"), retry=True)
         return False
 
     def start_over(self, found: Container) -> None:
@@ -401,11 +397,8 @@ class Run:
         boss.extend(boss.settings.engine_wait)
         while not boss.docker.answers():
             if time.monotonic() > deadline:
-                raise transient(
-                    "engine-gone",
-                    f"The container engine went away and did not return within {boss.settings.engine_wait:g} s."
-                    " Look at systemctl status docker.",
-                )
+                what = f"The container engine went away and did not return within {boss.settings.engine_wait:g} s"
+                raise transient("engine-gone", words.say("engine-gone", what=what))
             text = "the container engine is gone; waiting for it to return"
             if boss.ready_at is not None and self.endpoint.problem(models=False) is None:
                 boss.publish("serving", f"{text}, while the server answers without it")

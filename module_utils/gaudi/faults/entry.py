@@ -1,0 +1,44 @@
+"""What the list of faults says of each one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# The parts of a node, in the order in which the doctor reports them.
+PARTS = ("cards and links", "host", "kernel settings", "engine", "instances")
+CARDS, HOST, KERNEL, ENGINE, INSTANCES = PARTS
+
+# error: it has to be mended. warning: it may have to be. info: it is worth knowing.
+SEVERITIES = ("error", "warning", "info")
+ERROR, WARNING, INFO = SEVERITIES
+
+
+@dataclass(frozen=True)
+class Known:
+    """One fault. Text has a ``{hole}`` for each value that whoever finds it fills in."""
+
+    id: str
+    part: str
+    seen_by: str
+    """The file whose code recognises it; empty where ``signs`` are all there is to recognise."""
+    sentence: str
+    """What is wrong."""
+    remedy: str
+    """What to do about it."""
+    source: str
+    """Who says so. Empty where it follows from what this project reads and writes itself."""
+    severity: str = ERROR
+    remedies: Mapping[str, str] = field(default_factory=dict)
+    """Another remedy for a case, by a word for the case."""
+    limit: int = 0
+    """The number that is compared with, where there is one."""
+    signs: str = ""
+    """A regular expression for a line of the server's log, or of docker's. The sentence follows the quoted line."""
+    retry: bool = False
+    """Whether a start that ended so is worth another try. A server that had been serving always is: what it served with
+    was right, and what it said last may be the words of whoever asked it."""
+    asked: str = ""
+    """A word of the server's command without which the line means something else."""
+    served: bool = False
+    """Whether the line means this only of a server that had been serving."""
