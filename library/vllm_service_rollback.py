@@ -132,7 +132,7 @@ def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
         at, by = now(), module.params["by"]
         failed = Failed("it was taken back", at, by, starts_from(module, files))
         place.keep(decisions.fails(kept, files, failed), [after.digest])
-        place.go_back(Back(before, after.digest, failed.reason, at, by))
+        place.go_back(Back(before, after.digest, failed.reason, at, by, after.number))
         place.finish(at)
     return before, after
 

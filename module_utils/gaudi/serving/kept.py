@@ -36,7 +36,7 @@ _PATIENCE_SPENT = ("stalled", "over-budget")
 _START = {"image": str, "guard": str, "weights": str, "driver?": str}
 _FAILED = {"reason": str, "at": str, "by": str, "starts_from": _START}
 _FORM = {"files": {str: str}, "starts_from": _START, "number": int, "served": str, "failed?": _FAILED}
-_BACK = {"before": str, "after": str, "reason": str, "at": str, "by": str}
+_BACK = {"before": str, "after": str, "reason": str, "at": str, "by": str, "number?": int}
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,26 @@ class Kept:
 
 @dataclass(frozen=True)
 class Back:
-    """An instance goes, or went, back from one plan to another: their digests, and why, when and by whom."""
+    """An instance goes, or went, back from one plan to another: their digests, and why, when and by whom.
+
+    number: that of the plan it goes back to, as Kept has it at the time; 0 where a former release decided.
+    """
 
     before: str
     after: str
     reason: str
     at: str
     by: str
+    number: int = 0
 
     def document(self) -> dict[str, Any]:
         """What is written of it."""
         return {"schema": SCHEMA, **vars(self)}
+
+    def has_served(self, kept: Iterable[Kept]) -> bool:
+        """Whether the plan that the instance went back to has come to serve since; kept: of this instance."""
+        after = next((each for each in kept if each.digest == self.after), None)
+        return after is not None and (after.number > self.number if self.number else after.served >= self.at)
 
     @property
     def text(self) -> str:
@@ -135,7 +144,8 @@ def read(text: str) -> Kept:
 def read_back(text: str) -> Back:
     """Read which way an instance goes, or went, back. Raises ValueError as read does."""
     document = parse(text, _BACK, SCHEMA)
-    return Back(**{name: document[name] for name in _BACK})
+    names = [name.rstrip("?") for name in _BACK]
+    return Back(**{name: document[name] for name in names if name in document})
 
 
 def _start(said: Mapping[str, str]) -> StartsFrom:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,6 +23,19 @@ clock.POLL_STARTING = 0.05
 clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 clock.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
 reservations.PATIENCE = 0.3
+
+
+class Moved(datetime):
+    """The wall clock, which a test may set forward and back while a supervisor runs: by so many days."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        """Now, as far as this node knows."""
+        days = NODE / "days"
+        return datetime.now(tz) + timedelta(days=int(days.read_text()) if days.exists() else 0)
+
+
+clock.datetime = Moved  # type: ignore[attr-defined]
 
 
 def cgroup_of(pid: int) -> str:

@@ -218,6 +218,26 @@ def test_where_the_old_plan_fails_too_both_reasons_are_said(node: Node) -> None:
     assert "--nonsense" not in node.state["status"]
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (0, 1)])
+def test_a_clock_that_is_set_hides_no_reason(node: Node, before: int, after: int) -> None:
+    (node.root / "days").write_text(str(before))
+    change(node, "a")
+    serve(node)
+    (node.root / "days").write_text(str(after))
+    change(node, "b")
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (75, "going-back")
+    node.scenario(lines=["ValueError: No available memory for the cache blocks. Try increasing"], exit=1)
+    node.run()
+    assert "--nonsense" in node.state["status"]
+    (node.root / "days").write_text(str(after - 1))
+    serve(node)
+    node.scenario(lines=["ValueError: No available memory for the cache blocks. Try increasing"], exit=1)
+    node.run()
+    assert "--nonsense" not in node.state["status"]
+
+
 def test_a_card_that_another_instance_has_by_now_is_a_second_reason(node: Node) -> None:
     change(node, "a")
     serve(node)

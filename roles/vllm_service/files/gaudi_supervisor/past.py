@@ -124,7 +124,7 @@ class Past:
     def both(self) -> str:
         """Why the plan before this one was given up, as a sentence to end with; empty once this one has served."""
         back = self.back
-        if back is None or any(each.digest == back.after and each.served >= back.at for each in self.read()):
+        if back is None or back.has_served(self.read()):
             return ""
         return f" The instance had gone back to this plan because {back.text}"
 
@@ -155,7 +155,7 @@ class Past:
                 return False, " The instance cannot go back: the image of no plan that served is on the node any more."
             # Each step counts from then on, whatever is cut off: remembered, decided, done.
             self.place.keep(decisions.fails(found, self.files, failed), [after.digest])
-            self.place.go_back(Back(digest, after.digest, reason.message, now, ""))
+            self.place.go_back(Back(digest, after.digest, reason.message, now, "", after.number))
             self.back, written = self.place.finish(now)
         except (OSError, Damaged, Refusal, EngineGone, Failure) as stuck:
             return False, f" The instance cannot go back to its former plan: {stuck}."
