@@ -274,6 +274,7 @@ OURS = "/etc/gaudi-serving, /var/lib/gaudi-serving, /usr/local/lib/gaudi-serving
 SYSTEM_FILES = "files of the system: /etc, /boot, /usr, /proc, /sys"
 STEP = "the container of a build's step, which has nothing of the node"
 PLACES = {
+    "library/batch_answers.py": OURS,
     "library/brought_packages.py": OURS,
     "library/card_reservation.py": OURS,
     "library/container_runtime_info.py": SYSTEM_FILES,

@@ -1,0 +1,80 @@
+"""Bring the answers of a batch to the controller in parts: ansible.builtin.fetch, as root, has all of it in memory."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+PART = 8 << 20
+"""Bytes that are read at once; in base64, and as JSON, both sides have them a few times."""
+BLOCK = 1 << 20
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file; empty where there is none."""
+    if not path.exists():
+        return ""
+    found = hashlib.sha256()
+    with path.open("rb") as there:
+        while block := there.read(BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def bring(ask: Callable[[int], Mapping[str, Any]], size: int, digest: str, target: Path) -> None:
+    """Write a file part by part; it has its name once it is whole. Raises ValueError where it is another, OSError."""
+    found, offset = hashlib.sha256(), 0
+    writing = target.with_name(f".{target.name}.writing")
+    try:
+        with writing.open("wb") as out:
+            while offset < size:
+                part = zlib.decompress(base64.b64decode(ask(offset)["content"]))
+                if not part:
+                    break
+                out.write(part)
+                found.update(part)
+                offset += len(part)
+        if found.hexdigest() != digest:
+            raise ValueError("it changed while it was read")
+        writing.replace(target)
+    finally:
+        writing.unlink(missing_ok=True)
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+    """Runs on the controller, and asks the node for part after part."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        """Compare, then bring."""
+        result = super().run(tmp, task_vars)
+        del tmp
+        source, target = self._task.args["src"], Path(self._task.args["dest"]).absolute()
+
+        def ask(**part: int) -> dict[str, Any]:
+            said: dict[str, Any] = self._execute_module(
+                module_name="batch_answers", module_args={"src": source, **part}, task_vars=task_vars
+            )
+            if said.get("failed"):
+                raise AnsibleActionFail(said.get("msg", "the node does not say why"), result=said)
+            return said
+
+        there = ask()
+        known = {"size": there["size"], "digest": there["digest"]}
+        changed = digest_of(target) != there["digest"]
+        if changed and not self._task.check_mode:
+            try:
+                bring(lambda at: ask(offset=at, length=PART), there["size"], there["digest"], target)
+            except ValueError as error:
+                raise AnsibleActionFail(f"{source} is not brought: {error}. Run this again.") from error
+            except OSError as error:
+                raise AnsibleActionFail(f"{error.filename or target} cannot be written: {error.strerror}.") from error
+        return {**result, **known, "changed": changed}

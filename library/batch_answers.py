@@ -1,0 +1,119 @@
+#!/usr/bin/python
+"""Read a part of a batch's answers."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: batch_answers
+short_description: Bring the answers of a batch to the controller
+version_added: "0.2.0"
+author: The gaudi-serving authors
+description:
+  - Brings a file of root's on the node to the controller, however large it is, in parts of a few megabytes. Neither
+    side has more than one of them in its memory.
+  - The file appears under its name as a whole, once its SHA-256 is the one of the node.
+  - The parameters O(offset) and O(length) are the action's own; a task gives O(src) and O(dest).
+options:
+  src:
+    description: The file on the node.
+    type: path
+    required: true
+  dest:
+    description: The file on the controller.
+    type: path
+  offset:
+    description: Where the part begins, in bytes.
+    type: int
+    default: 0
+  length:
+    description: How many bytes it has.
+    type: int
+    default: 0
+requirements:
+  - root (C(become))
+attributes:
+  action:
+    description: Runs on the controller, with a module on the node.
+    support: full
+  check_mode:
+    description: Says whether the file would change, and leaves it.
+    support: full
+  diff_mode:
+    description: Answers are not shown.
+    support: none
+  platform:
+    description: Linux.
+    support: full
+    platforms: posix
+seealso:
+  - module: batch_input
+"""
+
+EXAMPLES = r"""
+- name: Bring the answers here
+  batch_answers:
+    src: /var/lib/gaudi-serving/batches/0d599f0ec05c3bda/output.jsonl
+    dest: /srv/questions.output.jsonl
+  become: true
+"""
+
+RETURN = r"""
+size:
+  description: The size of the file, in bytes.
+  returned: success
+  type: int
+  sample: 51234
+digest:
+  description: SHA-256 of the whole file. A part has it where O(length) is 0.
+  returned: success
+  type: str
+  sample: 0d599f0ec05c3bda8c3b8a68c32a1b47e1b2f9b6a0b0cc0b4b1f6f6f6b8a2e11
+content:
+  description: The part, compressed with zlib, in base64. Of the action's own parts only.
+  returned: where O(length) is not 0
+  type: str
+  sample: eJzLSM3JyQcABiwCFQ==
+"""
+
+import base64
+import hashlib
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ansible.module_utils.basic import AnsibleModule
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "src": {"type": "path", "required": True},
+    "dest": {"type": "path"},
+    "offset": {"type": "int", "default": 0},
+    "length": {"type": "int", "default": 0},
+}
+BLOCK = 1 << 20
+
+
+def digest(there: BinaryIO) -> str:
+    """SHA-256 of what is left of a file."""
+    found = hashlib.sha256()
+    while block := there.read(BLOCK):
+        found.update(block)
+    return found.hexdigest()
+
+
+def main() -> None:
+    """Read and report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        with Path(module.params["src"]).open("rb") as there:
+            if not module.params["length"]:
+                module.exit_json(changed=False, digest=digest(there), size=there.tell())
+            there.seek(module.params["offset"])
+            part = there.read(module.params["length"])
+    except OSError as error:
+        module.fail_json(msg=f"{module.params['src']} cannot be read: {error.strerror}.")
+        return
+    module.exit_json(changed=False, content=base64.b64encode(zlib.compress(part)).decode(), size=len(part))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The action and the module batch_answers: a file in parts, whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from action_plugins import batch_answers
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = b"".join(b"%d\n" % number for number in range(1000))
+
+
+def parts_of(text: bytes, length: int) -> Callable[[int], dict[str, Any]]:
+    def ask(offset: int) -> dict[str, Any]:
+        return {"content": base64.b64encode(zlib.compress(text[offset : offset + length])).decode()}
+
+    return ask
+
+
+@pytest.mark.parametrize("length", [1, 7, len(TEXT) - 1, len(TEXT), len(TEXT) + 1])
+def test_parts_are_put_together(tmp_path: Path, length: int) -> None:
+    target = tmp_path / "out.jsonl"
+    batch_answers.bring(parts_of(TEXT, length), len(TEXT), hashlib.sha256(TEXT).hexdigest(), target)
+    assert target.read_bytes() == TEXT
+    assert batch_answers.digest_of(target) == hashlib.sha256(TEXT).hexdigest()
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+@pytest.mark.parametrize("there", [TEXT[:-1], TEXT[:-1] + b"x", b""])
+def test_what_changed_meanwhile_leaves_the_old_file(tmp_path: Path, there: bytes) -> None:
+    target = tmp_path / "out.jsonl"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="changed while it was read"):
+        batch_answers.bring(parts_of(there, 100), len(TEXT), hashlib.sha256(TEXT).hexdigest(), target)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_the_play_brings_them_in_parts(tmp_path: Path) -> None:
+    """With Ansible's own way to the node."""
+    source, target = tmp_path / "output.jsonl", tmp_path / "answers.jsonl"
+    source.write_bytes(TEXT)
+    tasks = [{"name": "Bring", "batch_answers": {"src": str(source), "dest": str(target)}}]
+    play = [{"hosts": "localhost", "gather_facts": False, "connection": "local", "tasks": tasks}]
+    (tmp_path / "play.yml").write_text(json.dumps(play))
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", str(tmp_path / "play.yml")]
+    command += ["-e", f"ansible_python_interpreter={sys.executable}"]
+    for changed in (1, 0):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"changed={changed} " in done.stdout
+    assert target.read_bytes() == TEXT
