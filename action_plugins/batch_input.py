@@ -44,12 +44,12 @@ def read(given: Path) -> tuple[lines.Input, str]:
     return asked, digest.hexdigest()
 
 
-def is_whole(asked: lines.Input, output: Path) -> bool:
-    """Whether an output is there, and answers all of it."""
+def count_kept(asked: lines.Input, output: Path) -> int:
+    """How many of its requests an output answers, none where there is no output."""
     if not output.exists():
-        return False
+        return 0
     with output.open(encoding="utf-8", errors="replace") as there:
-        return lines.whole(asked, there)
+        return lines.kept(asked, there)
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             check(given, output)
             asked, digest = read(given)
             model = asked.check(str(given))
-            whole = is_whole(asked, output)
+            kept = count_kept(asked, output)
         except UnicodeDecodeError as error:
             raise AnsibleActionFail(f"{given} is no text in UTF-8 ({error.reason}, byte {error.start}).") from error
         except OSError as error:
@@ -84,5 +84,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             "requests": asked.requests,
             "model": model,
             "urls": sorted(asked.urls),
-            "whole": whole,
+            "kept": kept,
+            "whole": kept == len(asked.ids),
         }

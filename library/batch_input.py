@@ -78,6 +78,11 @@ urls:
   type: list
   elements: str
   sample: [/v1/chat/completions]
+kept:
+  description: How many of its requests the output answers already, as they are asked now.
+  returned: success
+  type: int
+  sample: 0
 whole:
   description: Whether the output is there and answers all of them.
   returned: success

@@ -189,10 +189,15 @@ def read_line(text: str) -> dict[str, Any] | None:
         return None
 
 
+def kept(asked: Input, lines: Iterable[str]) -> int:
+    """How many requests of an input an output answers, as they are asked now."""
+    read = (read_line(text) for text in lines)
+    return len(asked.ids & {str(line["id"]) for line in read if line is not None and not failure(line)})
+
+
 def whole(asked: Input, lines: Iterable[str]) -> bool:
     """Whether an output answers every request of an input, as it is asked now."""
-    read = (read_line(text) for text in lines)
-    return asked.ids <= {str(line["id"]) for line in read if line is not None and not failure(line)}
+    return kept(asked, lines) == len(asked.ids)
 
 
 def told(requests: int, failures: Mapping[str, str]) -> str:

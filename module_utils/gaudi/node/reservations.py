@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..cards.reservations import Reservations, again, parse_reservations, rebuild, render_reservations
+from ..cards.reservations import Reservations, again, free, parse_reservations, rebuild, render_reservations
 from .documents import make_room, read, read_json
 from .files import take_turn, write_text
 from .folders import of_instances
@@ -120,6 +120,17 @@ def reserve_again(state: Path, plans: Path, instance: str, cards: Sequence[Mappi
     with turn(state):
         before = read_reservations(path, plans, now).reservations
         after = again(before, instance, cards, now)
+        if after != before:
+            make_room(path)
+            write_text(path, render_reservations(after), mode=0o600)
+
+
+def release(state: Path, plans: Path, instance: str, now: str) -> None:
+    """Free the cards of an instance that has ended. Raises Refusal, and OSError where that cannot be written."""
+    path = state / FILE
+    with turn(state):
+        before = read_reservations(path, plans, now, instance).reservations
+        after = free(before, instance)
         if after != before:
             make_room(path)
             write_text(path, render_reservations(after), mode=0o600)

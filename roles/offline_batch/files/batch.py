@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ask a running instance all requests of a file: the work of gaudi-job@batch.KEY.
 
-    batch.py FOLDER INSTANCE --at-once N --timeout SECONDS --patience SECONDS
+    batch.py FOLDER INSTANCE --at-once N --timeout SECONDS --patience SECONDS [--own]
 
 FOLDER/input.jsonl has the requests, a line each, in OpenAI's batch format. Every answer is kept as it comes, in
 FOLDER/answered.jsonl. Whoever is cut off is run again, and asks only what has no answer yet. In the end
@@ -9,6 +9,9 @@ FOLDER/output.jsonl has a line for each request, in the order of the input.
 
 While the instance is away, the work waits for it. A request that the server refuses is not asked again in this run. The
 instance is asked with the token of its supervisor, which changes at each start.
+
+With --own the instance was started for this work alone. It does not start at boot, and however the work ends, it is
+stopped and its cards are free, whether or not a controller still follows.
 
 Python 3.9, its standard library, and the library gaudi beside this program. Exit status: 0 everything was asked, 1
 with one sentence as the last line, 2 wrong usage, 130 stopped.
@@ -24,11 +27,13 @@ import os
 import queue
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +41,7 @@ from gaudi.base import paths
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
 from gaudi.batch import lines
-from gaudi.node import documents, listening, long_work
+from gaudi.node import documents, listening, long_work, reservations
 from gaudi.node.files import sync_folder
 from gaudi.serving.plan import Plan
 
@@ -53,6 +58,9 @@ LONGEST_ANSWER = 256 << 20
 # Seconds. A power cut takes at most the answers of this time, and they are asked for again.
 SYNC_EVERY = 1.0
 TELL_EVERY = 0.5
+# A server that drains. The unit of the work gives it 60 seconds once it was told to end.
+STOP_WITHIN = 600.0
+STOP_WITHIN_WHEN_TOLD = 50.0
 
 
 class Stopped(Exception):
@@ -68,6 +76,7 @@ class Wish:
     at_once: int
     timeout: float
     patience: float
+    own: bool = False
 
     @property
     def input(self) -> Path:
@@ -83,6 +92,39 @@ class Wish:
     def output(self) -> Path:
         """Answers, in the order of the requests."""
         return self.folder / "output.jsonl"
+
+
+def systemctl(*words: str, within: float) -> None:
+    """Raises OSError where systemd does not do it, or not within so many seconds."""
+    command = ["systemctl", *words]
+    try:
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=within)
+    except subprocess.CalledProcessError as error:
+        raise OSError(error.returncode, f"{' '.join(command)} failed: {error.stderr.strip()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise OSError(0, f"{' '.join(command)} takes longer than {within:.0f} seconds") from error
+
+
+class OwnServer:
+    """The instance that was started for this work; nobody else asks it."""
+
+    def __init__(self, instance: str) -> None:
+        self.instance = instance
+        self.unit = f"vllm-{instance}.service"
+        # Where all was answered before, it may be gone.
+        self.there = (Path(paths.INSTANCES) / instance).is_dir()
+
+    def not_at_boot(self) -> None:
+        """After a power cut it would hold its cards, and nobody would ask it. Raises OSError."""
+        if self.there:
+            systemctl("--quiet", "disable", self.unit, within=STOP_WITHIN)
+
+    def end(self, within: float) -> None:
+        """Stop it, then free its cards. Raises Refusal, OSError."""
+        if self.there:
+            systemctl("stop", self.unit, within=within)
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            reservations.release(Path(paths.STATE), Path(paths.INSTANCES), self.instance, now)
 
 
 class Instance:
@@ -151,6 +193,7 @@ class Answers:
 
     path: Path
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     end: int = 0
     synced: float = 0.0
@@ -164,22 +207,21 @@ class Answers:
                 if line is None:
                     break
                 self._take(line, len(text))
-        # A request that failed is asked again.
-        self.before = len(self.places) - len(self.failed)
         os.truncate(self.path, self.end)
         self._out = self.path.open("ab", buffering=0)
 
     def _take(self, line: dict[str, Any], length: int) -> None:
         name = str(line["custom_id"])
         self.places[name] = (self.end, length)
+        self.ids[name] = str(line["id"])
         self.end += length
         self.failed.pop(name, None)
         if why := lines.failure(line):
             self.failed[name] = why
 
     def has(self, request: lines.Request) -> bool:
-        """Whether it was answered before."""
-        return request.custom_id in self.places and request.custom_id not in self.failed
+        """Whether it was answered before, as it is asked now. One that failed is asked again."""
+        return self.ids.get(request.custom_id) == request.id and request.custom_id not in self.failed
 
     def add(self, line: dict[str, Any]) -> None:
         """Keep an answer. Raises OSError, and the file ends as before."""
@@ -219,7 +261,8 @@ class Batch:
         self.wish = wish
         self.instance = Instance(wish.instance)
         self.answers = Answers(wish.answers)
-        self.total = sum(1 for _ in self.requests())
+        has = [self.answers.has(request) for request in self.requests()]
+        self.total, self.before = len(has), sum(has)
         # None ends whoever takes it.
         self.left: queue.Queue[lines.Request | None] = queue.Queue(maxsize=2 * wish.at_once)
         self.lock = threading.Lock()
@@ -228,7 +271,7 @@ class Batch:
         self.progress = long_work.progress_file()
         self.began = time.monotonic()
         self.told_at = float("-inf")
-        self.done = self.answers.before
+        self.done = self.before
 
     def requests(self) -> Iterator[lines.Request]:
         """The requests, in order."""
@@ -341,7 +384,7 @@ class Batch:
             if now - self.told_at < TELL_EVERY:
                 return
             self.told_at = now
-            rate = (self.done - self.answers.before) / max(now - self.began, 1e-6)
+            rate = (self.done - self.before) / max(now - self.began, 1e-6)
             eta = round((self.total - self.done) / rate, 1) if rate else None
             state = {"phase": phase, "done": self.done, "total": self.total, "unit": "requests"}
             long_work.tell_progress(self.progress, {**state, "rate": round(rate, 3), "eta": eta})
@@ -350,18 +393,37 @@ class Batch:
 def work(wish: Wish) -> dict[str, Any]:
     """Ask everything; the result for the job. Raises Refusal, OSError, Stopped."""
     batch = Batch(wish)
-    batch.check()
-    batch.run()
+    # Who has all answers needs nobody.
+    if batch.before < batch.total:
+        batch.check()
+        batch.run()
     batch.answers.write_in_order(batch.requests(), wish.output)
     order = [request.custom_id for request in batch.requests() if request.custom_id in batch.answers.failed]
     failures = {name: batch.answers.failed[name] for name in order}
     return {
         "requests": batch.total,
         "failed": len(failures),
-        "asked": batch.total - batch.answers.before,
+        "asked": batch.total - batch.before,
         "told": lines.told(batch.total, failures),
         "output": str(wish.output),
     }
+
+
+def work_and_end(wish: Wish) -> dict[str, Any]:
+    """Ask everything; a server that was started for it goes, however that ends. Raises Refusal, OSError, Stopped."""
+    if not wish.own:
+        return work(wish)
+    server, within = OwnServer(wish.instance), STOP_WITHIN
+    try:
+        server.not_at_boot()
+        return work(wish)
+    except Stopped:
+        within = STOP_WITHIN_WHEN_TOLD
+        raise
+    finally:
+        # Told twice, it would leave the server behind.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        server.end(within)
 
 
 def _stop(signum: int, _frame: Any) -> None:
@@ -384,8 +446,9 @@ def read_wish(arguments: list[str]) -> Wish:
     parser.add_argument("--at-once", type=number_at_once, required=True)
     parser.add_argument("--timeout", type=float, required=True)
     parser.add_argument("--patience", type=float, required=True)
+    parser.add_argument("--own", action="store_true")
     given = parser.parse_args(arguments)
-    return Wish(given.folder, given.instance, given.at_once, given.timeout, given.patience)
+    return Wish(given.folder, given.instance, given.at_once, given.timeout, given.patience, given.own)
 
 
 def main(arguments: list[str]) -> int:
@@ -394,7 +457,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        result = work(wish)
+        result = work_and_end(wish)
     except Refusal as refusal:
         print(f"batch: {refusal}", file=sys.stderr)
         long_work.tell_refusal(refusal)

@@ -48,9 +48,11 @@ def test_answers_do_not_take_the_place_of_requests(tmp_path: Path) -> None:
         assert refused.value.id == "batch_same_file"
 
 
-def test_an_output_that_is_not_there_is_not_whole(tmp_path: Path) -> None:
-    asked = lines.Input.read([LINE])
+def test_answers_of_before_are_counted_as_they_are_asked_now(tmp_path: Path) -> None:
+    """Of an edited file, what is asked as before is not asked again."""
     output = tmp_path / "out.jsonl"
-    assert not batch_input.is_whole(asked, output)
+    assert batch_input.count_kept(lines.Input.read([LINE]), output) == 0
     output.write_text(json.dumps(lines.answered(lines.read_request(LINE), 200, {})) + "\n")
-    assert batch_input.is_whole(asked, output)
+    more = LINE.replace('"custom_id": "', '"custom_id": "another-')
+    assert batch_input.count_kept(lines.Input.read([LINE, more]), output) == 1
+    assert batch_input.count_kept(lines.Input.read([LINE.replace('"body": {', '"body": {"seed": 1, ')]), output) == 0

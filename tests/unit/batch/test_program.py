@@ -132,7 +132,7 @@ class Node:
         path = self.folder / "answered.jsonl"
         return [json.loads(line)["custom_id"] for line in path.read_text().splitlines()] if path.exists() else []
 
-    def start(self, first: str = "") -> subprocess.Popen[str]:
+    def start(self, first: str = "", *more: str) -> subprocess.Popen[str]:
         """The program as the job runs it, with the node's places turned here; first: what it does before."""
         code = (
             f"{first}import sys; sys.path[:0] = sys.argv[1:3]; root = sys.argv[3]\n"
@@ -143,7 +143,8 @@ class Node:
         brain = str(Path(paths.__file__).resolve().parents[2])
         words = ["--at-once", "2", "--timeout", "20", "--patience", "20"]
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(PROGRAM.parent), brain, str(self.root), str(self.folder), "chat", *words],
+            [sys.executable, "-c", code, str(PROGRAM.parent), brain, str(self.root), str(self.folder), "chat",
+             *words, *more],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
@@ -366,3 +367,81 @@ def test_whatever_ends_one_who_asks_ends_the_work(node: Node, monkeypatch: pytes
     with pytest.raises(Refusal) as refused:
         batch.work(node.wish())
     assert refused.value.id == "batch_broken"
+
+
+class Systemd:
+    """What systemctl was told, and how it ended."""
+
+    def __init__(self, node: Node, folder: Path, status: int = 0) -> None:
+        self.node, self.told, self.folder = node, folder / "told", folder
+        program = folder / "systemctl"
+        program.write_text(f'#!/bin/sh\necho "$*" >> {self.told}\necho no such thing >&2\nexit {status}\n')
+        program.chmod(0o755)
+        cards = {name: {"since": "s", "cards": [{"module_id": number, "serial": None}]} for number, name in
+                 enumerate(("chat", "other"))}  # fmt: skip
+        (node.root / "cards.lock").write_text(json.dumps({"schema": 1, "reservations": cards}))
+
+    def holders(self) -> set[str]:
+        return set(json.loads((self.node.root / "cards.lock").read_text())["reservations"])
+
+
+@pytest.fixture
+def systemd(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(paths, "STATE", str(tmp_path))
+    return Systemd(node, tmp_path / "bin")
+
+
+def test_a_server_of_its_own_goes_with_the_work(node: Node, systemd: Systemd) -> None:
+    node.ask("one")
+    assert batch.work_and_end(node.wish(own=True))["failed"] == 0
+    assert systemd.told.read_text().splitlines() == ["--quiet disable vllm-chat.service", "stop vllm-chat.service"]
+    assert systemd.holders() == {"other"}
+
+
+def test_who_serves_others_stays(node: Node, systemd: Systemd) -> None:
+    node.ask("one")
+    batch.work_and_end(node.wish())
+    assert not systemd.told.exists()
+    assert systemd.holders() == {"chat", "other"}
+
+
+def test_a_server_of_its_own_goes_when_the_work_is_stopped(node: Node, systemd: Systemd) -> None:
+    node.ask("one", "two", "three")
+    node.server.let(1)
+    place = f"import gaudi.base.paths as p; p.STATE = {str(node.root)!r}\n"
+    work = node.start(f"import sys; sys.path.insert(0, sys.argv[2]); {place}", "--own")
+    eventually(lambda: len(node.answered()) == 1)
+    os.kill(work.pid, signal.SIGTERM)
+    said = work.communicate(timeout=20)[0]
+    assert (work.returncode, "answers are kept" in said) == (130, True)
+    assert "stop vllm-chat.service" in systemd.told.read_text()
+    assert systemd.holders() == {"other"}
+
+
+def test_cards_of_a_server_that_does_not_stop_are_not_free(node: Node, systemd: Systemd) -> None:
+    node.ask("one")
+    Systemd(node, systemd.folder, status=1)
+    with pytest.raises(OSError, match=r"systemctl stop vllm-chat\.service failed: no such thing"):
+        batch.work_and_end(node.wish(own=True))
+    assert systemd.holders() == {"chat", "other"}
+
+
+def test_who_has_all_answers_needs_no_server(node: Node) -> None:
+    node.ask("one")
+    batch.work(node.wish())
+    (node.root / "instances/chat/plan.json").unlink()
+    assert batch.work(node.wish())["failed"] == 0
+
+
+def test_an_answer_counts_for_what_was_asked(node: Node) -> None:
+    """Answers of before the file was edited."""
+    node.ask("one", "two")
+    batch.work(node.wish())
+    text = (node.folder / "input.jsonl").read_text()
+    (node.folder / "input.jsonl").write_text(text.replace('"prompt": "two"', '"prompt": "three"'))
+    node.server.asked.clear()
+    assert batch.work(node.wish())["failed"] == 0
+    assert node.server.asked == ["three"]
+    assert [line["response"]["body"]["text"] for line in node.output()] == ["ONE", "THREE"]

@@ -275,6 +275,7 @@ SYSTEM_FILES = "files of the system: /etc, /boot, /usr, /proc, /sys"
 STEP = "the container of a build's step, which has nothing of the node"
 PLACES = {
     "library/batch_answers.py": OURS,
+    "library/batch_instance_info.py": OURS,
     "library/brought_packages.py": OURS,
     "library/card_reservation.py": OURS,
     "library/container_runtime_info.py": SYSTEM_FILES,
