@@ -112,6 +112,35 @@ def test_what_is_no_recipe_is_thrown_away(own: Path) -> None:
     assert outside.read_text() == "outside"
 
 
+@pytest.mark.parametrize("empty", ["1.recipe", "1.metadata"])
+def test_the_two_files_of_a_recipe_go_together(own: Path, empty: str) -> None:
+    own.mkdir(parents=True)
+    for name in ("1.metadata", "1.recipe", "2.metadata", "2.recipe"):
+        (own / name).write_text("" if name == empty else "abc")
+    found, said = ready(own)
+    assert said == [f"The compiled recipe {own / empty} is empty, and is thrown away"]
+    assert (found.files, sorted(path.name for path in own.iterdir())) == (2, ["2.metadata", "2.recipe"])
+
+
+def test_the_lock_of_the_vendors_bridge_is_no_recipe(own: Path) -> None:
+    own.mkdir(parents=True)
+    (own / recipes.LOCK).touch()
+    assert ready(own) == (recipes.Found(0, 0), [])
+    assert (own / recipes.LOCK).exists()
+
+
+def test_half_a_recipe_is_not_copied(own: Path) -> None:
+    folder = own.with_name("b")
+    folder.mkdir(parents=True)
+    for name in ("1.metadata", "2.metadata", "2.recipe", "3.recipe", "4.metadata"):
+        (folder / name).write_text("abc")
+    # Being written; and of 4 an early release of the bridge keeps metadata alone.
+    (folder / "1.recipe").touch()
+    (folder / "3.metadata").touch()
+    assert ready(own) == (recipes.Found(3, 9, "b"), [])
+    assert sorted(path.name for path in own.iterdir()) == ["2.metadata", "2.recipe", "4.metadata"]
+
+
 @pytest.mark.parametrize("what", ["file", "link"])
 def test_something_in_the_folders_place_is_removed(own: Path, what: str) -> None:
     own.parent.mkdir(parents=True)

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 # Of a copy that is being made, before the instance's name. No instance is called so.
 COPYING = ".copying-"
 MODE = 0o750
+# The two files of a recipe. One without the other is worse than none: the vendor's bridge takes metadata without its
+# recipe for a graph with nothing to do, and never replaces a recipe whose metadata is there.
+PARTNERS = {".recipe": ".metadata", ".metadata": ".recipe"}
+# What the bridge locks before it removes recipes. It stays there, and is empty.
+LOCK = "eviction.lock"
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,16 @@ def _make(folder: Path) -> None:
         folder.chmod(MODE)
 
 
+def _partner(path: Path) -> Path | None:
+    """The other file of a recipe; None where there is none."""
+    other = PARTNERS.get(path.suffix)
+    return path.with_suffix(other) if other is not None and os.path.lexists(path.with_suffix(other)) else None
+
+
 def _throw_away(folder: Path, said: list[str]) -> None:
-    """Remove what no recipe can be: empty files, links, pipes, and what cannot be read."""
+    """Remove what no recipe can be: empty files, links, pipes, and what cannot be read; with the other file of each."""
     for path, is_folder in list(beneath.all_in(folder)):
-        if is_folder:
+        if is_folder or path.name == LOCK or not os.path.lexists(path):
             continue
         try:
             with beneath.open_file(path, folder) as stream:
@@ -88,7 +99,9 @@ def _throw_away(folder: Path, said: list[str]) -> None:
         if not what:
             continue
         try:
-            beneath.remove(path, folder)
+            # Metadata goes before its recipe.
+            for each in sorted(filter(None, (path, _partner(path)))):
+                beneath.remove(each, folder)
         except (OSError, Refusal) as failed:
             said.append(f"{path} {what}, and cannot be removed ({failed})")
             continue
@@ -105,7 +118,8 @@ def _clear(folder: Path, said: list[str]) -> None:
 def _copy(source: Path, folder: Path, alive: Callable[[], None], said: list[str]) -> bool:
     """Copy the recipes of another instance, which may be writing; whether the folder has them now.
 
-    A file that changed meanwhile is left out: its server had not finished it. The copy has its name once it is whole.
+    A file that changed meanwhile is left out, and the other one of its recipe: its server had not finished it. The
+    copy has its name once it is whole.
     """
     unfinished = folder.with_name(COPYING + folder.name)
     if full := folders.no_room(unfinished, folders.measured(source)[1]):
@@ -122,6 +136,9 @@ def _copy(source: Path, folder: Path, alive: Callable[[], None], said: list[str]
                 shutil.copyfileobj(read, written, 1 << 20)
             after = beneath.look(path, source)
             if after is None or (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                beneath.remove(target, unfinished)
+        for target, _ in list(folders.filled_files(unfinished)):
+            if _partner(source / target.relative_to(unfinished)) and not _partner(target):
                 beneath.remove(target, unfinished)
         if folder.is_dir():
             beneath.remove_tree(folder, folder.parent)
