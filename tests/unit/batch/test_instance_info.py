@@ -1,0 +1,77 @@
+"""batch_instance_info: who is asked, and which servers were started for a batch alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.batch import lines
+from ansible.module_utils.gaudi.node import instances
+
+from tests.unit.host.modules import run_main
+
+OWN, ANOTHER = f"batch-{'0' * 16}", f"batch-{'1' * 16}"
+REQUEST = lines.Request("one", "/v1/completions", {"model": "tiny"})
+
+
+class Node:
+    """Folders of instances, each with a plan, and of one batch."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.folder, self.state = root, root / "batches/b", "active"
+
+    def serve(self, *names: str) -> None:
+        for name in names:
+            for place in ("plans", "states"):
+                (self.root / place / name).mkdir(parents=True)
+            (self.root / "plans" / name / "plan.json").write_text(json.dumps({"served_model_name": "tiny"}))
+            (self.root / "states" / name / "state.json").write_text(json.dumps({"phase": "serving"}))
+
+    def answer(self, status: int) -> None:
+        self.folder.mkdir(parents=True)
+        (self.folder / "output.jsonl").write_text(json.dumps(lines.answered(REQUEST, status, {})) + "\n")
+
+    def look(self, **other: str) -> dict[str, Any]:
+        asked = {"model": "tiny", "own": OWN, "folder": str(self.folder), **other}
+        return run_main("library.batch_instance_info", asked)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    made = Node(tmp_path)
+    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "plans"))
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_words: f"ActiveState={made.state}\n")
+    return made
+
+
+def test_who_serves_is_asked_and_no_server_of_another_batch(node: Node) -> None:
+    node.serve("chat", "batch-of-mine", ANOTHER)
+    said = node.look()
+    assert (said["instances"], said["own"], said["mine"]) == (["batch-of-mine", "chat"], False, False)
+    assert said["others"][0].startswith(f"{ANOTHER}, of tiny")
+
+
+def test_its_own_server_goes_first(node: Node) -> None:
+    node.serve("chat", OWN)
+    said = node.look()
+    assert (said["instances"], said["own"], said["mine"]) == ([OWN], True, True)
+
+
+def test_its_own_server_that_ended_is_not_asked_and_still_to_be_removed(node: Node) -> None:
+    node.serve(OWN)
+    node.state = "inactive"
+    said = node.look()
+    assert (said["instances"], said["own"], said["mine"]) == ([], True, True)
+
+
+@pytest.mark.parametrize(("status", "asked"), [(200, [OWN]), (400, [])])
+def test_answers_that_are_all_there_need_nobody(node: Node, status: int, asked: list[str]) -> None:
+    """The controller was away when the work ended, and its server with it."""
+    node.answer(status)
+    assert (node.look()["instances"], node.look()["mine"]) == (asked, True)
+    assert node.look(folder="")["instances"] == []
