@@ -20,12 +20,18 @@ from plugin_utils.following import Following, bar
 from plugin_utils.screen import WAITING
 
 
-def failure(host: str, job: dict[str, Any]) -> str:
-    """Why the work did not succeed, in its own words."""
+def failure(host: str, job: dict[str, Any], begun: bool) -> str:
+    """Why the work did not succeed, in its own words. begun: whether it was started, by whomever."""
+    unit = f"gaudi-job@{job['key']}.service"
+    if job["status"] == "absent" and begun:
+        return (
+            f"{job['key']} on {host} has ended, and nothing is written of how: its folder below /var/lib/gaudi-serving "
+            f"cannot be written to, as on a file system without room or free inodes. journalctl -u {unit} has its "
+            "words. Make room, then run this again."
+        )
     if job["status"] == "absent":
         return f"{job['key']} was never started on {host}; playbooks/jobs.yml lists what was."
     said = job["state"].get("message", "cut off by a kill or a restart of the node; run it again to continue")
-    unit = f"gaudi-job@{job['key']}.service"
     return printable(f"{job['key']} on {host}: {job['status']}: {said}. More: journalctl -u {unit}")
 
 
@@ -95,5 +101,9 @@ class ActionModule(Following):
         result["changed"] = bool(begun["changed"])
         if looked["job"]["status"] != "succeeded":
             left = looked["job"]["state"].get("result") or {}
-            result.update(failed=True, msg=failure(host, looked["job"]), refused_id=str(left.get("refused_id", "")))
+            result.update(
+                failed=True,
+                msg=failure(host, looked["job"], wish == "finished"),
+                refused_id=str(left.get("refused_id", "")),
+            )
         return result

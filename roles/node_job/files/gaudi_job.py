@@ -58,13 +58,24 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Whatever lies there, a pipe that nobody reads for example, gives way.
-        make_room(path)
-        path.unlink(missing_ok=True)
-        self.stream = path.open("wb", buffering=0)
         self.size = 0
         self.lost = False
         self.tail: list[str] = []
+        try:
+            # Whatever lies there, a pipe that nobody reads for example, gives way.
+            make_room(path)
+            path.unlink(missing_ok=True)
+            self.stream = path.open("wb", buffering=0)
+        except OSError as failed:
+            self.stream = os.fdopen(os.open(os.devnull, os.O_WRONLY), "wb", buffering=0)
+            self.lose(failed)
+
+    def lose(self, failed: OSError) -> None:
+        """Say once that the file lacks lines; the journal has them."""
+        if not self.lost:
+            said = f"{self.path} cannot be written ({failed.strerror}). The work goes on."
+            print(journal_line(said), file=sys.stderr, flush=True)
+        self.lost = True
 
     def turn_over(self) -> None:
         """Begin another file; the one that is full goes on until that is there. Raises OSError."""
@@ -86,10 +97,7 @@ class Log:
             self.size += len(line) + 1
             self.stream.write(f"{line}\n".encode())
         except OSError as failed:
-            if not self.lost:
-                said = f"{self.path} cannot be written ({failed.strerror}). The work goes on."
-                print(journal_line(said), file=sys.stderr, flush=True)
-            self.lost = True
+            self.lose(failed)
 
 
 class Job:

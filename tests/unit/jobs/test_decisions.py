@@ -418,6 +418,14 @@ def test_only_the_end_of_a_long_log_is_kept(folder: Path) -> None:
     assert (folder / "log").stat().st_size + (folder / "log.1").stat().st_size < 2.2 * 1024 * 1024
 
 
+def test_a_log_that_cannot_be_begun_ends_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = _load().Log(folder / "gone" / "log")
+    log.add("one")
+    assert log.tail == ["one"]
+    said = capsys.readouterr()
+    assert said.err == f"<6>{folder}/gone/log cannot be written (No such file or directory). The work goes on.\n"
+
+
 @pytest.mark.parametrize("what", ["replace", "open"])
 def test_a_log_for_which_no_other_file_can_be_begun_ends_nothing(
     folder: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

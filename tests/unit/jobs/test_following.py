@@ -68,6 +68,14 @@ def test_a_broken_connection_is_said_and_how_to_go_on(answer: Any, seen: str, un
     )
 
 
+@pytest.mark.parametrize(("wish", "says"), [("finished", "nothing is written of how"), ("followed", "never started")])
+def test_work_that_could_write_nothing_down_is_not_said_to_be_none(wish: str, says: str) -> None:
+    ended = {"changed": False, "job": {**JOB, "status": "absent"}, "digest": "e"}
+    said = follow(node_job, {"key": "fetch.tiny", "state": wish}, BEGUN, ended)
+    assert said["failed"]
+    assert says in said["msg"]
+
+
 def test_what_a_module_refuses_itself_is_left_as_it_is() -> None:
     said = follow(vllm_service_wait, {"instances": ["tiny"]}, {"failed": True, "msg": "systemctl is not there"})
     assert said["msg"] == "systemctl is not there"
