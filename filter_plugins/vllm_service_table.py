@@ -29,7 +29,9 @@ def warm_up(state: dict[str, Any]) -> str:
         if recipes is not None:
             other = starts.other_filling(own)
             found = (
-                f"{recipes['files']} recipes, {recipes['bytes'] / 2**30:.1f} GiB" if recipes["files"] else "no recipes"
+                f"{recipes['files']} files of recipes, {recipes['bytes'] / 2**30:.1f} GiB"
+                if recipes["files"]
+                else "no recipes"
             )
             words = "" if other is None else f"; with{'' if other.filled else 'out'}: {_seconds(other.warm_up_seconds)}"
             return f"{took} ({found}{words})"

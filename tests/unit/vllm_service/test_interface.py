@@ -210,7 +210,7 @@ def test_the_table_shows_the_warm_up_with_and_without_recipes() -> None:
     found = {"folder": "/f", "files": 7, "bytes": 3 << 29, "given_by": ""}
     state = {**SERVING, "plan": "now", "recipes": found}
     shown = vllm_service_table.warm_up
-    assert shown({**state, "starts": [filled, filled, empty]}) == "49 s (7 recipes, 1.5 GiB; without: 190 s)"
-    assert shown({**state, "starts": [filled]}) == "49 s (7 recipes, 1.5 GiB)"
+    assert shown({**state, "starts": [filled, filled, empty]}) == "49 s (7 files of recipes, 1.5 GiB; without: 190 s)"
+    assert shown({**state, "starts": [filled]}) == "49 s (7 files of recipes, 1.5 GiB)"
     first = {**state, "recipes": {**found, "files": 0, "bytes": 0}, "starts": [{**empty, "plan": "now"}]}
     assert shown(first) == "49 s (no recipes)"
