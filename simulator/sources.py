@@ -1,4 +1,4 @@
-"""What simulated nodes build images from: a base image without vLLM, a git host, a Python index.
+"""What simulated nodes build images from: a base image without vLLM, a git host, a Python index, packages for apt.
 
 The repositories are stand-ins (``simulator/repositories``) behind git's own server program. A commit id cannot be
 forged, so whoever builds from them names theirs (``commits``). One of them, ``SERVING``, becomes an image that
@@ -16,16 +16,21 @@ from pathlib import Path
 import docker
 from docker import DockerClient
 
-from simulator import context, host, images, supply, vault, wheelhouse, wheels
+from simulator import apt, context, drivers, host, images, packages, supply, vault, wheelhouse, wheels
 from simulator.context import File
 from simulator.hub import git
 from simulator.hub.server import running
+from simulator.packages import Package
 from simulator.settings import SIMULATOR, Scope
 
 GIT = "simulated-git-host"
 GIT_PORT = 8092
+# Of a reader whom the host knows; another one is refused, and who says nothing may read.
+GIT_TOKEN = "simulated-git-secret"  # noqa: S105 - a simulated one
 INDEX = "simulated-build-index"
 INDEX_PORT = 8094
+PACKAGES = "simulated-system-packages"
+PACKAGES_PORT = 8096
 # What the vault calls the base image, and the build of it.
 BASE_PATH = "gaudi-docker/simulated/pytorch-installer"
 BASE_TAG = "1.22.2-32"
@@ -102,16 +107,19 @@ def commits() -> dict[str, str]:
 
 
 def start(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -> None:
-    """Start the scope's git host and index, and have its vault hold the base images."""
+    """Start the scope's git host, index and packages, and have its vault hold the base images."""
     start_git(client, scope, registry, say)
     with host.lock("images"):
         base = images.base(client, say)
         index = _index(say)
+        mirror = {f"srv/packages/{path}": file for path, file in _system().items()}
         plugin = images.vendor(client, PLUGIN_BASE_TAG, say)
     vault.hold(client, registry, plugin, BASE_PATH, PLUGIN_BASE_TAG, say)
     with host.lock(f"scope-{scope.name}"):
         serve = supply.static("/srv/index", INDEX_PORT)
         supply.wait(supply.container(client, scope, base, INDEX, {}, serve, {index: "/srv/index"}), INDEX_PORT)
+        serve = supply.static("/srv/packages", PACKAGES_PORT)
+        supply.wait(supply.container(client, scope, base, PACKAGES, mirror, serve), PACKAGES_PORT)
 
 
 def start_git(client: DockerClient, scope: Scope, registry: vault.Vault, say: Say) -> None:
@@ -129,7 +137,7 @@ def start_git(client: DockerClient, scope: Scope, registry: vault.Vault, say: Sa
         hub |= {f"srv/repositories/{name}/{path}": file for path, file in files(name).items()}
     command = [
         *("python3", "-m", "simulator.hub", "--kind", "git", "--address", "0.0.0.0"),  # noqa: S104 - the scope's network
-        *("--name", GIT, "--port", str(GIT_PORT)),
+        *("--name", GIT, "--port", str(GIT_PORT), "--token", GIT_TOKEN),
         *(f"{name}=/srv/repositories/{name}" for name in REPOSITORIES),
     ]
     with host.lock(f"scope-{scope.name}"):
@@ -149,8 +157,19 @@ def _index(say: Say) -> Path:
     return wheelhouse.index(wheelhouses, dict(stand_ins))
 
 
+def _system() -> dict[str, File]:
+    """A repository of what a small build installs with apt. Callers hold the lock "images".
+
+    The base image knows no key of it, so whoever asks it says that it is trusted.
+    """
+    # What the base image puts in the place of Debian's, too.
+    program = context.text('#!/bin/sh\nexec /opt/gaudi-simulated/bin/numactl "$@"\n', 0o755)
+    made = Package("numactl", "2.0.16-1", drivers.ABOUT, depends=("libnuma1",), files={"usr/bin/numactl": program})
+    return packages.repository([made], apt.SUITE, drivers.signer())
+
+
 def remove(client: DockerClient, scope: Scope) -> None:
-    """Remove the scope's git host and index."""
-    for name in (GIT, INDEX):
+    """Remove the scope's git host, index and packages."""
+    for name in (GIT, INDEX, PACKAGES):
         with contextlib.suppress(docker.errors.NotFound):
             client.containers.get(f"{scope.prefix}-{name}").remove(force=True, v=True)

@@ -22,6 +22,8 @@ from simulator import containers, context, host, images, keys, network
 from simulator.settings import CACHE, IMAGES, LABEL, Scope, SimulatorError
 
 NAME = "vault.habana.ai"
+# As a mirror of it is named.
+MIRROR = "registry.simulated"
 VOLUME = "gaudi-simulator-vault"
 
 _START_SECONDS = 30
@@ -157,19 +159,20 @@ def _name(scope: Scope) -> str:
 
 
 def _container(client: DockerClient, scope: Scope, image: str, authority: keys.Pair) -> Container:
-    inputs = context.digest({}, image, authority.public)
+    names = [NAME, MIRROR]
+    inputs = context.digest({}, image, authority.public, *names)
     if existing := containers.running(client, _name(scope), inputs, containers.remove):
         return existing
     network.ensure(client, scope)
     client.volumes.create(VOLUME, labels={LABEL: IMAGES})
-    certificate = keys.new_certificate(authority, [NAME, network.ADDRESS], datetime.datetime.now(datetime.UTC))
+    certificate = keys.new_certificate(authority, [*names, network.ADDRESS], datetime.datetime.now(datetime.UTC))
     container = client.containers.create(
         image,
         name=_name(scope),
         hostname="simulated-vault",
         labels={**scope.labels, containers.INPUTS: inputs},
         network=scope.prefix,
-        networking_config={scope.prefix: client.api.create_endpoint_config(aliases=[NAME])},
+        networking_config={scope.prefix: client.api.create_endpoint_config(aliases=names)},
         ports={_PORT: (network.ADDRESS, network.free_ports(1)[0])},
         volumes={VOLUME: {"bind": "/var/lib/docker-registry", "mode": "rw"}},
         detach=True,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.image.inside import VENDOR
 
-from simulator import images, sources, wheels
+from simulator import apt, images, sources, vault, wheels
 from simulator.settings import ROOT
 
 SCENARIO = ROOT / "molecule" / "images" / "vars" / "site.yml"
@@ -44,6 +44,13 @@ def test_who_builds_asks_mirrors_alone(path: Path) -> None:
     index = f"{sources.INDEX}:{sources.INDEX_PORT}/simple"
     assert all(re.search(rf"[/@]{re.escape(index)}$", said) for said in site["serving_image_python_indexes"])
     assert site["serving_image_base"].endswith(f"/{sources.BASE_PATH}:{sources.BASE_TAG}")
+
+
+def test_the_scenario_asks_mirrors_of_the_registry_and_of_the_system_s_packages() -> None:
+    site = yaml.safe_load(SCENARIO.read_text())
+    assert site["serving_image_base"].startswith(f"{vault.MIRROR}/")
+    address = f"http://{sources.PACKAGES}:{sources.PACKAGES_PORT}"
+    assert site["serving_image_apt_sources"] == f"deb [trusted=yes] {address} {apt.SUITE} main\n"
 
 
 def test_the_inventory_builds_from_the_fork_that_serves_its_release() -> None:
