@@ -39,6 +39,32 @@ options:
     description: Lists to complete, by key, such as C(registry-mirrors). Nothing is taken out of them.
     type: dict
     default: {}
+  wish:
+    description: What a record of the wish is made with, so that a run finds at its end whether another one wrote since.
+    type: dict
+    suboptions:
+      record:
+        description: The record. It is written where it stands for another wish, or is damaged.
+        type: path
+        required: true
+      of:
+        description: What is wished, in words with which a sentence begins.
+        type: str
+        required: true
+      by:
+        description: The name of the controller.
+        type: str
+        required: true
+      asked:
+        description: What is asked for beside what is in files.
+        type: dict
+        default: {}
+  beside:
+    description:
+      - The text of other files that belong to the O(wish), by path; empty for one that is to be absent. It is in no
+        log.
+    type: dict
+    default: {}
   backup:
     description: Keep the file as it was before, beside it.
     type: bool
@@ -82,6 +108,13 @@ validated:
   returned: when the file changed
   type: bool
   sample: true
+wish:
+  description: What M(node_wished) compares with the node at the end of the run. Digests only, and no text.
+  returned: with O(wish)
+  type: dict
+  sample:
+    {"of": "The settings of the container engine", "record": "/var/lib/gaudi-serving/container_runtime_wish.json",
+     "digest": "5b3a", "files": {"/etc/docker/daemon.json": "77aa"}, "kernel": {}, "boot": "1c"}
 refused_id:
   description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
   returned: when the task fails for a refusal
@@ -101,6 +134,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
+from ansible.module_utils.gaudi.node import tuning
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.files import write_json
 
@@ -110,6 +144,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "defaults": {"type": "dict", "default": {}},
     "runtimes": {"type": "dict", "default": {}},
     "additions": {"type": "dict", "default": {}},
+    "wish": tuning.WISH,
+    # The addresses of proxies may hold a password.
+    "beside": {"type": "dict", "default": {}, "no_log": True},
     "backup": {"type": "bool", "default": True},
 }
 
@@ -239,6 +276,17 @@ def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> di
     return report
 
 
+def note(module: AnsibleModule, after: str, *, changed: bool) -> dict[str, Any]:
+    """Keep the record of the wish; return what there is to report. after: the text of the file."""
+    params, files = module.params, module.params["beside"]
+    content = {
+        "files": files,
+        "daemon": {part: params[part] for part in ("settings", "defaults", "runtimes", "additions")},
+    }
+    noted, wish = tuning.note(params["wish"], content, {**files, params["path"]: after}, {}, module.check_mode)
+    return {"changed": changed or noted, "wish": wish}
+
+
 def main() -> None:
     """Merge, compare with the file and the running engine, write what differs."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -255,8 +303,10 @@ def main() -> None:
     stale = sorted({*keys, *late, *docker_daemon.drift(info, merged), *stale_environment(module)}) if info else []
     apply = docker_daemon.apply_with(stale)
     result: dict[str, Any] = {"changed": bool(keys), "answers": bool(info), "keys": stale or keys, "apply": apply}
+    after = docker_daemon.render(merged) if keys else before
+    if params["wish"]:
+        result.update(note(module, after, changed=bool(keys)))
     if keys:
-        after = docker_daemon.render(merged)
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
         if not module.check_mode:
             restart = docker_daemon.needs_restart([*keys, *late])

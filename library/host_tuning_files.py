@@ -43,6 +43,34 @@ options:
           else's: the module fails, with everything as it was.
         type: bool
         default: false
+  wish:
+    description: What a record of the wish is made with, so that a run finds at its end whether another one wrote since.
+    type: dict
+    suboptions:
+      record:
+        description: The record. It is written where it stands for another wish, or is damaged.
+        type: path
+        required: true
+      of:
+        description: What is wished, in words with which a sentence begins.
+        type: str
+        required: true
+      by:
+        description: The name of the controller.
+        type: str
+        required: true
+      asked:
+        description: What is asked for beside what is in files.
+        type: dict
+        default: {}
+  held:
+    description: The text of further files that belong to the O(wish), by path; empty for one that is to be absent.
+    type: dict
+    default: {}
+  kernel:
+    description: Values that belong to the O(wish) and that the kernel runs with, by name.
+    type: dict
+    default: {}
 attributes:
   check_mode:
     description: Says what would change and changes nothing.
@@ -68,11 +96,18 @@ library_changed:
   returned: always
   sample: false
 written:
-  description: Paths that were, or would be, written or taken away.
+  description: Paths that were, or would be, written or taken away; not the record of the wish.
   type: list
   elements: str
   returned: always
   sample: ["/etc/systemd/system/gaudi-host-tuning.service"]
+wish:
+  description: What M(node_wished) compares with the node at the end of the run. Digests only, and no text.
+  returned: with O(wish)
+  type: dict
+  sample:
+    {"of": "The settings of the host", "record": "/var/lib/gaudi-serving/host_tuning_wish.json", "digest": "5b3a",
+     "files": {}, "kernel": {"vm.nr_hugepages": "15000"}, "boot": "1c"}
 """
 
 import os
@@ -86,6 +121,9 @@ from ansible.module_utils.gaudi.node import tuning
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library_for": {"type": "str"},
+    "wish": tuning.WISH,
+    "held": {"type": "dict", "default": {}},
+    "kernel": {"type": "dict", "default": {}},
     "files": {
         "type": "list",
         "elements": "dict",
@@ -129,6 +167,16 @@ def _refuse(module: AnsibleModule) -> None:
         module.fail_json(msg=" ".join(refusals), refused_id="file_in_the_way")
 
 
+def _note(module: AnsibleModule, *, changed: bool) -> dict[str, Any]:
+    """Keep the record of the wish, where there is one: these files, and those that the role has held before."""
+    params = module.params
+    if not params["wish"]:
+        return {"changed": changed}
+    files = {**params["held"], **{file["path"]: file["content"] or "" for file in params["files"]}}
+    noted, wish = tuning.note(params["wish"], files, files, params["kernel"], module.check_mode)
+    return {"changed": changed or noted, "wish": wish}
+
+
 def main() -> None:
     """Compare, then write what differs unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -151,7 +199,7 @@ def main() -> None:
             _hold(module, path, content, mode or 0)
             if content is None and file["with_directory"] and not any(path.parent.iterdir()):
                 path.parent.rmdir()
-    module.exit_json(changed=bool(written), written=written, diff=diff)
+    module.exit_json(written=written, diff=diff, **_note(module, changed=bool(written)))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,11 @@ refused_id:
   returned: when the task fails for a refusal
   type: str
   sample: no_boot_tool
+held:
+  description: The text of the drop-in, by its path; empty where there is none.
+  returned: where GRUB is set up by update-grub
+  type: dict
+  sample: {"/etc/default/grub.d/zz-gaudi-serving.cfg": "..."}
 """
 
 import os
@@ -145,6 +150,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     return {
         "changed": changed,
         "entries": _shown(_entries()),
+        "held": {path: new or ""},
         "diff": {"before_header": path, "before": old or "", "after_header": path, "after": new or ""},
     }
 

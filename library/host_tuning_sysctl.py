@@ -60,6 +60,16 @@ findings:
   elements: str
   returned: always
   sample: ["This kernel has no setting kernel.numa_balancing; there is nothing to switch off."]
+held:
+  description: The text of the drop-in, by its path; empty where there is none.
+  returned: success
+  type: dict
+  sample: {"/etc/sysctl.d/zz-gaudi-serving.conf": "..."}
+kernel:
+  description: Settings that the kernel runs with as they are wished. One that it does not let us change is not here.
+  returned: success
+  type: dict
+  sample: {"kernel.numa_balancing": "0", "vm.nr_hugepages": "15000"}
 refused_id:
   description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
   returned: when the task fails for a refusal
@@ -161,6 +171,16 @@ def _set_or_put_back(module: AnsibleModule, plan: sysctl.Plan, before: dict[str,
         module.fail_json(msg=f"{failure} The previous values are back.", refused_id=failure.id, before=before)
 
 
+def _found(path: str, plan: sysctl.Plan, before: dict[str, str], wanted: dict[str, str]) -> dict[str, Any]:
+    """What a person should know, and what a run compares at its end: the drop-in, and the values that are as wished."""
+    after = {**before, **plan.todo}
+    return {
+        "findings": plan.findings,
+        "held": {path: plan.text or ""},
+        "kernel": {key: value for key, value in after.items() if wanted[key] == value},
+    }
+
+
 def main() -> None:
     """Decide, then act unless in check mode."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -185,7 +205,7 @@ def main() -> None:
     file = {"before_header": path, "before": old or "", "after_header": path, "after": plan.text or ""}
     kernel = {"before_header": "running kernel", "before": before, "after": {**before, **plan.todo}}
     changed = plan.text != old or bool(plan.todo)
-    module.exit_json(changed=changed, before=before, findings=plan.findings, diff=[file, kernel])
+    module.exit_json(changed=changed, before=before, diff=[file, kernel], **_found(path, plan, before, wanted))
 
 
 if __name__ == "__main__":

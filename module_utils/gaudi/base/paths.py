@@ -64,6 +64,10 @@ DRIVER_KEPT = f"{STATE}/driver_before"
 """The files of the packages that were replaced."""
 RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
 """What engine, runtime and cards were when a container last got all cards."""
+ENGINE_WISH = f"{STATE}/container_runtime_wish.json"
+"""What the last run wished for the container engine, as a digest, and who ran it."""
+HOST_WISH = f"{STATE}/host_tuning_wish.json"
+"""The same for the host."""
 UNITS = "/etc/systemd/system"
 """Where systemd finds the units of instances."""
 MOUNTS_OF_PLAN = "50-plan.conf"
@@ -156,6 +160,7 @@ TABLE = (
     Owned(f"{BENCHMARKS}/*.json", "benchmark", "0600"),
     Owned(f"{BENCHMARKS}/*/*.json", "bench.py", "0600"),
     Owned(BROUGHT, "brought_packages", "0644"),
+    Owned(ENGINE_WISH, "container_runtime", "0600"),
     Owned(DRIVER_BEFORE, "driver_before", "0600"),
     Owned(DRIVER_KEPT, "gaudi_driver", "0700", whole=True),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
@@ -166,6 +171,7 @@ TABLE = (
     Owned(f"{RESERVATIONS}.guard", "card_reservation", "0600"),
     Owned(f"{STATE}/host_tuning.json", "host_tuning", "0644"),
     Owned(f"{STATE}/host_tuning_before.json", "host_tuning", "0644"),
+    Owned(HOST_WISH, "host_tuning", "0600"),
     Owned(IMAGE_RECORD, "serving_image", "0644"),
     Owned(INSTANCE_STATES, "vllm_service", "0700"),
     Owned(f"{INSTANCE_STATES}/*", "vllm_supervisor.py", "0700"),

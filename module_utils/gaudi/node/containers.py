@@ -89,17 +89,14 @@ def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Contai
     label: the one that a container of the wish has.
     """
     name, instance = plan["container"]["name"], plan["instance"]
+    said = Path(paths.INSTANCES) / instance / "explanation.json"
     if not lies_there(plan, label):
-        raise overwritten(
-            f"{instance} is not on the node as this run has written it", instance, "plan", "explanation.json"
-        )
+        raise overwritten(f"{instance} is not on the node as this run has written it", "plan", said)
     container = look(module, name)
     if container is None or not container.running:
         raise Refusal("container_not_running", f"The container {name} does not run. Look at journalctl -u {name}.")
     if container.plan != label:
-        raise overwritten(
-            f"{instance} does not run with what this run has written", instance, "plan", "explanation.json"
-        )
+        raise overwritten(f"{instance} does not run with what this run has written", "plan", said)
     try:
         process = (PROC / str(container.inspected["State"]["Pid"]) / "status").read_text(
             encoding="utf-8", errors="replace"
@@ -125,13 +122,13 @@ def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Contai
     return container
 
 
-def overwritten(what: str, instance: str, content: str, file: str) -> Refusal:
+def overwritten(what: str, content: str, file: Path | None) -> Refusal:
     """Why what a run has written is there no more: somebody else wrote, who is named where the file says who.
 
-    content: what the file was written with. file: below the instance's folder.
+    content: what the file was written with.
     """
     try:
-        said = read_json(Path(paths.INSTANCES) / instance / file, {"written": {"by": str, "at": str}})
+        said = None if file is None else read_json(file, {"written": {"by": str, "at": str}})
     except Damaged:
         said = None
     by = (

@@ -1,9 +1,17 @@
-"""Read everything that says how a host is tuned, and where files of ours can be written; host/ says what it means."""
+"""Read everything that says how a host is tuned, and where files of ours can be written; host/ says what it means.
+
+And what runs wish for a node's settings: a role that sets something keeps a record of its wish beside its files, and at
+its end a run compares record, files and kernel with what it had set. Of two at once, the one that lost finds out.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import os
 import platform
+import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +19,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..base.documents import Damaged
 from ..base.refusal import Refusal
 from ..host import cmdline, grub, inspection, state, sysctl
 from ..host.boot import Boot
 from ..host.sysctl import normal
+from .documents import make_room, read_json, read_text
+from .files import write_json
 
 BOOT = Path("/boot")
 GRUB_DEFAULTS = Path("/etc/default/grub")
@@ -30,6 +41,20 @@ _PROPERTIES = ("ActiveState", "NeedDaemonReload", "DropInPaths", "ActiveEnterTim
 # What our unit runs.
 _RUN = ("unit", "program")
 _SYSTEM = ["/usr/sbin", "/sbin"]
+RECORD = {"salt": str, "digest": str, "written": {"by": str, "at": str}}
+# A file may hold the password of a proxy, and so may a wish.
+_MODE = 0o600
+
+# The option of modules that keep a record.
+WISH: dict[str, Any] = {
+    "type": "dict",
+    "options": {
+        "record": {"type": "path", "required": True},
+        "of": {"type": "str", "required": True},
+        "by": {"type": "str", "required": True},
+        "asked": {"type": "dict", "default": {}},
+    },
+}
 
 
 def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[str, str]) -> inspection.Seen:
@@ -258,3 +283,80 @@ def obstacle(path: Path) -> str | None:
     if not os.access(folder, os.W_OK):
         return f"{folder} cannot be written, where {path} is to be. Mount it for writing, then run again."
     return None
+
+
+def note(
+    wish: Mapping[str, Any], content: Any, files: Mapping[str, str], kernel: Mapping[str, str], check: bool
+) -> tuple[bool, dict[str, Any]]:
+    """Have the record say what this run wishes for; returns whether it said something else, and what gone compares.
+
+    content: what is wished, as JSON has it. files: the text of each file that holds it, empty for one that is absent.
+    kernel: values that the kernel runs with. Of the texts only digests leave this, made with a salt that lies in the
+    record: a text may hold a password.
+    """
+    path, text = Path(wish["record"]), json.dumps([wish["asked"], content], sort_keys=True)
+    said = _record(path)
+    # It stays: two runs that wish the same come to the same.
+    salt = said["salt"] if said else secrets.token_hex(32)
+    changed = said is None or said["digest"] != _digest(salt, text)
+    if said is None or changed:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        said = {"salt": salt, "digest": _digest(salt, text), "written": {"by": wish["by"], "at": at}}
+        if not check:
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            make_room(path)
+            write_json(path, said, mode=_MODE)
+    return changed, {
+        "of": wish["of"],
+        "record": str(path),
+        "digest": said["digest"],
+        "files": {name: text and _digest(salt, text) for name, text in files.items()},
+        "kernel": dict(kernel),
+        "boot": _boot_id(),
+    }
+
+
+def gone(wished: Mapping[str, Any]) -> tuple[str, Path | None] | None:
+    """That what a run had set is there no more, from what note returned, and who wrote it; None where it is there.
+
+    Who: a record that names somebody else, where there is one. Raises Refusal as running_settings does. What the kernel
+    runs with is compared until the next boot, which begins with what the files say.
+    """
+    path = Path(wished["record"])
+    said = _record(path)
+    ours = said is not None and said["digest"] == wished["digest"]
+    differs = [name for name, digest in wished["files"].items() if _seen(Path(name), said) != digest] if ours else []
+    if wished["boot"] == _boot_id():
+        running = running_settings(PROC / "sys", wished["kernel"])
+        differs += [key for key, value in wished["kernel"].items() if running.get(key) != str(value)]
+    if ours and not differs:
+        return None
+    where = f" ({', '.join(differs)})" if differs else ""
+    what = f"{wished['of']} are not on the node as this run has written them{where}"
+    # A record of our own names nobody else.
+    return what, None if ours else path
+
+
+def _record(path: Path) -> dict[str, Any] | None:
+    """The record; None where there is none, and where it is damaged: the next run writes it anew."""
+    try:
+        return read_json(path, RECORD)
+    except Damaged:
+        return None
+
+
+def _seen(path: Path, said: Mapping[str, Any] | None) -> str:
+    """What stands for a file as it lies on the node; empty for one that is absent."""
+    try:
+        text = read_text(path)
+    except Damaged as damage:
+        return str(damage)
+    return _digest(str((said or {}).get("salt")), text) if text else ""
+
+
+def _digest(salt: str, text: str) -> str:
+    return hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _boot_id() -> str:
+    return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -177,7 +177,7 @@ def runtime(name: str, **given: Any) -> Any:
     """A variable of the role container_runtime on a settled node, but for what is given."""
     variables = {
         "__container_runtime_found": FOUND,
-        "__container_runtime_daemon": DAEMON,
+        "container_runtime_daemon": DAEMON,
         "__container_runtime_proxies_written": {"written": []},
         **given,
     }
@@ -224,9 +224,9 @@ def test_an_index_that_a_run_wrote_and_did_not_read_is_read_by_the_next(
         ({}, False),
         ({"__container_runtime_found": {**FOUND, "engine": False}}, True),
         ({"__container_runtime_found": {**FOUND, "unit_settled": False}}, True),
-        ({"__container_runtime_daemon": {**DAEMON, "apply": "reload"}}, True),
+        ({"container_runtime_daemon": {**DAEMON, "apply": "reload"}}, True),
         # An engine that cannot be asked has taken up nothing.
-        ({"__container_runtime_daemon": {**DAEMON, "answers": False}}, True),
+        ({"container_runtime_daemon": {**DAEMON, "answers": False}}, True),
         ({"__container_runtime_proxies_written": {"written": ["/proxy.conf"]}}, True),
     ],
 )

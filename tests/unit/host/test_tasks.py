@@ -70,7 +70,7 @@ def test_what_an_interrupted_run_left_is_taken_up(foreseen: bool, reload: bool, 
     ("checking", "written", "foreseen"), [(True, ["/unit"], True), (True, [], False), (False, ["/unit"], False)]
 )
 def test_only_check_mode_goes_by_what_would_be_written(checking: bool, written: list[str], foreseen: bool) -> None:
-    given = {"ansible_check_mode": checking, "__host_tuning_written": {"written": written}}
+    given = {"ansible_check_mode": checking, "host_tuning_written": {"written": written}}
     assert variable("__host_tuning_foreseen", **given) is foreseen
 
 
@@ -91,7 +91,7 @@ def test_the_unit_is_left_alone_when_it_is_settled(
     given = {
         "__host_tuning_stale": stale,
         "host_tuning_found": {"unit_settled": settled},
-        "__host_tuning_written": {"written": written},
+        "host_tuning_written": {"written": written},
         "__host_tuning_paths": {"unit": "/unit"},
         "ansible_check_mode": checking,
     }
@@ -207,7 +207,8 @@ def test_a_host_is_left_alone_where_it_runs_as_it_is_to(
 ) -> None:
     said = variable(
         "__host_tuning_unsettled",
-        **{f"__host_tuning_{name}": {"changed": name == changed} for name in ("settings", "arguments", "written")},
+        **{f"__host_tuning_{name}": {"changed": name == changed} for name in ("settings", "arguments")},
+        host_tuning_written={"changed": changed == "written"},
         host_tuning_found={**SETTLED, **found},
         host_tuning_reboot=reboot,
         ansible_check_mode=checking,

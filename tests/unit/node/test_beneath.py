@@ -311,7 +311,7 @@ PLACES = {
     "module_utils/gaudi/node/programs.py": OURS,
     "module_utils/gaudi/node/reader.py": SYSTEM_FILES,
     "module_utils/gaudi/node/reservations.py": OURS,
-    "module_utils/gaudi/node/tuning.py": SYSTEM_FILES,
+    "module_utils/gaudi/node/tuning.py": f"{OURS}; {SYSTEM_FILES}",
     "roles/benchmark/files/bench.py": OURS,
     "roles/benchmark/files/bench_client.py": "the container of the client",
     "roles/host_tuning/files/host_tuning.py": f"{OURS}; {SYSTEM_FILES}",

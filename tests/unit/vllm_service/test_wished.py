@@ -1,4 +1,7 @@
-"""vllm_service_wished: at the end of a run, all its instances against its wish, however long ago each was verified."""
+"""node_wished: at the end of a run, all its instances against its wish, however long ago each was verified.
+
+tests/unit/node/test_wishes.py has what it says of settings.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.serving import confinement
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 from filter_plugins.api_keys import api_keys, api_keys_digests
-from library import vllm_service_wished
+from library import node_wished
 from tests.unit.host.modules import run_main
 from tests.unit.preflight.test_contracts import ROOT
 from tests.unit.vllm_service.node import guarded, make_plan
@@ -66,7 +71,7 @@ class Run:
         """The end of the run."""
         names = [plan["instance"] for plan in self.plans]
         digests = api_keys_digests(KEYS, names)
-        return run_main("library.vllm_service_wished", {"plans": self.plans, "labels": self.labels, "keys": digests})
+        return run_main("library.node_wished", {"plans": self.plans, "labels": self.labels, "keys": digests})
 
 
 @pytest.fixture
@@ -89,10 +94,10 @@ def test_a_run_that_nobody_disturbed_ends_well(ran: Run) -> None:
 
 
 def test_documented_is_taken() -> None:
-    documented = yaml.safe_load(vllm_service_wished.DOCUMENTATION)["options"]
+    documented = yaml.safe_load(node_wished.DOCUMENTATION)["options"]
     real = {
         name: {key: value for key, value in option.items() if key != "no_log"}
-        for name, option in vllm_service_wished.ARGUMENT_SPEC.items()
+        for name, option in node_wished.ARGUMENT_SPEC.items()
     }
     assert {name: {key: said[key] for key in said if key != "description"} for name, said in documented.items()} == real
 
@@ -193,3 +198,47 @@ def test_every_run_that_serves_ends_with_it(file: str) -> None:
     # What follows serves nothing; and no image goes for a wish that was overwritten.
     assert set(roles[last + 1 :]) <= {("serving_image", "prune"), ("summary", "main")}
     assert len(yaml.safe_load((ROOT / "roles/vllm_service/tasks/wished.yml").read_text())) == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "host", "answers", "settings", "plans"),
+    [
+        ({"wish": {"of": "engine"}}, {"wish": {"of": "host"}}, {}, ["engine", "host"], ["a"]),
+        # A run of one layer compares that layer.
+        (None, {"wish": {"of": "host"}}, None, ["host"], []),
+        (None, None, {}, [], ["a"]),
+    ],
+)
+def test_the_site_compares_what_its_layers_have_set(
+    engine: object, host: object, answers: object, settings: list[str], plans: list[str]
+) -> None:
+    (task,) = [
+        task
+        for play in yaml.safe_load((ROOT / "site.yml").read_text())
+        for task in play["tasks"]
+        if task.get("ansible.builtin.import_role", {}).get("tasks_from") == "wished"
+    ]
+    assert set(task["tags"]) == {"container_runtime", "host_tuning", "vllm_service"}
+    known = {"container_runtime_daemon": engine, "host_tuning_written": host, "vllm_service_answers": answers}
+    given: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
+    given["preflight_serving"] = {"plans": [{"instance": "a"}]}
+    templar = Templar(loader=DataLoader(), variables=given)
+    made = {name: templar.template(trust_as_template(text)) for name, text in task["vars"].items()}
+    assert [each["of"] for each in made["vllm_service_settings"]] == settings
+    assert [plan["instance"] for plan in made["vllm_service_plans"]] == plans
+
+
+@pytest.mark.parametrize(
+    ("role", "module", "register"),
+    [
+        ("container_runtime", "docker_daemon_json", "container_runtime_daemon"),
+        ("host_tuning", "host_tuning_files", "host_tuning_written"),
+    ],
+)
+def test_each_layer_has_its_wish_recorded(role: str, module: str, register: str) -> None:
+    folder = ROOT / "roles" / role
+    tasks = [task for file in (folder / "tasks").glob("*.yml") for task in yaml.safe_load(file.read_text())]
+    (task,) = [task for task in tasks if "wish" in (task.get(module) or {})]
+    assert (task["register"], "when" in task) == (register, False)
+    wish = yaml.safe_load((folder / "vars/main.yml").read_text())[f"__{role}_wish"]
+    assert wish["record"] == {"host_tuning": paths.HOST_WISH}.get(role, paths.ENGINE_WISH)

@@ -1,35 +1,41 @@
 #!/usr/bin/python
-"""Compare all instances of a run with its wish, once more at its end: nobody has overwritten it."""
+"""Compare a node with what a run wished for, once more at its end: nobody has overwritten it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: vllm_service_wished
-short_description: Fail unless the instances of a node are what a run wished for
+module: node_wished
+short_description: Fail unless instances and settings of a node are what a run wished for
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
   - Runs last, when each instance has served. While the run went on with the next one, another run may have changed the
-    first.
+    first, or what engine and host are set to.
   - Of each instance, plan, environment and guard on the node, its container, the directories that this sees, its image,
     and the keys that the inventory has for it are what the run wished for. Else the module fails and says who wrote
     last, and when.
-  - All instances are looked at, and all that is wrong is said.
+  - Of settings, the record of the wish, the files and the values of the running kernel are what the run has left.
+  - All are looked at, and all that is wrong is said.
 options:
   plans:
     description: The plans of the instances, from M(serving_plan).
     type: list
     elements: dict
-    required: true
+    default: []
   labels:
     description: The label that the container of each instance has to have, by the name of the instance, from
       M(vllm_service_changes).
     type: dict
-    required: true
+    default: {}
   keys:
     description: What stands for the inventory's keys of each instance, as the filter C(api_keys_digests) returns it.
     type: dict
-    required: true
+    default: {}
+  settings:
+    description: What the roles that ran have set, as RV(docker_daemon_json#module:wish) has it.
+    type: list
+    elements: dict
+    default: []
 requirements:
   - root (C(become))
 attributes:
@@ -49,10 +55,11 @@ seealso:
 
 EXAMPLES = r"""
 - name: Compare what runs with what was wished
-  vllm_service_wished:
+  node_wished:
     plans: "{{ serving.plans }}"
     labels: {chat: "{{ changes.label }}"}
     keys: "{{ vllm_service_api_keys | api_keys_digests(['chat']) }}"
+    settings: ["{{ engine.wish }}"]
   become: true
 """
 
@@ -72,30 +79,29 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.node import containers, tuning
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.serving import keys
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "plans": {"type": "list", "elements": "dict", "required": True},
-    "labels": {"type": "dict", "required": True},
+    "plans": {"type": "list", "elements": "dict", "default": []},
+    "labels": {"type": "dict", "default": {}},
     # A digest of digests opens nothing; it is in no output all the same.
-    "keys": {"type": "dict", "required": True, "no_log": True},
+    "keys": {"type": "dict", "default": {}, "no_log": True},
+    "settings": {"type": "list", "elements": "dict", "default": []},
 }
 
 
 def check_keys(instance: str, wished: str) -> None:
     """Raise Refusal unless the inventory's keys on the node are those that are wished; none is named."""
+    file = Path(paths.INSTANCES) / instance / paths.KEYS_FILE
     try:
-        held = read(Path(paths.INSTANCES) / instance / paths.KEYS_FILE, keys.read)
+        held = read(file, keys.read)
     except Damaged:
         held = None
     if held is None or keys.digest_of_inventory(held) != wished:
         raise containers.overwritten(
-            f"The keys that open {instance} are not those of this run's inventory",
-            instance,
-            "file of keys",
-            paths.KEYS_FILE,
+            f"The keys that open {instance} are not those of this run's inventory", "file of keys", file
         )
 
 
@@ -114,11 +120,21 @@ def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[Refusal]:
     return found
 
 
+def wrong_settings(wished: dict[str, Any]) -> list[Refusal]:
+    """What of a layer's settings is not as wished."""
+    try:
+        gone = tuning.gone(wished)
+    except Refusal as refusal:
+        return [refusal]
+    return [containers.overwritten(gone[0], "record of them", gone[1])] if gone else []
+
+
 def main() -> None:
     """Look at each, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     plans = module.params["plans"]
-    found = [refusal for plan in plans for refusal in wrong(module, plan)]
+    found = [refusal for wished in module.params["settings"] for refusal in wrong_settings(wished)]
+    found += [refusal for plan in plans for refusal in wrong(module, plan)]
     if found:
         module.fail_json(msg=" ".join(map(str, found)), refused_id=found[0].id)
     module.exit_json(changed=False, instances=[plan["instance"] for plan in plans])
