@@ -119,6 +119,8 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
         return [Finding("not-answering", INSTANCES, f"{name}: {printable(status)}.")]
     if phase == "pausing":
         return [known("crash_loop", instance=name, status=status.rstrip("."))]
+    if phase == "waiting":
+        return [known("waiting", instance=name, status=status.rstrip("."))]
     if instance["active"] == "failed" and instance["said"]:
         return [Finding("unit_failed", INSTANCES, f"{name}: {printable(instance['said'])}")]
     if instance["active"] == "failed":

@@ -597,6 +597,14 @@ FAULTS = (
         "",
     ),
     Known(
+        "waiting",
+        INSTANCES,
+        _DOCTOR,
+        "{instance} does not serve: {status}.",
+        "It goes on when that is there.",
+        "",
+    ),
+    Known(
         "unit_failed",
         INSTANCES,
         _DOCTOR,
@@ -710,6 +718,14 @@ FAULTS = (
         _SUPERVISOR + "starting.py",
         "The start is not done after {taken} ({why}): {doing}.",
         "Warm up fewer buckets, or set a higher vllm_service_longest_start.",
+        "",
+    ),
+    Known(
+        "card-lost",
+        CARDS,
+        _SUPERVISOR + "run.py",
+        "The card of module {module} was lost while it served: the driver does not have it any more.",
+        "Look at dmesg and lspci -d 1da3:. The instance waits for the card, and starts when hl-smi lists it again.",
         "",
     ),
     Known(

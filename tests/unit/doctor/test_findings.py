@@ -101,6 +101,9 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     (found,) = failed("not-answering", "not answering (no answer: timed out); ended after 180 s of this")
     assert (found.id, found.fault) == ("not-answering", True)
     assert found.sentence == "tiny: not answering (no answer: timed out); ended after 180 s of this."
+    (found,) = of_instance(state={"phase": "waiting", "status": "waiting for its cards: The card is not there."})
+    assert (found.id, found.fault) == ("waiting", True)
+    assert found.sentence.startswith("tiny does not serve: waiting for its cards: The card is not there. It goes on")
     (found,) = of_instance(load="not-found")
     assert found.id == "no_unit"
     assert found.sentence.startswith("tiny has no unit")

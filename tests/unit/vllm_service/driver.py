@@ -46,5 +46,5 @@ def cgroup_of(pid: int) -> str:
 
 
 listening.cgroup_of = cgroup_of
-paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc", NODE / "units")
+paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc", NODE / "units", NODE / "sys")
 sys.exit(command_line.main(sys.argv[1:], paths))

@@ -25,7 +25,8 @@ from gaudi.node.programs import library_digest
 from gaudi.serving.last_start import sized_by
 from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import Failure
-from gaudi_supervisor import command_line
+from gaudi_supervisor import clock, command_line
+from gaudi_supervisor.cards import Cards
 from gaudi_supervisor.engine import Docker
 
 from tests.unit.node.damages import DAMAGES, damage
@@ -1178,6 +1179,74 @@ def test_a_new_boot_forgets_failures(node: Node) -> None:
     (node.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
     node.run()
     assert node.state["failures"] == 1
+
+
+def driven(node: Node, *modules: int) -> None:
+    """Have the driver show these cards in /sys, and hl-smi list them."""
+    accel = node.root / "sys/class/accel"
+    shutil.rmtree(accel, ignore_errors=True)
+    for module in modules:
+        (accel / f"accel{module}/device").mkdir(parents=True)
+        (accel / f"accel{module}/device/module_id").write_text(f"{module}\n")
+        (accel / f"accel{module}/device/status").write_text("Operational\n")
+    (node.root / "hl-smi.csv").write_text("".join(f"{module}, {module}, AN{module}\n" for module in modules))
+
+
+@pytest.mark.parametrize("how", ["gone", "disabled"])
+def test_a_card_that_is_lost_while_serving_is_noticed_and_waited_for(node: Node, how: str) -> None:
+    # It is to be noticed within 30 s, and is looked for twice.
+    assert clock.POLL_SERVING <= 10
+    driven(node, 0, 1)
+    process = node.start()
+    node.wait_ready()
+    if how == "gone":
+        driven(node, 1)
+    else:
+        (node.root / "sys/class/accel/accel0/device/status").write_text("disabled\n")
+        (node.root / "hl-smi.csv").write_text("1, 1, AN1\n")
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75
+    assert node.state["reason"]["kind"] == "card-lost"
+    assert "The card of module 0 was lost while it served" in output
+    assert not node.container_exists()
+    # systemd starts it again; it waits instead of spending its tries, and no container is made.
+    node.messages.clear()
+    runs = len([call for call in node.calls if call[0] == "run"])
+    again = node.start()
+    node.wait_for(lambda: node.state["phase"] == "waiting", "the wait for the card")
+    assert "waiting for its cards: The card of module 0 (serial AN0) is not there" in node.state["status"]
+    assert len([call for call in node.calls if call[0] == "run"]) == runs
+    driven(node, 0, 1)
+    node.wait_ready()
+    assert node.state["phase"] == "serving"
+    again.terminate()
+    assert again.wait(PATIENCE) == 0
+
+
+def test_a_card_that_is_not_there_for_one_look_is_not_lost(node: Node) -> None:
+    driven(node, 0, 1)
+    watched = Cards(node.root / "sys", [0, 1])
+    driven(node, 1)
+    assert watched.lost() is None
+    driven(node, 0, 1)
+    assert watched.lost() is None
+    driven(node, 1)
+    assert (watched.lost(), watched.lost()) == (None, 0)
+    # What /sys never showed is not missed.
+    assert Cards(node.root / "nothing", [0, 1]).lost() is None
+
+
+def test_who_waits_for_a_card_can_be_stopped(node: Node) -> None:
+    driven(node, 0, 1)
+    process = node.start()
+    node.wait_ready()
+    driven(node, 1)
+    process.communicate(timeout=PATIENCE)
+    again = node.start()
+    node.wait_for(lambda: node.state["phase"] == "waiting", "the wait for the card")
+    again.terminate()
+    assert again.wait(PATIENCE) == 0
+    assert node.state["phase"] == "stopped"
 
 
 def test_a_server_that_stops_answering_is_ended(node: Node) -> None:

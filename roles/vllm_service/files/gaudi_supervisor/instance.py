@@ -490,7 +490,7 @@ class Supervisor:
         if found.damage:
             say(f"{found.damage}. The next run of the playbook writes it anew.", 4)
         check_reservation(found.reservations, plan)
-        self.indexes(plan)
+        self.await_cards(plan)
         for folder in map(Path, plan.weight_folders):
             if changed := changed_weights(folder):
                 raise configuration("weights-incomplete", changed)
@@ -502,6 +502,25 @@ class Supervisor:
             raise configuration("image-missing", said)
         if taken := port_problem(plan, self.docker):
             raise transient("port-taken", taken)
+
+    def await_cards(self, plan: Plan) -> None:
+        """Look the cards up; raises Failure. One that was lost while it served is waited for: no start can do without.
+
+        Nobody has to see to the instance when the card is back, and no try is spent meanwhile.
+        """
+        while True:
+            try:
+                self.indexes(plan)
+            except Failure as failure:
+                if (self.state["last_reason"] or {}).get("kind") != "card-lost" or not failure.reason.retry:
+                    raise
+                text = f"waiting for its cards: {failure.reason.message}"
+            else:
+                return
+            self.extend(self.settings.stall)
+            self.publish("waiting", text)
+            self.ping()
+            self.wait(min(clock.POLL_SERVING, self.watchdog or clock.POLL_SERVING))
 
     def indexes(self, plan: Plan) -> list[int]:
         """Today's device numbers of the plan's cards; raises Failure."""

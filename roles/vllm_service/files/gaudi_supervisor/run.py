@@ -24,6 +24,7 @@ from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
 from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Progress, Reason, diagnose, quote, transient
 
 from . import clock
+from .cards import Cards
 from .clock import now_text
 from .closing import Closing
 from .emptying import Emptying
@@ -67,6 +68,7 @@ class Run:
         self.oom_killed = False
         self.attached_at = 0.0
         self.starting = Starting(supervisor, made_of.digest, plan.graphs, own=not attach)
+        self.cards = Cards(supervisor.paths.sys, [card.module_id for card in plan.cards])
         self.child = self.attach() if attach else self.start()
 
     def listen(self) -> Endpoint:
@@ -262,6 +264,11 @@ class Run:
         """An instance that stops answering is ended, so that systemd starts it again."""
         boss = self.boss
         self.closing.hold()
+        lost = self.cards.lost()
+        if lost is not None:
+            text = words.say("card-lost", module=lost)
+            self.drain(text, Reason("card-lost", text, retry=True))
+            return
         problem = self.endpoint.problem(models=False)
         if problem is None:
             self.unwell_since = None

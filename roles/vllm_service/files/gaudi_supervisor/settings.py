@@ -34,6 +34,7 @@ class Paths:
     programs: Path = Path("/usr/local/lib/gaudi-serving")
     proc: Path = Path("/proc")
     units: Path = Path(UNITS)
+    sys: Path = Path("/sys")
 
     def plan(self, instance: str) -> Path:
         """The plan document."""
