@@ -20,6 +20,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.absent import absent
+from ansible.module_utils.gaudi.base.checks import question
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.extends import extended, file_of
 from ansible.module_utils.gaudi.families.registry import FAMILIES
@@ -37,8 +38,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,95}\Z")
 
 def close_matches(name: str, known: Iterable[str]) -> str:
     """ " Did you mean a or b?", or nothing where no name is near."""
-    near = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
+    return question(difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6))
 
 
 def _place(path: Iterable[str | int]) -> str:

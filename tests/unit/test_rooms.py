@@ -277,3 +277,10 @@ def test_mypy_alone_needs_a_link() -> None:
     listed = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, check=True, capture_output=True, text=True)
     links = [line.partition("\t")[2] for line in listed.stdout.splitlines() if line.startswith("120000")]
     assert links == ["typings/ansible/module_utils/gaudi"]
+
+
+def test_one_place_words_the_question_which_name_was_meant() -> None:
+    programs = (path for top in ("module_utils", "plugin_utils", "library") for path in (ROOT / top).rglob("*.py"))
+    asking = [path for path in programs if "Did you mean {" in path.read_text(encoding="utf-8")]
+
+    assert asking == [BRAIN / "base" / "checks.py"]

@@ -25,8 +25,12 @@ _WORDS = {None: "null", True: "true", False: "false"}
 
 def meant(said: object, known: Sequence[str], otherwise: str) -> str:
     """The one of the known names that is near what was said, as a question; ``otherwise`` where none is."""
-    near = difflib.get_close_matches(str(said), known, 1)
-    return f"Did you mean {near[0]}?" if near else otherwise
+    return question(difflib.get_close_matches(str(said), known, 1)).lstrip() or otherwise
+
+
+def question(near: Sequence[str]) -> str:
+    """Ask whether one of these names was meant, to follow a sentence; nothing where there is no name."""
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def shown(value: object, limit: int = 80) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.checks import mapping, shown
+from ..base.checks import mapping, question, shown
 from ..base.refusal import Refusal
 
 KEY = "extends"
@@ -82,11 +82,10 @@ def _check_removals(file: str, below: Mapping[str, Any], above: Mapping[str, Any
     for part in path[:-1]:
         known = known.get(part, {}) if isinstance(known, Mapping) else {}
     near = difflib.get_close_matches(str(path[-1]), [str(key) for key in known], n=1)
-    meant = f" Did you mean {near[0]}?" if near else ""
     raise Refusal(
         "nothing_to_remove",
         f"{file}: {'.'.join(map(str, path))} is null, which removes a key, but the file that it extends has none of "
-        f"that name.{meant} Correct it, or leave it out.",
+        f"that name.{question(near)} Correct it, or leave it out.",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.absent import TWO_NODES, absent
-from ..base.checks import shown
+from ..base.checks import question, shown
 from ..base.refusal import Refusal
 from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
@@ -452,7 +452,7 @@ def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft
     if name is None:
         return
     if name not in cards:
-        near = next((f" Did you mean {known}?" for known in cards if known.lower() == name.strip().lower()), "")
+        near = question([known for known in cards if known.lower() == name.strip().lower()][:1])
         draft.warn(
             f"{shown(name)} is no card of catalog/cards.yml: its memory, its FP8 format and its links are not known, "
             f"and nothing about them is checked.{near}"

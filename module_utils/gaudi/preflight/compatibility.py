@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..base.checks import Reader, sequence
+from ..base.checks import Reader, question, sequence
 from ..base.printable import printable
 from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
@@ -462,7 +462,7 @@ def unknown_names(allowed: Iterable[str], levels: Levels) -> list[Problem]:
     problems = []
     for name in allowed:
         if name not in known:
-            near = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1))
+            near = question(difflib.get_close_matches(name, known, n=1))
             said = f"{OPTION} names {name!r}, and no check is called so.{near} Known: {', '.join(known)}."
             problems.append(Problem("option", said))
     return problems

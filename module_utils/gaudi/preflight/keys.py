@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from ..base.checks import question
 from ..base.refusal import Refusal
 from ..serving import keys
 
@@ -41,7 +42,7 @@ def strangers(value: object, instances: Collection[str]) -> tuple[list[str], lis
         near = difflib.get_close_matches(str(name), without, n=1)
         said = f"{OPTION} has keys for {name}, and no instance is called so."
         if near:
-            problems.append(f"{said} Did you mean {near[0]}? If that is to ask for no keys, say so: {near[0]}: [].")
+            problems.append(f"{said}{question(near)} If that is to ask for no keys, say so: {near[0]}: [].")
         else:
             findings.append(f"{said} They open nothing.")
     return problems, findings

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.checks import shown
+from ..base.checks import question, shown
 from .checks import Problem
 
 # Variables of the site that several roles read.
@@ -153,12 +153,8 @@ def _inner_faults(name: str, options: Mapping[str, Mapping[str, Any]], value: Ma
             found += faults(f"{name}.{key}", options[key], each)
         else:
             near = difflib.get_close_matches(str(key), options, n=1, cutoff=NEAR)
-            found.append(f"{name} has the unknown key {shown(key)}.{_meant(near)} Known: {', '.join(options)}.")
+            found.append(f"{name} has the unknown key {shown(key)}.{question(near)} Known: {', '.join(options)}.")
     return found
-
-
-def _meant(near: Collection[str]) -> str:
-    return "".join(f" Did you mean {name}?" for name in near)
 
 
 def unknown(
@@ -184,7 +180,7 @@ def unknown(
         endings = [option[len(prefix) :] for option in options if option.startswith(prefix)]
         near = difflib.get_close_matches(ending, endings, n=1, cutoff=NEAR)
         if near:
-            said = f"There is no variable {name}, so nothing reads it.{_meant([prefix + near[0]])} Correct the name."
+            said = f"There is no variable {name}, so nothing reads it.{question([prefix + near[0]])} Correct the name."
             problems.append(Problem("unknown_variable", said))
         else:
             findings.append(

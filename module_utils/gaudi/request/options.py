@@ -9,7 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from ..base.absent import absent
-from ..base.checks import choice, integer, mapping, matching, number, only_known, sequence, shown, switch, text
+from ..base.checks import (
+    choice,
+    integer,
+    mapping,
+    matching,
+    number,
+    only_known,
+    question,
+    sequence,
+    shown,
+    switch,
+    text,
+)
 from ..base.places import check_place, normal
 from ..base.refusal import Refusal
 
@@ -172,7 +184,7 @@ def check_options(value: object) -> Mapping[str, object]:
         if near:
             raise Refusal(
                 "unknown_key",
-                f"{_where(given)} does not know {shown(name)}. Did you mean {near[0]}? Correct it, or leave it out.",
+                f"{_where(given)} does not know {shown(name)}.{question(near)} Correct it, or leave it out.",
             )
     only_known(given, _where(given), OPTIONS)
     return given

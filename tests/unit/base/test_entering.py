@@ -219,3 +219,16 @@ def test_a_line_of_a_lock_is_one(place: str, piece: str) -> None:
         return
     # A line break of any kind parts lines, each of which is judged.
     assert [each for each in lines if not WHEEL.fullmatch(each)] == []
+
+
+@pytest.mark.parametrize(
+    ("near", "asked"),
+    [([], ""), (["gaudi2"], " Did you mean gaudi2?"), (["gaudi2", "gaudi3"], " Did you mean gaudi2 or gaudi3?")],
+)
+def test_a_name_that_is_near_is_asked_for(near: Sequence[str], asked: str) -> None:
+    assert checks.question(near) == asked
+
+
+@pytest.mark.parametrize(("said", "answer"), [("gaudi22", "Did you mean gaudi2?"), ("x", "There is one.")])
+def test_where_no_name_is_near_something_else_is_said(said: str, answer: str) -> None:
+    assert checks.meant(said, ["gaudi2"], otherwise="There is one.") == answer
