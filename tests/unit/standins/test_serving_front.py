@@ -205,6 +205,27 @@ def test_each_process_says_its_own(
     assert set("".join(done.stderr.split("\r")).split("(")[1].split()[0:1]) == {workers[0]}
 
 
+@pytest.mark.parametrize(("release", "arguments"), [("1.22", ARGUMENTS), ("1.21", ARGUMENTS), ("1.24", V1)])
+def test_a_second_start_finds_the_recipes_of_the_first(
+    run: Run, tmp_path: Path, release: str, arguments: list[str]
+) -> None:
+    folder = tmp_path / "recipes"
+    described = {"faults": {"slow_warmup": 0.02}}
+    seen = []
+    for _ in range(2):
+        done = run(
+            "api_server",
+            *arguments,
+            release=release,
+            described=described,
+            PT_HPU_RECIPE_CACHE_CONFIG=f"{folder},false,40960",
+        )
+        assert done.returncode == 0, done.stderr
+        seen.append(sorted((path.name, path.stat().st_mtime_ns) for path in folder.glob("*.recipe")))
+    assert seen[0] == seen[1] != []
+    assert len(list(folder.glob("*.metadata"))) == len(seen[0])
+
+
 def test_the_plugins_warm_up_can_be_left_out(run: Run, tmp_path: Path) -> None:
     done = run("api_server", *V1, release="1.24", VLLM_SKIP_WARMUP="true")
     assert "Skipping warmup..." in done.stdout

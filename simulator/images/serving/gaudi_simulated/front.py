@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import cards, fp8, memory, processes, surface, v1, warmup, written
+from . import cards, fp8, memory, processes, recipes, surface, v1, warmup, written
 
 HERE = Path(__file__).resolve().parent
 RELEASE_FILE = HERE.parent / "release"
@@ -172,13 +172,14 @@ def warm_up(
     begin = time.monotonic()
     lines = list(warmup.lines(names.warmup_lines, work, DEVICE_GIB - 40))
     pause = faults.get("slow_warmup", QUICK_WARMUP / max(len(lines), 100))
+    cache = recipes.Cache(environment)
     for number, line in enumerate(lines, start=1):
         if number == faults.get("hang_at_warmup"):
             signal.pause()
         if number == faults.get("out_of_memory_at_warmup"):
             fail(memory.OUT_OF_MEMORY)
         log(line)
-        time.sleep(pause)
+        cache.warm(recipes.graph_of(line), pause)
     log(f"Warmup finished in {time.monotonic() - begin:.0f} secs, allocated 8 GiB of device memory")
 
 

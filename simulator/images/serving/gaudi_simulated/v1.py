@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from . import plugin_buckets, processes, surface, warmup
+from . import plugin_buckets, processes, recipes, surface, warmup
 from .bars import Bar
 from .memory import OUT_OF_MEMORY, Memory, blocks_line, cache_lines, hold, memory_lines, sized
 from .plugin_buckets import Engine, Ranges, Shape, Work, switch
@@ -118,6 +118,7 @@ class WarmUp:
     ) -> None:
         self.speakers, self.faults, self.pause, self.log, self.done = running.workers, faults, pause, log, 0
         self.chatty = switch(environment, "VLLM_DEVELOPER_MODE")
+        self.recipes = recipes.Cache(environment)
 
     def say(self, message: str, source: str = "hpu_model_runner.py") -> None:
         """One line of each worker."""
@@ -138,7 +139,7 @@ class WarmUp:
                 line = f"batch_size:{batch} query_len:{query} num_blocks:{blocks} free_mem:{free}"
                 for speaker in self.speakers:
                     print(f"{speaker}[Warmup][{name}][{number}/{len(found)}] {line}", flush=True)
-            time.sleep(self.pause)
+            self.recipes.warm(f"{name} {batch} {query} {blocks}", self.pause)
             for bar in bars:
                 bar.next()
         for bar in bars:
