@@ -51,6 +51,16 @@ def nodes_without_driver(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | 
     return [name for name in nodes if gets_driver(nodes[name])] or NOBODY
 
 
+def refuses(node: Mapping[str, Any]) -> bool:
+    """Whether an image cannot serve an instance of a node, as the role serving_image left it."""
+    return bool(node.get("serving_image_refused"))
+
+
+def nodes_refusing(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | str:
+    """Return the hosts of the play that ends a run with what was refused; a pattern of nobody where nothing was."""
+    return [name for name in nodes if refuses(nodes[name])] or NOBODY
+
+
 class FilterModule:
     """What Ansible looks for."""
 
@@ -59,5 +69,6 @@ class FilterModule:
         return {
             "nodes_at_once": nodes_at_once,
             "nodes_without_driver": nodes_without_driver,
+            "nodes_refusing": nodes_refusing,
             "changed_before": changed_before,
         }

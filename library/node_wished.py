@@ -27,6 +27,12 @@ options:
       M(vllm_service_changes).
     type: dict
     default: {}
+  unserved:
+    description:
+      - Instances that the run wished for and left as they were, by name, each with a sentence that says why
+        (C(refused)) and its id (C(refused_id)).
+    type: dict
+    default: {}
   keys:
     description: What stands for the inventory's keys of each instance, as the filter C(api_keys_digests) returns it.
     type: dict
@@ -72,6 +78,7 @@ instances:
   sample: [chat]
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +93,7 @@ from ansible.module_utils.gaudi.serving import keys
 ARGUMENT_SPEC: dict[str, Any] = {
     "plans": {"type": "list", "elements": "dict", "default": []},
     "labels": {"type": "dict", "default": {}},
+    "unserved": {"type": "dict", "default": {}},
     # A digest of digests opens nothing; it is in no output all the same.
     "keys": {"type": "dict", "default": {}, "no_log": True},
     "settings": {"type": "list", "elements": "dict", "default": []},
@@ -129,12 +137,23 @@ def wrong_settings(wished: dict[str, Any]) -> list[Refusal]:
     return [containers.overwritten(gone[0], "record of them", gone[1])] if gone else []
 
 
+def left_as_it_was(unserved: Mapping[str, Mapping[str, str]]) -> Refusal:
+    """All that kept instances from being served as this run wished, under the id of the first."""
+    why = [Refusal.from_keys(each) for each in unserved.values()]
+    said = "\n".join(dict.fromkeys(map(str, why)))
+    return Refusal(
+        why[0].id, f"{said}\nThis run left {', '.join(unserved)} as before. Mend this and run the same again."
+    )
+
+
 def main() -> None:
     """Look at each, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    plans = module.params["plans"]
+    plans, unserved = module.params["plans"], module.params["unserved"]
     found = [refusal for wished in module.params["settings"] for refusal in wrong_settings(wished)]
     found += [refusal for plan in plans for refusal in wrong(module, plan)]
+    if unserved:
+        found.append(left_as_it_was(unserved))
     if found:
         module.fail_json(msg=" ".join(map(str, found)), refused_id=found[0].id)
     module.exit_json(changed=False, instances=[plan["instance"] for plan in plans])

@@ -39,6 +39,12 @@ options:
         held against the image before anything is started in it. Without instances only O(packages) is asked for.
     type: dict
     default: {}
+  others:
+    description:
+      - Whether the node has instances in other images. Where it has none, and the image can serve none of O(instances),
+        the task fails; otherwise RV(unserved) names those that it cannot serve.
+    type: bool
+    default: false
   versions:
     description: Distributions that the image must hold, by name, with their version; empty for any.
     type: dict
@@ -109,6 +115,13 @@ image:
   returned: always
   type: dict
   sample: {"digest": "sha256:...", "id": "sha256:...", "packages": {"vllm": "0.9.0"}, "python": "3.10.12"}
+unserved:
+  description: >-
+    The instances that the image cannot serve, by name, each with a sentence that says why, and its id. RV(current) is
+    false then.
+  returned: always
+  type: dict
+  sample: {"sound": {"refused": "sound: ... lacks audio (...). ...", "refused_id": "image_lacks_part"}}
 refused_id:
   description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
   returned: when the task fails for a refusal
@@ -144,6 +157,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "release": {"type": "str", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": ["habana-torch-plugin", "vllm"]},
     "instances": {"type": "dict", "default": {}},
+    "others": {"type": "bool", "default": False},
     "versions": {"type": "dict", "default": {}},
     "wanted": {"type": "dict", "default": {}},
     "references": {"type": "list", "elements": "str", "default": []},
@@ -253,10 +267,11 @@ def look_inside(module: AnsibleModule, image: str, under: str) -> inside.Inside:
     return found
 
 
-def hold_against(image: str, found: inside.Inside, params: dict[str, Any], built: dict[str, str]) -> None:
-    """Raise Refusal for an image that is of another release, or cannot serve an instance.
+def hold_against(image: str, found: inside.Inside, params: dict[str, Any], built: dict[str, str]) -> dict[str, Refusal]:
+    """Return why the image cannot serve instances, by instance.
 
-    built: the labels that a build here left.
+    built: the labels that a build here left. Raises Refusal for an image that is of another release, and where no
+    instance of the node is left to serve.
     """
     wrong = inside.wrong_versions(image, found, params["versions"])
     if wrong:
@@ -267,7 +282,10 @@ def hold_against(image: str, found: inside.Inside, params: dict[str, Any], built
         )
     needs = {name: instance["parts"] for name, instance in params["instances"].items()}
     cpuinfo = PROCESSORS.read_text(encoding="utf-8", errors="replace")
-    inside.check(image, found, needs, built.get(f"{LABEL}.parts", "").split(), cpuinfo)
+    refused: dict[str, Refusal] = inside.refusals(image, found, needs, built.get(f"{LABEL}.parts", "").split(), cpuinfo)
+    if refused and refused.keys() >= needs.keys() and not params["others"]:
+        raise inside.together(refused)
+    return refused
 
 
 def bill_of(module: AnsibleModule, image_id: str) -> Path:
@@ -285,8 +303,8 @@ def is_bill(file: Path) -> bool:
 
 def looked_at(
     module: AnsibleModule, docker: str, image: str, known: dict[str, Any], now: dict[str, Any]
-) -> tuple[dict[str, Any], str | None]:
-    """What is recorded of a look inside, and the bill that it gave, None for one that is there.
+) -> tuple[dict[str, Any], str | None, dict[str, Refusal]]:
+    """What is recorded of a look inside, the bill that it gave, None for one that is there, and which are refused.
 
     The same image is not asked the same twice. known: what is on record; now: id and labels of the image.
     """
@@ -306,18 +324,20 @@ def looked_at(
     billed = is_bill(bill_of(module, now["id"]))
     if settled and (billed or module.check_mode):
         # The bill alone is no reason for check mode to start a container.
-        return kept, None if billed else ""
+        return kept, None if billed else "", {}
     under = runtime(module, docker)
     found = look_inside(module, image, under)
     # A build host plans no instance, and others take what it built.
-    if params["instances"] or now.get("built"):
-        hold_against(image, found, params, now.get("built", {}))
+    held = bool(params["instances"] or now.get("built"))
+    refused = hold_against(image, found, params, now.get("built", {})) if held else {}
     if params["instances"]:
-        kept = {"checked": [*checked, asked][-MOST_CHECKED:], "parts": list(found.parts), "python": found.python}
+        # Whom the image cannot serve is asked about again.
+        passed = checked if refused else [*checked, asked][-MOST_CHECKED:]
+        kept = {"checked": passed, "parts": list(found.parts), "python": found.python}
         if under == ENGINES_OWN:
             kept["runtime"] = under
     bill = None if billed else sbom.rendered(sbom.bill(image, now["id"], found, now.get("built", {})))
-    return kept, bill
+    return kept, bill, refused
 
 
 def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Record]:
@@ -370,8 +390,8 @@ def at_hand(module: AnsibleModule, docker: str, absent: dict[str, Any]) -> tuple
 
 def described(
     module: AnsibleModule, docker: str, inspected: dict[str, Any], known: dict[str, Any]
-) -> tuple[dict[str, Any], str | None]:
-    """What is recorded of the image, and its bill of materials, None for one that is there.
+) -> tuple[dict[str, Any], str | None, dict[str, Refusal]]:
+    """What is recorded of the image, its bill of materials, None for one that is there, and whom it cannot serve.
 
     known: what is on record.
     """
@@ -390,8 +410,8 @@ def described(
         found["packages"] = known["packages"]
     else:
         found["packages"] = image_record.check_packages(image, packages_in(module, image), params["packages"])
-    said, bill = looked_at(module, docker, image, known, found)
-    return {**found, **said}, bill
+    said, bill, refused = looked_at(module, docker, image, known, found)
+    return {**found, **said}, bill, refused
 
 
 def keep(module: AnsibleModule, image_id: str, bill: str | None, record: str | None) -> None:
@@ -416,7 +436,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, image, path = module.params, module.params["image"], module.params["record"]
     docker = module.get_bin_path("docker", required=not module.check_mode)
-    absent = {"changed": True, "current": False, "pulled": True, "unpinned": [], "image": {}}
+    absent = {"changed": True, "current": False, "pulled": True, "unpinned": [], "image": {}, "unserved": {}}
     if docker is None:
         module.exit_json(**absent, foreseen=False, untidy=False)
     try:
@@ -424,7 +444,7 @@ def main() -> None:
         images, history = known.images, known.history
         absent.update(foreseen=True, untidy=untidy(params, images, history))
         inspected, pulled = at_hand(module, docker, absent)
-        found, bill = described(module, docker, inspected, images.get(image, {}))
+        found, bill, refused = described(module, docker, inspected, images.get(image, {}))
         after = image_record.render_record({**images, image: found}, history)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
@@ -433,7 +453,8 @@ def main() -> None:
         keep(module, found["id"], bill, None if after == before else after)
     diff = {"before": before, "after": after, "before_header": path, "after_header": path}
     told = {"unpinned": unpinned(params, found), "untidy": untidy(params, {**images, image: found}, history)}
-    module.exit_json(changed=changed, current=not changed, foreseen=True, pulled=pulled, image=found, diff=diff, **told)
+    told.update(unserved={name: each.as_keys() for name, each in refused.items()}, current=not changed and not refused)
+    module.exit_json(changed=changed, foreseen=True, pulled=pulled, image=found, diff=diff, **told)
 
 
 if __name__ == "__main__":

@@ -229,32 +229,50 @@ def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> l
     return said
 
 
-def check(
+def refusals(
     image: str, inside: Inside, needs: Mapping[str, Sequence[str]], built: Collection[str] = (), cpuinfo: str = ""
-) -> None:
-    """Refuse instances that this image cannot serve; ``needs`` are the parts that each asks for.
+) -> dict[str, Refusal]:
+    """Why this image cannot serve instances, by instance, each with all that it wants.
 
-    built: the parts that it was built with here. cpuinfo: the text of /proc/cpuinfo. Raises Refusal with all of it: it
-    ends the run for this node, and whoever mends one instance is to know the others.
+    needs: the parts that each instance asks for. built: the parts that the image was built with here. cpuinfo: the text
+    of /proc/cpuinfo. Raises Refusal for an image that cannot serve anybody where no instance is named.
     """
+    useless = _useless(image, inside, needs, cpuinfo)
+    if useless:
+        if not needs:
+            raise useless
+        return dict.fromkeys(needs, useless.about(", ".join(needs)))
+    found = {name: [_refused_arguments(image, name, said)] for name, said in inside.rejected.items()}
+    for instance, parts in needs.items():
+        lacking = missing(parts, inside.parts, built)
+        if lacking:
+            found.setdefault(instance, []).append(_lacking(image, instance, lacking, built))
+    return {instance: _joined(said) for instance, said in found.items()}
+
+
+def together(refused: Mapping[str, Refusal]) -> Refusal:
+    """All these refusals in one, each sentence once: whoever mends one instance is to know the others."""
+    return _joined(list(refused.values()))
+
+
+def _joined(said: Sequence[Refusal]) -> Refusal:
+    return Refusal(said[0].id, "\n".join(dict.fromkeys(map(str, said))))
+
+
+def _useless(image: str, inside: Inside, needs: Collection[str], cpuinfo: str) -> Refusal | None:
+    """Why this image serves nobody on this node; None where it may serve."""
     if inside.vllm:
-        raise Refusal(
+        return Refusal(
             "image_without_server",
             f"{image} cannot import vLLM ({inside.vllm}). Build it anew, or name another image in serving_image_ref.",
         )
     if needs and PILLOW_SIMD in inside.parts and lacks_avx2(cpuinfo):
-        raise Refusal(
+        return Refusal(
             "image_needs_avx2",
             f"{image} has Pillow-SIMD, which is built for AVX2, which this node's processors lack. Name an image with "
             "plain Pillow in serving_image_ref, or leave pillow_simd out of serving_image_parts.",
         )
-    refusals = [_refused_arguments(image, instance, said) for instance, said in inside.rejected.items()]
-    for instance, parts in needs.items():
-        lacking = missing(parts, inside.parts, built)
-        if lacking:
-            refusals.append(_lacking(image, instance, lacking, built))
-    if refusals:
-        raise Refusal(refusals[0].id, "\n".join(map(str, refusals)))
+    return None
 
 
 def _refused_arguments(image: str, instance: str, said: str) -> Refusal:

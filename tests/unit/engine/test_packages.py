@@ -314,7 +314,7 @@ def counted(tasks: list[dict[str, Any]], folder: Path) -> list[str]:
     found: list[str] = []
     for task in tasks:
         role = task.get("ansible.builtin.import_role")
-        if task.get("loop") == "{{ preflight_serving.plans }}":
+        if task.get("loop") == "{{ plans_served }}":
             role = task["ansible.builtin.include_role"]
             found.append(f"{folder.parent.name}: {task['name']}")
         if role is not None:

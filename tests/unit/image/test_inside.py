@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -34,6 +35,13 @@ def look(arguments: dict[str, list[str]], *search: Path, path: str = "/nowhere")
         env=environment,
     )
     return inside.answer(IMAGE, done.stdout)
+
+
+def check(image: str, found: inside.Inside, needs: dict[str, list[str]], built: Any = (), cpuinfo: str = "") -> None:
+    """Refuse where the image cannot serve one of the instances."""
+    refused = inside.refusals(image, found, needs, built, cpuinfo)
+    if refused:
+        raise inside.together(refused)
 
 
 def distribution(folder: Path, name: str, version: str) -> None:
@@ -138,16 +146,25 @@ def test_a_server_that_cannot_be_imported_is_said(tmp_path: Path) -> None:
     (tmp_path / "vllm.py").write_text("raise ImportError('libhabana.so: cannot open')\n")
     found = look({"one": SERVER}, tmp_path)
     with pytest.raises(Refusal, match=r"cannot import vLLM .ImportError: libhabana.so: cannot open") as caught:
-        inside.check(IMAGE, found, {})
+        check(IMAGE, found, {})
     assert caught.value.id == "image_without_server"
 
 
 def test_only_an_instance_that_needs_a_missing_part_is_refused() -> None:
     found = look({}, FORK)
-    inside.check(IMAGE, found, {"text": [], "pictures": ["pillow_simd"]})
+    check(IMAGE, found, {"text": [], "pictures": ["pillow_simd"]})
     with pytest.raises(Refusal, match=r"sound: .* lacks audio .the libraries that read sound.") as caught:
-        inside.check(IMAGE, found, {"text": [], "sound": ["audio"]})
+        check(IMAGE, found, {"text": [], "sound": ["audio"]})
     assert caught.value.id == "image_lacks_part"
+    assert set(inside.refusals(IMAGE, found, {"text": [], "sound": ["audio"], "more": []})) == {"sound"}
+
+
+def test_what_an_image_cannot_do_for_anybody_is_said_once_for_all() -> None:
+    found = dataclasses.replace(look({}, FORK), vllm="ImportError: no")
+    refused = inside.refusals(IMAGE, found, {"text": [], "sound": ["audio"]})
+    assert set(refused) == {"text", "sound"}
+    (line,) = str(inside.together(refused)).splitlines()
+    assert line.startswith(f"text, sound: {IMAGE} cannot import vLLM")
 
 
 def test_an_image_that_was_built_with_a_part_has_it() -> None:
@@ -155,23 +172,23 @@ def test_an_image_that_was_built_with_a_part_has_it() -> None:
     found = look({}, FORK)
     needs = {"text": ["numactl"], "pictures": ["pillow_simd"]}
     with pytest.raises(Refusal, match=r"^pictures: .* was built with pillow_simd .*, and lacks it. Correct") as caught:
-        inside.check(IMAGE, found, {**needs, "text": []}, built=["pillow_simd"])
+        check(IMAGE, found, {**needs, "text": []}, built=["pillow_simd"])
     assert caught.value.id == "image_lacks_part"
     with pytest.raises(Refusal, match=r"^text: .* lacks numactl .*serving_image_ref"):
-        inside.check(IMAGE, found, needs, built=["audio"])
+        check(IMAGE, found, needs, built=["audio"])
 
 
 def test_pillow_simd_needs_avx2_whoever_made_the_image(tmp_path: Path) -> None:
     (tmp_path / "PIL").mkdir()
     (tmp_path / "PIL" / "__init__.py").write_text('__version__ = "11.3.0.post0"\n')
     found = look({}, tmp_path, FORK)
-    inside.check(IMAGE, found, {"text": []}, cpuinfo="flags\t\t: fpu avx avx2\n")
+    check(IMAGE, found, {"text": []}, cpuinfo="flags\t\t: fpu avx avx2\n")
     with pytest.raises(Refusal, match="this node's processors lack") as caught:
-        inside.check(IMAGE, found, {"text": []}, cpuinfo="flags\t\t: fpu avx\n")
+        check(IMAGE, found, {"text": []}, cpuinfo="flags\t\t: fpu avx\n")
     assert caught.value.id == "image_needs_avx2"
     # A build host serves nobody.
-    inside.check(IMAGE, found, {}, cpuinfo="flags\t\t: fpu avx\n")
-    inside.check(IMAGE, look({}, FORK), {"text": []}, cpuinfo="flags\t\t: fpu avx\n")
+    check(IMAGE, found, {}, cpuinfo="flags\t\t: fpu avx\n")
+    check(IMAGE, look({}, FORK), {"text": []}, cpuinfo="flags\t\t: fpu avx\n")
 
 
 def test_refused_arguments_name_the_instance() -> None:
@@ -179,19 +196,19 @@ def test_refused_arguments_name_the_instance() -> None:
     with pytest.raises(
         Refusal, match=r"chat: the server in .* does not take the planned arguments: .*--no-such-option"
     ):
-        inside.check(IMAGE, found, {"chat": []})
+        check(IMAGE, found, {"chat": []})
 
 
 def test_all_instances_that_an_image_cannot_serve_are_named_at_once() -> None:
     found = look({"chat": [*SERVER, "--no-such-option"], "old": [*SERVER, "--older"]}, FORK)
     needs = {"chat": ["audio"], "text": [], "sound": ["numactl", "audio"], "bound": ["numactl"]}
     with pytest.raises(Refusal) as caught:
-        inside.check(IMAGE, found, needs)
+        check(IMAGE, found, needs)
     lines = str(caught.value).splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["chat", "old", "chat", "sound", "bound"]
+    assert [line.partition(":")[0] for line in lines] == ["chat", "chat", "old", "sound", "bound"]
     assert "--no-such-option" in lines[0]
-    assert "--older" in lines[1]
-    assert "lacks audio (" in lines[2]
+    assert "--older" in lines[2]
+    assert "lacks audio (" in lines[1]
     assert "lacks numactl (numactl, which binds the server to the processors of its cards) and audio (" in lines[3]
     assert caught.value.id == "image_refuses_arguments"
 

@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.preflight import driver_first
 from ansible.module_utils.gaudi.preflight.checks import Room
 from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
 
-from filter_plugins.nodes_at_once import nodes_at_once, nodes_without_driver
+from filter_plugins.nodes_at_once import nodes_at_once, nodes_refusing, nodes_without_driver
 from filter_plugins.summary_lines import summary_lines
 from library import gaudi_preflight
 from tests.unit.driver.made import DOCUMENT
@@ -285,7 +285,8 @@ def test_what_is_no_number_of_nodes_is_refused(run: Run, value: object) -> None:
 
 def test_the_site_looks_then_fetches_then_goes_node_by_node() -> None:
     plays = load(ROOT / "site.yml")
-    looked, *fetched, brought_up, _said = plays
+    looked, *fetched, brought_up, _said, refused = plays
+    assert ("nodes_refusing" in refused["hosts"], refused["tags"]) == (True, ["always"])
     assert looked["any_errors_fatal"] is True
     assert [play["tags"] for play in fetched] == [
         ["gaudi_driver"],
@@ -334,7 +335,8 @@ def test_a_plan_that_failed_is_refused_before_the_driver_is_touched(
     foreseen: bool, state: str | None, asked: bool
 ) -> None:
     """Outside of the block whose rescue brings the driver back, and only with plans for cards that were seen."""
-    judged, block = load(ROOT / "playbooks/tasks/driver_or_back.yml")
+    images, judged, block = load(ROOT / "playbooks/tasks/driver_or_back.yml")
+    assert images["ansible.builtin.import_tasks"] == "all_served.yml"
     assert "block" in block
     assert judged["ansible.builtin.include_role"]["tasks_from"] == "compare"
     (compared,) = load(ROOT / "roles/vllm_service/tasks/compare.yml")
@@ -365,10 +367,63 @@ def test_an_answer_names_nothing_of_the_repository() -> None:
 
 def test_images_are_looked_into_again_under_the_runtime_that_came_with_the_driver() -> None:
     names = [task["name"] for task in load(ROOT / "playbooks/tasks/driver_first.yml")]
-    last, prove = load(ROOT / "playbooks/tasks/driver_first.yml")[-1], "Prove that containers get the cards"
-    assert names.index(prove) == len(names) - 2
+    *_, last, served = load(ROOT / "playbooks/tasks/driver_first.yml")
+    assert names.index("Prove that containers get the cards") == len(names) - 3
+    # With the driver from before an instance that is refused now may serve.
+    assert (served["ansible.builtin.import_tasks"], served["when"]) == (
+        "all_served.yml",
+        "gaudi_driver_before is defined",
+    )
     assert last["ansible.builtin.include_role"]["tasks_from"] == "again"
     # Whoever asks for the driver alone gets no image.
     for tags, skipped, due in ((["all"], [], True), (["gaudi_driver"], [], False), (["all"], ["serving_image"], False)):
         given = {"ansible_run_tags": tags, "ansible_skip_tags": skipped}
         assert evaluate("serving_image", f"{{{{ {last['when']} }}}}", **given) is due
+
+
+REFUSING: dict[str, dict[str, Any]] = {
+    "one": {"serving_image_refused": {}},
+    "two": {
+        "serving_image_refused": {
+            "sound": {"refused": "sound: the image lacks audio.", "refused_id": "image_lacks_part"}
+        }
+    },
+    "three": {},
+}
+
+
+def test_nodes_with_a_refused_instance_are_those_of_the_last_play() -> None:
+    assert nodes_refusing(REFUSING) == ["two"]
+    assert nodes_refusing({"one": REFUSING["one"]}) == nodes_refusing({}) == "all:!all"
+
+
+@pytest.mark.parametrize(
+    ("check", "pulled", "found"),
+    [
+        (False, [{"unserved": {"sound": {}}}, {"unserved": {"picture": {}}}, {}], {"sound": {}, "picture": {}}),
+        (False, [], {}),
+        # What is not there yet can refuse nobody.
+        (True, None, {"chat": {}}),
+    ],
+)
+def test_refusals_of_all_images_are_published_together(check: bool, pulled: Any, found: dict[str, Any]) -> None:
+    given: dict[str, Any] = {
+        "ansible_check_mode": check,
+        "__serving_image_found": {"results": [{"unserved": {"chat": {}}}, {"unserved": {}}]},
+        **({} if pulled is None else {"__serving_image_pulled": {"results": pulled}}),
+    }
+    assert evaluate("serving_image", "{{ __serving_image_refused }}", **given) == found
+
+
+def test_a_node_serves_the_instances_that_are_not_refused() -> None:
+    (brought_up,) = [play for play in load(ROOT / "site.yml") if "serial" in play]
+    chat, sound = {"instance": "chat"}, {"instance": "sound"}
+    given: dict[str, Any] = {"preflight_serving": {"plans": [chat, sound]}}
+    served = brought_up["vars"]["plans_served"]
+    assert list(evaluate("vllm_service", served, **given)) == [chat, sound]
+    assert list(evaluate("vllm_service", served, **given, serving_image_refused={"sound": {}})) == [chat]
+    # Its image stays wanted: nothing of a refused instance goes.
+    prune = next(task for task in brought_up["tasks"] if task["name"].startswith("Remove images"))
+    assert prune["vars"]["serving_image_plans"] == "{{ preflight_serving.plans }}"
+    wished = next(task for task in brought_up["tasks"] if "wished for" in task["name"])
+    assert wished["vars"]["vllm_service_unserved"] == "{{ serving_image_refused | default({}) }}"

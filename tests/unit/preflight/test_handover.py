@@ -209,7 +209,8 @@ def test_instances_that_give_something_up_are_stopped_before_any_starts() -> Non
     give_up, start, *_ = [task for task in serve["tasks"] if task["tags"] == ["vllm_service"]]
     assert give_up["when"] == "preflight_node.stop_first | length > 0"
     # And not before all plans are found to be such as can be served.
-    look, stop = load(ROOT / give_up["ansible.builtin.include_tasks"]["file"])
+    image, look, stop = load(ROOT / give_up["ansible.builtin.include_tasks"]["file"])
+    assert image["ansible.builtin.import_tasks"] == "all_served.yml"
     assert (look["ansible.builtin.include_role"]["tasks_from"], look["loop"]) == ("preflight", start["loop"])
     assert stop["ansible.builtin.include_role"]["tasks_from"] == "stop"
     assert stop["loop"] == start["vars"]["vllm_service_given_up_by"] == "{{ preflight_node.stop_first }}"

@@ -1233,6 +1233,26 @@ def test_an_image_that_cannot_serve_the_plans_is_refused(
     assert not record.exists()
 
 
+@pytest.mark.parametrize(
+    ("others", "instances"),
+    [(False, {**PLANNED, "text": {**PLANNED["chat"], "parts": []}}), (True, PLANNED)],
+    ids=["beside another one", "alone in its image"],
+)
+def test_an_image_is_refused_to_the_instance_that_it_cannot_serve(
+    run: Run, record: Path, others: bool, instances: dict[str, Any]
+) -> None:
+    arguments = {"image": IMAGE, "record": str(record), "instances": instances, "others": others}
+    ran = run(serving_image, arguments, inside_engine(programs=[]))
+    assert ran["unserved"].keys() == {"chat"}
+    assert ran["unserved"]["chat"]["refused"].startswith(f"chat: {IMAGE} lacks numactl")
+    assert ran["unserved"]["chat"]["refused_id"] == "image_lacks_part"
+    # It is asked again, as whoever mends the image under its name expects; nothing more is written.
+    again = run(serving_image, arguments, inside_engine(programs=[]), check=True)
+    assert (again["current"], again["changed"], again["unserved"].keys()) == (False, False, {"chat"})
+    mended = run(serving_image, arguments, inside_engine())
+    assert (mended["unserved"], run(serving_image, arguments, inside_engine())["current"]) == ({}, True)
+
+
 def test_a_built_image_is_held_to_the_parts_that_its_labels_name(run: Run, record: Path) -> None:
     labels = {"gaudi-serving.image.release": "1.22", "gaudi-serving.image.parts": "numactl pillow_simd"}
     built = json.dumps([{"Id": "sha256:id", "RepoDigests": [], "Config": {"Labels": labels}}])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.serving import confinement
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
@@ -91,6 +92,16 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_a_run_that_nobody_disturbed_ends_well(ran: Run) -> None:
     assert ran.end()["instances"] == ["a", "b"]
+
+
+def test_a_run_that_left_an_instance_as_it_was_ends_red_with_all_reasons(ran: Run) -> None:
+    said = "c, d: the image cannot import vLLM."
+    nobody, lacks = Refusal("image_without_server", said), Refusal("image_lacks_part", "e: the image lacks audio.")
+    unserved = {"c": nobody.as_keys(), "d": nobody.as_keys(), "e": lacks.as_keys()}
+    answer = run_main("library.vllm_service_wished", {"plans": [], "labels": {}, "keys": {}, "unserved": unserved})
+    assert answer["refused_id"] == "image_without_server"
+    assert answer["msg"].splitlines()[:2] == [said, str(lacks)]
+    assert "This run left c, d, e as before." in answer["msg"]
 
 
 def test_documented_is_taken() -> None:
