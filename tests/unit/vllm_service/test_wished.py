@@ -98,7 +98,7 @@ def test_a_run_that_left_an_instance_as_it_was_ends_red_with_all_reasons(ran: Ru
     said = "c, d: the image cannot import vLLM."
     nobody, lacks = Refusal("image_without_server", said), Refusal("image_lacks_part", "e: the image lacks audio.")
     unserved = {"c": nobody.as_keys(), "d": nobody.as_keys(), "e": lacks.as_keys()}
-    answer = run_main("library.vllm_service_wished", {"plans": [], "labels": {}, "keys": {}, "unserved": unserved})
+    answer = run_main("library.node_wished", {"plans": [], "labels": {}, "keys": {}, "unserved": unserved})
     assert answer["refused_id"] == "image_without_server"
     assert answer["msg"].splitlines()[:2] == [said, str(lacks)]
     assert "This run left c, d, e as before." in answer["msg"]
@@ -232,7 +232,7 @@ def test_the_site_compares_what_its_layers_have_set(
     assert set(task["tags"]) == {"container_runtime", "host_tuning", "vllm_service"}
     known = {"container_runtime_daemon": engine, "host_tuning_written": host, "vllm_service_answers": answers}
     given: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
-    given["preflight_serving"] = {"plans": [{"instance": "a"}]}
+    given["plans_served"] = [{"instance": "a"}]
     templar = Templar(loader=DataLoader(), variables=given)
     made = {name: templar.template(trust_as_template(text)) for name, text in task["vars"].items()}
     assert [each["of"] for each in made["vllm_service_settings"]] == settings
