@@ -52,7 +52,7 @@ seealso:
 EXAMPLES = r"""
 - name: Bring the answers here
   batch_answers:
-    src: /var/lib/gaudi-serving/batches/0d599f0ec05c3bda/output.jsonl
+    src: "/var/lib/gaudi-serving/batches/{{ batch }}/output.jsonl"
     dest: /srv/questions.output.jsonl
   become: true
 """
@@ -82,6 +82,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.printable import printable
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "src": {"type": "path", "required": True},
@@ -110,7 +111,7 @@ def main() -> None:
             there.seek(module.params["offset"])
             part = there.read(module.params["length"])
     except OSError as error:
-        module.fail_json(msg=f"{module.params['src']} cannot be read: {error.strerror}.")
+        module.fail_json(msg=f"{module.params['src']} cannot be read: {printable(str(error.strerror))}.")
         return
     module.exit_json(changed=False, content=base64.b64encode(zlib.compress(part)).decode(), size=len(part))
 

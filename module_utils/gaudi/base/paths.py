@@ -153,7 +153,7 @@ TABLE = (
     Owned(f"{STATE}/batches", "offline_batch", "0700"),
     Owned(f"{STATE}/batches/*", "offline_batch", "0700"),
     Owned(f"{STATE}/batches/*/input.jsonl", "offline_batch", "0600"),
-    Owned(f"{STATE}/batches/*/answered.jsonl", "batch.py", "0600"),
+    Owned(f"{STATE}/batches/*/answered.jsonl", "batch.py", "0600", ("offline_batch",)),
     Owned(f"{STATE}/batches/*/output.jsonl", "batch.py", "0600"),
     Owned(BENCHMARKS, "benchmark", "0700"),
     Owned(f"{BENCHMARKS}/*", "bench.py", "0700"),

@@ -98,7 +98,7 @@ def test_what_the_controller_shows_of_work_is_printable(monkeypatch: pytest.Monk
     monkeypatch.setattr(work.Display, "display", lambda _self, text: shown.append(text))
     job = {"key": "a", "status": "failed", "text": HOSTILE, "state": {"message": HOSTILE}, "progress": {}}
     work.Voice("h", "a", 0).show(job)
-    assert [line for line in [*shown, work.failure("h", job)] if not line.isprintable()] == []
+    assert [line for line in [*shown, work.failure("h", job, True)] if not line.isprintable()] == []
     assert shown
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,4 +21,3 @@ def node() -> Iterator[Node]:
     made = Node(root)
     yield made
     made.close()
-    shutil.rmtree(root)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -300,6 +302,16 @@ class Node:
                 process.communicate()
         if self.container_runs():
             os.kill(self.container_pid(), signal.SIGKILL)
+        # What a killed supervisor had started ends by itself, and may write a last file meanwhile.
+        self.wait_for(self._removed, "the node's folder to be left alone")
         self._closed.set()
         self._listener.join()
         self.notifications.close()
+
+    def _removed(self) -> bool:
+        try:
+            shutil.rmtree(self.root)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
+        return not self.root.exists()
