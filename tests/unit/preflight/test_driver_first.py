@@ -331,23 +331,23 @@ def test_a_replaced_driver_goes_back_with_its_instances() -> None:
         (False, "mixed", False),
     ],
 )
-def test_a_plan_that_failed_is_refused_before_the_driver_is_touched(
+def test_what_cannot_serve_is_refused_before_the_driver_is_touched(
     foreseen: bool, state: str | None, asked: bool
 ) -> None:
-    """Outside of the block whose rescue brings the driver back, and only with plans for cards that were seen."""
-    images, judged, block = load(ROOT / "playbooks/tasks/driver_or_back.yml")
+    """Outside of the block whose rescue brings the driver back; a plan only where its cards were seen."""
+    refused, block = load(ROOT / "playbooks/tasks/driver_or_back.yml")
+    assert "rescue" in block
+    images, judged = refused["block"]
     assert images["ansible.builtin.import_tasks"] == "all_served.yml"
-    assert "block" in block
     assert judged["ansible.builtin.include_role"]["tasks_from"] == "compare"
     (compared,) = load(ROOT / "roles/vllm_service/tasks/compare.yml")
     assert "vllm_service_changes" in compared
-    plans = [{"instance": "chat"}]
     given: dict[str, Any] = {
-        "preflight_serving": {"plans": plans, "release": {"software": {"driver": "1.22.2-32"}}},
+        "preflight_serving": {"release": {"software": {"driver": "1.22.2-32"}}},
         "preflight_node": {"topology": {"foreseen": True} if foreseen else {}},
         **({} if state is None else {"gaudi_driver_found": {"state": state}}),
     }
-    assert evaluate("vllm_service", judged["loop"], **given) == (plans if asked else [])
+    assert all(evaluate("vllm_service", f"{{{{ {each} }}}}", **given) for each in refused["when"]) is asked
     assert evaluate("vllm_service", judged["vars"]["vllm_service_coming_driver"], **given) == "1.22.2-32"
 
 
