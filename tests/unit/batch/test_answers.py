@@ -47,7 +47,7 @@ def test_what_changed_meanwhile_leaves_the_old_file(tmp_path: Path, there: bytes
 
 def test_the_play_brings_them_in_parts(tmp_path: Path) -> None:
     """With Ansible's own way to the node."""
-    source, target = tmp_path / "output.jsonl", tmp_path / "answers.jsonl"
+    source, target = tmp_path / "output.jsonl", tmp_path / "a folder/of mine/answers.jsonl"
     source.write_bytes(TEXT)
     tasks = [{"name": "Bring", "batch_answers": {"src": str(source), "dest": str(target)}}]
     play = [{"hosts": "localhost", "gather_facts": False, "connection": "local", "tasks": tasks}]
