@@ -211,6 +211,23 @@ def test_every_run_that_serves_ends_with_it(file: str) -> None:
     assert len(yaml.safe_load((ROOT / "roles/vllm_service/tasks/wished.yml").read_text())) == 1
 
 
+def end_of(file: str) -> dict[str, Any]:
+    """The task of a playbook that compares."""
+    (task,) = [
+        task
+        for play in yaml.safe_load((ROOT / file).read_text())
+        for task in play["tasks"]
+        if task.get("ansible.builtin.import_role", {}).get("tasks_from") == "wished"
+    ]
+    return dict(task)
+
+
+def asked_of(task: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What it is given where these variables are."""
+    templar = Templar(loader=DataLoader(), variables=given)
+    return {name: templar.template(trust_as_template(text)) for name, text in task["vars"].items()}
+
+
 @pytest.mark.parametrize(
     ("engine", "host", "answers", "settings", "plans"),
     [
@@ -223,20 +240,22 @@ def test_every_run_that_serves_ends_with_it(file: str) -> None:
 def test_the_site_compares_what_its_layers_have_set(
     engine: object, host: object, answers: object, settings: list[str], plans: list[str]
 ) -> None:
-    (task,) = [
-        task
-        for play in yaml.safe_load((ROOT / "site.yml").read_text())
-        for task in play["tasks"]
-        if task.get("ansible.builtin.import_role", {}).get("tasks_from") == "wished"
-    ]
+    task = end_of("site.yml")
     assert set(task["tags"]) == {"container_runtime", "host_tuning", "vllm_service"}
     known = {"container_runtime_daemon": engine, "host_tuning_written": host, "vllm_service_answers": answers}
     given: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     given["plans_served"] = [{"instance": "a"}]
-    templar = Templar(loader=DataLoader(), variables=given)
-    made = {name: templar.template(trust_as_template(text)) for name, text in task["vars"].items()}
+    made = asked_of(task, given)
     assert [each["of"] for each in made["vllm_service_settings"]] == settings
     assert [plan["instance"] for plan in made["vllm_service_plans"]] == plans
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings"), [({"container_runtime_daemon": {"wish": {"of": "engine"}}}, [{"of": "engine"}]), ({}, [])]
+)
+def test_who_serves_one_model_compares_the_engine_too(engine: dict[str, Any], settings: list[dict[str, str]]) -> None:
+    given = {"preflight_serving": {"plans": [{"instance": "a"}]}, **engine}
+    assert asked_of(end_of("playbooks/serve.yml"), given)["vllm_service_settings"] == settings
 
 
 @pytest.mark.parametrize(
