@@ -317,10 +317,10 @@ def note(
 
 
 def gone(wished: Mapping[str, Any]) -> tuple[str, Path | None] | None:
-    """That what a run had set is there no more, from what note returned, and who wrote it; None where it is there.
+    """Compare a node with what note returned: None where all is there, else what is not, and whose record to read.
 
-    Who: a record that names somebody else, where there is one. Raises Refusal as running_settings does. What the kernel
-    runs with is compared until the next boot, which begins with what the files say.
+    The record is None where it is this run's own: then nobody is named. What the kernel runs with is compared until the
+    next boot, which begins with what the files say. Raises Refusal as running_settings does.
     """
     path = Path(wished["record"])
     said = _record(path)
@@ -333,7 +333,6 @@ def gone(wished: Mapping[str, Any]) -> tuple[str, Path | None] | None:
         return None
     where = f" ({', '.join(differs)})" if differs else ""
     what = f"{wished['of']} are not on the node as this run has written them{where}"
-    # A record of our own names nobody else.
     return what, None if ours else path
 
 
