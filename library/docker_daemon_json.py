@@ -304,13 +304,14 @@ def main() -> None:
     apply = docker_daemon.apply_with(stale)
     result: dict[str, Any] = {"changed": bool(keys), "answers": bool(info), "keys": stale or keys, "apply": apply}
     after = docker_daemon.render(merged) if keys else before
-    if params["wish"]:
-        result.update(note(module, after, changed=bool(keys)))
     if keys:
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
         if not module.check_mode:
             restart = docker_daemon.needs_restart([*keys, *late])
             result.update(write(module, path, after, restart))
+    # Last: a wish that the engine refuses overwrites nobody's.
+    if params["wish"]:
+        result.update(note(module, after, changed=bool(keys)))
     module.exit_json(**result)
 
 

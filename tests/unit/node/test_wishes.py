@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node import tuning
 
 from tests.unit.host.modules import run_main
@@ -157,3 +158,15 @@ def test_another_mirror_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> 
     assert "written by controller-2 at" in end(first)["msg"]
     assert "msg" not in end(second)
     assert daemon(host, "controller-2", "", ("https://mirror-2",))["changed"] is False
+
+
+def test_a_wish_that_the_engine_refuses_is_nobody_s(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(module: AnsibleModule, _file: str, _target: str) -> bool:
+        module.fail_json(msg="The installed engine refuses it.")
+        return False
+
+    monkeypatch.setattr("library.docker_daemon_json.engine_info", lambda _module: {})
+    first = daemon(host, "controller-1", "")
+    monkeypatch.setattr("library.docker_daemon_json.validate", refuses)
+    assert "refuses" in daemon(host, "controller-2", "", ("https://mirror-2",))["msg"]
+    assert "msg" not in end(first)
