@@ -277,7 +277,10 @@ def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> di
 
 
 def note(module: AnsibleModule, after: str, *, changed: bool) -> dict[str, Any]:
-    """Keep the record of the wish; return what there is to report. after: the text of the file."""
+    """Keep the record of the wish; return what there is to report. after: the text of the file.
+
+    Last of all: a wish that the engine refuses overwrites nobody's.
+    """
     params, files = module.params, module.params["beside"]
     content = {
         "files": files,
@@ -309,7 +312,6 @@ def main() -> None:
         if not module.check_mode:
             restart = docker_daemon.needs_restart([*keys, *late])
             result.update(write(module, path, after, restart))
-    # Last: a wish that the engine refuses overwrites nobody's.
     if params["wish"]:
         result.update(note(module, after, changed=bool(keys)))
     module.exit_json(**result)
