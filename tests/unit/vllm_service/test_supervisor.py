@@ -1223,6 +1223,17 @@ def test_a_card_that_is_lost_while_serving_is_noticed_and_waited_for(node: Node,
     assert again.wait(PATIENCE) == 0
 
 
+def test_a_server_that_ends_because_its_card_is_lost_waits_for_it_as_well(node: Node) -> None:
+    driven(node, 0, 1)
+    process = node.start(FAKE_POLL_SERVING="60")
+    node.wait_ready()
+    driven(node, 1)
+    node.crash("RuntimeError: the device is gone")
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, node.state["reason"]["kind"]) == (75, "card-lost")
+    assert "The card of module 0 was lost while it served" in output
+
+
 def test_a_card_that_is_not_there_for_one_look_is_not_lost(node: Node) -> None:
     driven(node, 0, 1)
     watched = Cards(node.root / "sys", [0, 1])

@@ -9,19 +9,27 @@ from pathlib import Path
 DISABLED = "disabled"
 
 
+def states(sys: Path) -> dict[int, str]:
+    """What the driver calls the state of each card that it has, by module id; empty where it does not say."""
+    found = {}
+    for device in sys.glob("class/accel/accel[0-9]*/device"):
+        module = _text(device / "module_id")
+        # Another vendor's has none, nor has one that went between two looks.
+        if module.isdigit():
+            found[int(module)] = _text(device / "status").lower()
+    return found
+
+
 def driven(sys: Path) -> set[int]:
     """The module ids of the cards that the driver has up."""
-    found = set()
-    for device in sys.glob("class/accel/accel[0-9]*/device"):
-        try:
-            module = (device / "module_id").read_text(encoding="ascii").strip()
-            state = device / "status"
-            disabled = state.exists() and state.read_text(encoding="ascii").strip().lower() == DISABLED
-        except (OSError, ValueError):
-            continue  # gone between two looks, or another vendor's
-        if module.isdigit() and not disabled:
-            found.add(int(module))
-    return found
+    return {module for module, state in states(sys).items() if state != DISABLED}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 class Cards:
@@ -31,6 +39,10 @@ class Cards:
         self._sys = sys
         self._there = driven(sys) & set(modules)
         self._missed: set[int] = set()
+
+    def gone(self) -> int | None:
+        """The module id of a card that is not there now."""
+        return min(self._there - driven(self._sys), default=None)
 
     def lost(self) -> int | None:
         """The module id of a card that was not there at two looks in a row; in between the driver may be at work."""

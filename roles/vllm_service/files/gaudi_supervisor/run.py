@@ -266,8 +266,8 @@ class Run:
         self.closing.hold()
         lost = self.cards.lost()
         if lost is not None:
-            text = words.say("card-lost", module=lost)
-            self.drain(text, Reason("card-lost", text, retry=True))
+            reason = self.card_lost(lost)
+            self.drain(reason.message, reason)
             return
         problem = self.endpoint.problem(models=False)
         if problem is None:
@@ -285,6 +285,11 @@ class Run:
         if silent > boss.settings.unhealthy:
             text = words.say("not-answering", seconds=f"{silent:.0f}", problem=problem)
             self.drain(text, Reason("not-answering", text, retry=True))
+
+    @staticmethod
+    def card_lost(module: int) -> Reason:
+        """Why a server ends without its card."""
+        return Reason("card-lost", words.say("card-lost", module=module), retry=True)
 
     def load_now(self, now: float) -> dict[str, Any]:
         """What changed in the load of the server since the last look; a server that does not tell has none."""
@@ -434,6 +439,10 @@ class Run:
             return boss.stopped()
         killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
         ready = boss.ready_at is not None
+        # Most servers end at once without their card, before it is missed at two looks.
+        gone = self.cards.gone() if ready else None
+        if gone is not None:
+            return boss.failed(self.card_lost(gone))
         return boss.failed(diagnose(list(boss.tail), self.status, ready, killed, boss.progress, self.plan.command))
 
     def hand_over(self) -> int | None:
