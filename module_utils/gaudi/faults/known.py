@@ -724,9 +724,13 @@ FAULTS = (
         "card-lost",
         CARDS,
         _SUPERVISOR + "run.py",
-        "The card of module {module} was lost while it served: the driver does not have it any more.",
+        "The card of module {module} was lost while it served: the driver no longer has it up.",
         "Look at dmesg and lspci -d 1da3:. The instance waits for the card, and starts when hl-smi lists it again.",
         "",
+        remedies={
+            "disabled": "The driver calls its state disabled: look at dmesg, and reset it (hl-smi -r -i with its bus "
+            "id). The instance starts then."
+        },
     ),
     Known(
         "not-answering",

@@ -12,6 +12,9 @@ from .kept import SHOWN
 # Phases of a server that does not answer, though its unit may be active: not yet, or not any more.
 SILENT = ("starting", "loading", "warming-up", "not-answering")
 
+# How a supervisor begins what it says while it waits for a card that was lost.
+WAITS_FOR_CARDS = "waiting for its cards"
+
 FORM = {
     "phase": str,
     "status?": str,

@@ -1181,14 +1181,15 @@ def test_a_new_boot_forgets_failures(node: Node) -> None:
     assert node.state["failures"] == 1
 
 
-def driven(node: Node, *modules: int) -> None:
-    """Have the driver show these cards in /sys, and hl-smi list them."""
+def driven(node: Node, *modules: int, disabled: int | None = None) -> None:
+    """Have the driver show these cards in /sys, one of them perhaps as disabled, and hl-smi list them."""
     accel = node.root / "sys/class/accel"
     shutil.rmtree(accel, ignore_errors=True)
     for module in modules:
         (accel / f"accel{module}/device").mkdir(parents=True)
         (accel / f"accel{module}/device/module_id").write_text(f"{module}\n")
-        (accel / f"accel{module}/device/status").write_text("Operational\n")
+        state = "Disabled" if module == disabled else "Operational"
+        (accel / f"accel{module}/device/status").write_text(f"{state}\n")
     (node.root / "hl-smi.csv").write_text("".join(f"{module}, {module}, AN{module}\n" for module in modules))
 
 
@@ -1216,6 +1217,9 @@ def test_a_card_that_is_lost_while_serving_is_noticed_and_waited_for(node: Node,
     node.wait_for(lambda: node.state["phase"] == "waiting", "the wait for the card")
     assert "waiting for its cards: The card of module 0 (serial AN0) is not there" in node.state["status"]
     assert len([call for call in node.calls if call[0] == "run"]) == runs
+    # Listed again is not enough where the driver has given the card up.
+    driven(node, 0, 1, disabled=0)
+    node.wait_for(lambda: "calls its state disabled" in node.state["status"], "the word of the driver")
     driven(node, 0, 1)
     node.wait_ready()
     assert node.state["phase"] == "serving"

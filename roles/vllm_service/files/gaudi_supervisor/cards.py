@@ -25,6 +25,11 @@ def driven(sys: Path) -> set[int]:
     return {module for module, state in states(sys).items() if state != DISABLED}
 
 
+def disabled(sys: Path) -> set[int]:
+    """The module ids of the cards that the driver has given up."""
+    return {module for module, state in states(sys).items() if state == DISABLED}
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()

@@ -34,9 +34,9 @@ from gaudi.serving.plan import (
     check_reservation,
 )
 from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configuration, quote, transient
-from gaudi.serving.state import FORM
+from gaudi.serving.state import FORM, WAITS_FOR_CARDS
 
-from . import clock, loaded, recipes
+from . import cards, clock, loaded, recipes
 from .attempts import failures_so_far, last_reason, pause_before
 from .clock import now_text
 from .door import Door
@@ -508,17 +508,24 @@ class Supervisor:
 
         Nobody has to see to the instance when the card is back, and no try is spent meanwhile.
         """
+        lost = (self.state["last_reason"] or {}).get("kind") == "card-lost"
+        modules = {card.module_id for card in plan.cards}
         while True:
             try:
                 self.indexes(plan)
             except Failure as failure:
-                if (self.state["last_reason"] or {}).get("kind") != "card-lost" or not failure.reason.retry:
+                if not lost or not failure.reason.retry:
                     raise
-                text = f"waiting for its cards: {failure.reason.message}"
+                text = failure.reason.message
             else:
-                return
+                # hl-smi may list a card that the driver has given up.
+                down = min(modules & cards.disabled(self.paths.sys), default=None) if lost else None
+                if down is None:
+                    return
+                text = words.say("card-lost", "disabled", module=down)
             self.extend(self.settings.stall)
-            self.publish("waiting", text)
+            self.publish("waiting", f"{WAITS_FOR_CARDS}: {text}")
+            self.write_state_in_time()
             self.ping()
             self.wait(min(clock.POLL_SERVING, self.watchdog or clock.POLL_SERVING))
 
