@@ -15,7 +15,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.serving.state import SILENT, went_back
+from ansible.module_utils.gaudi.serving.state import SILENT, WAITS_FOR_CARDS, went_back
 
 from plugin_utils.following import Following
 from plugin_utils.screen import WAITING
@@ -29,13 +29,20 @@ ARGUMENT_SPEC: dict[str, Any] = {
 SETTLED = {"active", "inactive", "failed"}
 
 
-def settled(found: dict[str, Any]) -> bool:
-    """Has systemd finished with the unit, one way or the other?
+def waits_for_cards(found: dict[str, Any]) -> bool:
+    """Does its supervisor wait for a card that was lost? systemd forgets what was said with the next start."""
+    return bool(found["active"] == "activating" and found["said"].startswith(WAITS_FOR_CARDS))
 
-    An active one may start as well, since somebody has started its container anew, or hang, which its supervisor ends
-    after a while. A supervisor that cannot write its state
-    any more says to systemd that it serves.
+
+def settled(found: dict[str, Any]) -> bool:
+    """Is there nothing to follow any more, one way or the other?
+
+    An active unit may start as well, since somebody has started its container anew, or hang, which its supervisor ends
+    after a while. A supervisor that cannot write its state any more says to systemd that it serves. One that waits for
+    a lost card may do so for days.
     """
+    if waits_for_cards(found):
+        return True
     silent = found["active"] == "active" and found["state"].get("phase") in SILENT
     if silent and not found["said"].startswith("serving "):
         return False
@@ -57,7 +64,9 @@ def failure(host: str, found: dict[str, Any]) -> str:
     unit = f"vllm-{found['instance']}.service"
     said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
     text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
-    if found["said"]:
+    if waits_for_cards(found):
+        text = f"{found['said']} It starts by itself once it has them."
+    elif found["said"]:
         # Systemd has its words where the state cannot be written.
         text = found["said"] if said else f"{text} It said last: {found['said']}."
     return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")

@@ -11,8 +11,8 @@ author: The gaudi-serving authors
 description:
   - "Shows how far each instance is (warm-up: prompt 12/24, decode 0/48), and ends when all units are active,
     which they are when the server has answered under its own name."
-  - Fails as soon as a unit has failed for good, with the supervisor's own sentence. A failed try that the
-    supervisor repeats is shown and followed further.
+  - Fails as soon as a unit has failed for good, or waits for a card that was lost, with the supervisor's own sentence.
+    A failed try that the supervisor repeats is shown and followed further.
   - Fails as well where an instance serves again with the plan that served before the one of O(labels), because that did
     not come to serve; both reasons are said.
   - Runs on the controller and looks with M(vllm_service_info). A lost connection or Ctrl-C costs nothing; the

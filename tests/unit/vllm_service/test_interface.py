@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.serving.state import WAITS_FOR_CARDS
 from gaudi_supervisor.settings import Settings
 
 from action_plugins import vllm_service_wait
@@ -113,6 +114,11 @@ def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
         ({"state": {"phase": "warming-up"}, "said": "warm-up: prompt 1/3"}, False),
         ({"state": {"phase": "warming-up"}, "said": "serving tiny on http://127.0.0.1:30001"}, True),
         ({"state": {"phase": "not-answering"}, "said": "not answering (no answer: timed out)"}, False),
+        # It may be days until somebody has mended the card; the engine is waited for some minutes.
+        ({"active": "activating", "job": True, "said": f"{WAITS_FOR_CARDS}: The card is not there."}, True),
+        ({"active": "activating", "job": True, "said": "the container engine does not answer yet"}, False),
+        # The state before a start says nothing of it.
+        ({"active": "activating", "state": {"phase": "waiting", "status": f"{WAITS_FOR_CARDS}: x."}}, False),
     ],
 )
 def test_what_counts_as_settled(changes: dict[str, Any], expected: bool) -> None:
@@ -160,6 +166,14 @@ def test_a_failure_that_could_not_be_written_down_is_what_systemd_was_told() -> 
     )
     again = vllm_service_wait.line("n1", found(active="activating", sub="auto-restart", said="Out of memory."))
     assert again == "[n1: tiny] a try failed, systemd starts it again: Out of memory."
+
+
+def test_a_run_ends_where_an_instance_waits_for_a_card() -> None:
+    said = f"{WAITS_FOR_CARDS}: The card of module 0 is not there."
+    assert vllm_service_wait.failure("n1", found(active="activating", said=said)) == (
+        f"tiny does not serve on n1: {said} It starts by itself once it has them. "
+        "More: journalctl -u vllm-tiny.service"
+    )
 
 
 def test_what_systemd_was_told_last_is_asked_of_units_that_are_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
