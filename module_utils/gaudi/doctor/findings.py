@@ -115,18 +115,19 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
     phase, reason, status = state.get("phase"), state.get("reason") or {}, state.get("status", "")
     if phase == "failed":
         return [Finding(str(reason.get("kind", "failed")), INSTANCES, f"{name}: {printable(status)}")]
-    if phase == "not-answering" and not instance["said"].startswith("serving "):
-        return [Finding("not-answering", INSTANCES, f"{name}: {printable(status)}.")]
-    if phase == "pausing":
-        return [known("crash_loop", instance=name, status=status.rstrip("."))]
-    if phase == "waiting":
-        return [known("waiting", instance=name, status=status.rstrip("."))]
+    # A supervisor that was killed has left the phase that it was in, whatever came of the unit.
     if instance["active"] == "failed" and instance["said"]:
         return [Finding("unit_failed", INSTANCES, f"{name}: {printable(instance['said'])}")]
     if instance["active"] == "failed":
         return [known("unit_failed", instance=name, result=instance["result"])]
     if instance["active"] == "inactive":
         return [known("stopped", instance=name)]
+    if phase == "not-answering" and not instance["said"].startswith("serving "):
+        return [Finding("not-answering", INSTANCES, f"{name}: {printable(status)}.")]
+    if phase == "pausing":
+        return [known("crash_loop", instance=name, status=status.rstrip("."))]
+    if phase == "waiting":
+        return [known("waiting", instance=name, status=status.rstrip("."))]
     unwritten = [known("state_unwritten", instance=name, what=instance["unwritten"])] if instance["unwritten"] else []
     return [*(Finding("not_as_planned", INSTANCES, printable(said)) for said in instance["otherwise"]), *unwritten]
 

@@ -601,7 +601,7 @@ FAULTS = (
         INSTANCES,
         _DOCTOR,
         "{instance} does not serve: {status}.",
-        "It goes on when that is there.",
+        "It goes on by itself once that is mended.",
         "",
     ),
     Known(

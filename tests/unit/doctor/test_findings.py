@@ -123,6 +123,14 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     assert found.sentence == "tiny: the disk is full. Make room there; its supervisor tries again."
 
 
+@pytest.mark.parametrize("phase", ["not-answering", "pausing", "waiting"])
+def test_what_a_supervisor_was_at_counts_for_nothing_once_its_unit_is_down(phase: str) -> None:
+    (found,) = of_instance(active="failed", result="signal", state={"phase": phase, "status": "It goes on."})
+    assert found.id == "unit_failed"
+    (found,) = of_instance(active="inactive", state={"phase": phase, "status": "It goes on."})
+    assert found.id == "stopped"
+
+
 def test_a_server_that_answers_again_is_no_fault_where_that_cannot_be_written_down() -> None:
     assert of_instance(state={"phase": "not-answering", "status": "not answering"}, said="serving tiny on x") == []
 

@@ -171,8 +171,7 @@ def test_a_failure_that_could_not_be_written_down_is_what_systemd_was_told() -> 
 def test_a_run_ends_where_an_instance_waits_for_a_card() -> None:
     said = f"{WAITS_FOR_CARDS}: The card of module 0 is not there."
     assert vllm_service_wait.failure("n1", found(active="activating", said=said)) == (
-        f"tiny does not serve on n1: {said} It starts by itself once it has them. "
-        "More: journalctl -u vllm-tiny.service"
+        f"tiny does not serve on n1: {said} It starts by itself once it has them. More: journalctl -u vllm-tiny.service"
     )
 
 
