@@ -400,6 +400,23 @@ def test_a_way_back_that_somebody_holds_up_is_tried_again(node: Node) -> None:
     assert "gone back to the plan that served before" in node.state["status"]
 
 
+def test_a_way_back_is_begun_again_though_its_reason_is_none_to_try_again(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    before = texts(node)
+    change(node, "b")
+    node.scenario(lines=["error: unrecognized arguments: --nonsense"], exit=2)
+    with held(node.root / "state/cards.lock.guard"):
+        code, _ = node.run()
+    assert (code, node.state["phase"]) == (75, "going-back")
+    assert "--nonsense" in node.state["status"]
+    assert "is tried again: " in node.state["status"]
+    assert ".." not in node.state["status"].partition("is tried again: ")[2]
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (75, "going-back")
+    assert texts(node) == before
+
+
 def test_a_way_back_to_what_is_not_kept_any_more_ends_with_both_reasons(node: Node) -> None:
     cut_off(node, "decided")
     for record in (node.state_file.parent / paths.KEPT).iterdir():

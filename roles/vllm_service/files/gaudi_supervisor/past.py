@@ -33,6 +33,11 @@ def _driver() -> str:
     return driver_version(done.stdout) if done.returncode == 0 else ""
 
 
+def _passes(stuck: Exception) -> bool:
+    """Whether what stands in the way may be gone at the next try."""
+    return isinstance(stuck, OSError) or (isinstance(stuck, Refusal) and stuck.id == "lock_held")
+
+
 class Past:
     """What lies on the node of earlier plans, and the files of the plan that this process has read."""
 
@@ -117,9 +122,8 @@ class Past:
         except Damaged:
             back = None
         cause = f"It was to go back because {back.text}" if back is not None else ""
-        said = words.say("going-back", why=stuck, cause=cause)
-        passing = isinstance(stuck, OSError) or (isinstance(stuck, Refusal) and stuck.id == "lock_held")
-        return transient("going-back", said) if passing else configuration("going-back", said)
+        said = words.say("going-back", why=str(stuck).rstrip("."), cause=cause)
+        return transient("going-back", said) if _passes(stuck) else configuration("going-back", said)
 
     def both(self) -> str:
         """Why the plan before this one was given up, as a sentence to end with; empty once this one has served."""
@@ -136,6 +140,7 @@ class Past:
         found = self.read()
         digest = decisions.digest_of(self.files)
         now = now_text()
+        decided = False
         try:
             served, why_not = self._ways(found, digest)
             if not served:
@@ -156,9 +161,13 @@ class Past:
             # Each step counts from then on, whatever is cut off: remembered, decided, done.
             self.place.keep(decisions.fails(found, self.files, failed), [after.digest])
             self.place.go_back(Back(digest, after.digest, reason.message, now, "", after.number))
+            decided = True
             self.back, written = self.place.finish(now)
         except (OSError, Damaged, Refusal, EngineGone, Failure) as stuck:
-            return False, f" The instance cannot go back to its former plan: {stuck}."
+            why = str(stuck).rstrip(".")
+            if decided and _passes(stuck):
+                return True, f" Going back to its former plan is tried again: {why}."
+            return False, f" The instance cannot go back to its former plan: {why}."
         if written:
             self.reload()
         return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
