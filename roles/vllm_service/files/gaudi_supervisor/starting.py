@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gaudi.faults.words import say
+from gaudi.faults import words
 from gaudi.serving import starts
 from gaudi.serving.starts import Start
 
@@ -71,7 +71,7 @@ class Starting:
         said = (
             "vllm_service_longest_start" if self.boss.settings.longest_start else f"worked out from {' and '.join(why)}"
         )
-        return say("over-budget", taken=starts.words(budget), why=said, doing=self.boss.progress.text())
+        return words.say("over-budget", taken=starts.words(budget), why=said, doing=self.boss.progress.text())
 
     def answered(self) -> None:
         """Its end: the endpoint answers."""
