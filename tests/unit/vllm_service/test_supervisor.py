@@ -1443,6 +1443,13 @@ def test_a_successor_knows_that_somebody_started_the_container_anew(node: Node) 
     assert node.state["warm_up_seconds"] is None
 
 
+def test_the_watchdog_is_fed_before_what_a_start_leaves_is_put_away(node: Node) -> None:
+    node.scenario(lines=["INFO hello"], exit=1)
+    node.run(WATCHDOG_USEC="600000000")
+    # Once at the start, and not again for five minutes but for the end.
+    assert node.messages.count("WATCHDOG=1") == 2
+
+
 def test_the_watchdog_is_fed(node: Node) -> None:
     node.start(WATCHDOG_USEC="400000")
     node.wait_ready()

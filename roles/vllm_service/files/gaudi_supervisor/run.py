@@ -425,6 +425,8 @@ class Run:
     def finish(self) -> int:
         """The container has ended: leave nothing behind, and say why."""
         boss = self.boss
+        # A way back may have to wait for a lock, and the last message may be as old as half of the watchdog's time.
+        boss.ping()
         if self.draining:
             output, _ = self.draining.communicate(timeout=boss.settings.stop_grace + clock.COMMAND_TIMEOUT)
             if self.draining.returncode != 0:
