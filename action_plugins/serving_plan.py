@@ -221,9 +221,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         return read, broken
 
     def _guarded(self, requests: list[Any], task_vars: dict[str, Any]) -> tuple[list[Any], dict[int, Refusal]]:
-        """The requests, guarded where the host has keys for them, and a refusal for each that contradicts itself.
+        """The requests, each with a guard where the host's keys ask for one; and, by position, why one is refused.
 
-        Read here, so that no caller can forget it: a server whose keys were overlooked would be open.
+        The keys are read here, so that no caller can forget them: a server whose keys were overlooked would be open.
         """
         read = role_options.Host(self._loader, task_vars).read("vllm_service_api_keys")
         found: list[Any] = []

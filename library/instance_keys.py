@@ -173,7 +173,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 WAYS = ("inventory", "add", "revoke", "ending")
 
 INSTANCES = Path(paths.INSTANCES)
-# Modes of the directories that lead to the file, which may be the first of ours on the node.
+# Modes of the four directories above the file, the outermost first: on a new node none of them is there yet.
 MODES = (0o755, 0o700, 0o700, 0o700)
 # User and group that the file and its directory belong to, and the file's mode.
 OWNER = (0, 0)

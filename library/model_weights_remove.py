@@ -115,7 +115,7 @@ def remove(folder: Path) -> None:
     """Remove a folder so that an interruption leaves something that is recognised as unfinished."""
     if not folder.name.endswith(weights.STAGING_SUFFIX):
         staging = folder.with_name(folder.name + weights.STAGING_SUFFIX)
-        # Converted weights have the converter's record instead, which goes with the rest.
+        # The manifest goes first. Converted weights have none: their converter's record goes with the rest.
         beneath.remove(folder / weights.MANIFEST, folder)
         if beneath.look(staging, staging) is None:
             beneath.rename(folder, folder, staging, staging)

@@ -1,7 +1,7 @@
 """A package repository with stand-ins for the vendor's packages, of every release in the catalogue.
 
 Names and versions are the catalogue's (catalog/driver.yml, catalog/releases). What is in the real ones, and what they
-depend on, was not seen: here each carries what the node has of it in the simulator, or nothing.
+depend on, was not seen: here each installs what a simulated node has of it, such as a stand-in program, or nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PORT = 8095
 KERNEL, KERNEL_PACKAGE = "6.8.0-45-generic", "6.8.0-45.45"
 # What an update of that kernel brings. The package of its image is there as well, so that it boots next.
 NEXT, NEXT_PACKAGE = "6.8.0-60-generic", "6.8.0-60.63"
-# A release of the vendor's that the catalogue has not: what apt would take if nothing kept it at another version.
+# The one version in the suite NEWEST; the catalogue may have it as well.
 NEWER = "1.23.0-695"
 # A suite with that one alone, as a mirror that keeps no former release.
 NEWEST = "newest"

@@ -29,7 +29,11 @@ CONTRACTS = {
         "tests/unit/families/test_families.py",
         "tests/unit/test_rooms.py",
     ),
-    "roles": ("tests/unit/base/test_paths.py",),
+    "roles": (
+        "tests/unit/base/test_paths.py",
+        "tests/unit/preflight/test_borders.py",
+        "tests/unit/preflight/test_contracts.py",
+    ),
 }
 # What ansible-lint looks at.
 LINTED = ("roles/", "playbooks/", "molecule/", "inventories/", "site.yml")

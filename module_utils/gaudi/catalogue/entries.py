@@ -439,7 +439,7 @@ class Successor:
 @dataclass(frozen=True)
 class ReadyImage:
     """An image of the vendor's with vLLM in it: its path, a tag that was seen (None: only tags that move), the version
-    of vLLM in it, and whose PyTorch it has (fork: the vendor's; upstream).
+    of vLLM in it, and its PyTorch: "fork" (the vendor's) or "upstream".
     """
 
     path: str

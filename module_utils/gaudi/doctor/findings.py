@@ -33,7 +33,7 @@ class Finding:
 
 
 def known(identifier: str, **facts: object) -> Finding:
-    """Return a fault of the list, in its words."""
+    """Return the finding for an entry of the list of faults, its sentence filled with the facts."""
     entry = fault(identifier)
     return Finding(identifier, entry.part, printable(say(identifier, **facts)), fault=entry.severity == ERROR)
 

@@ -236,7 +236,7 @@ def waits_for_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running
 
 
 def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
-    """Return the arguments that the running kernel has and no kernel gets at the next boot."""
+    """Return the arguments that the running kernel has and no boot entry has any more."""
     return [
         need
         for need in needed

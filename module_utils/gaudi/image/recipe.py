@@ -67,7 +67,7 @@ _ALWAYS = ("hccl_demo",)
 
 
 class _Said(Reader):
-    """Names what is wrong as the site has it."""
+    """A reader whose refusals name the option of the site (serving_image_KEY), not the bare key."""
 
     def _what(self, key: str) -> str:
         return f"serving_image_{key}"

@@ -365,7 +365,7 @@ class Node:
 
     @property
     def made_of_others(self) -> dict[str, verdict.MadeOf]:
-        """What a verdict would be about with each of the other images."""
+        """By reference of each other image: what a verdict measured with that image would be about."""
         return {reference: made_of(self.cards, image) for reference, image in self.others.items()}
 
 

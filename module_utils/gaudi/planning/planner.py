@@ -131,7 +131,7 @@ def _nowhere(tried: Mapping[str, str]) -> str:
 
 
 def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
-    """Everything the server is started with, in the order in which later values win."""
+    """Fill the draft with all that the server is started with; of two values the later one wins. Return the lengths."""
     resolved, request, release = subject.resolved, subject.request, subject.release
     family, surface = family_of(release), Surface(release)
     if subject.name is not None:

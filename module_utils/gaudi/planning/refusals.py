@@ -429,7 +429,7 @@ def cards_together(model: ModelFacts, size: int, copies: int) -> int:
 
 
 def fabric_warning(resolved: ResolvedRequest, card_type: CardType | None) -> str | None:
-    """Where cards need host NICs with libfabric between them: a warning here, a refusal at the start."""
+    """The warning of a plan whose cards need host NICs with libfabric; None for others. The start refuses it."""
     alone = card_type.cards_without_host_nics if card_type else None
     parameters = resolved.model.shape.parameters
     together = cards_together(resolved.model, resolved.cards, resolved.request.data_parallel_size or 1)

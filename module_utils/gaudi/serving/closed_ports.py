@@ -14,7 +14,7 @@ from dataclasses import dataclass
 FIRST = 28000
 # vLLM takes the next port where one is still taken, and one for each group of processes. A number of ours.
 EACH = 16
-# Module ids of a node: 0 to 7.
+# How many module ids a node has: they are 0 to 7.
 MODULES = 8
 VARIABLE = "VLLM_PORT"
 

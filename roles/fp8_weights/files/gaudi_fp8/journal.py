@@ -1,4 +1,4 @@
-"""What the journals of both programs have in common: where they are, and the decisions in them."""
+"""What the journals of both converters (block/, dynamic/) have in common: their places, and the decisions in them."""
 
 from __future__ import annotations
 

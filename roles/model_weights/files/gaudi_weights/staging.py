@@ -144,7 +144,7 @@ def publish(wish: Request, made: Manifest) -> None:
     """Make the staging folder the model, in one rename."""
     wanted = {file.name for file in made.files}
     staging, target = wish.staging, wish.target
-    # Whoever publishes, a node may have been taken from in vain before.
+    # What earlier attempts left here: a fetch its scratch folder, a receiver of a peer its incoming files.
     for working in (record.SCRATCH, record.INCOMING):
         with contextlib.suppress(OSError):
             beneath.remove_tree(staging / working, staging)
