@@ -11,21 +11,15 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible.utils.hashing import secure_hash
 
 PART = 8 << 20
 """Bytes that are read at once; in base64, and as JSON, both sides have them a few times."""
-BLOCK = 1 << 20
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file; empty where there is none."""
-    if not path.exists():
-        return ""
-    found = hashlib.sha256()
-    with path.open("rb") as there:
-        while block := there.read(BLOCK):
-            found.update(block)
-    return found.hexdigest()
+    """SHA-256 of a file; empty where there is none. Raises AnsibleError where it cannot be read."""
+    return secure_hash(str(path), hashlib.sha256) or ""
 
 
 def bring(ask: Callable[[int], Mapping[str, Any]], size: int, digest: str, target: Path) -> None:

@@ -76,10 +76,10 @@ content:
 """
 
 import base64
-import hashlib
+import os
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.printable import printable
@@ -90,15 +90,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "offset": {"type": "int", "default": 0},
     "length": {"type": "int", "default": 0},
 }
-BLOCK = 1 << 20
-
-
-def digest(there: BinaryIO) -> str:
-    """SHA-256 of what is left of a file."""
-    found = hashlib.sha256()
-    while block := there.read(BLOCK):
-        found.update(block)
-    return found.hexdigest()
 
 
 def main() -> None:
@@ -107,7 +98,8 @@ def main() -> None:
     try:
         with Path(module.params["src"]).open("rb") as there:
             if not module.params["length"]:
-                module.exit_json(changed=False, digest=digest(there), size=there.tell())
+                size = there.seek(0, os.SEEK_END)
+                module.exit_json(changed=False, digest=module.sha256(module.params["src"]), size=size)
             there.seek(module.params["offset"])
             part = there.read(module.params["length"])
     except OSError as error:

@@ -97,7 +97,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "catalogue/fabric": ("fabric/test_asked.py",),
     "catalogue/surface": ("planning/test_releases.py",),
     "catalogue/typed": ("planning/test_releases.py",),
-    # What an entry of the list has, and how it is said.
+    # The fields of an entry of the list of faults, and its sentence.
     **dict.fromkeys(("faults/entry", "faults/words"), ("faults/test_known.py",)),
     # One listing of apt, dpkg or DKMS each.
     "driver/apt_files": ("driver/test_packages.py",),

@@ -5,5 +5,6 @@ set -u
 while true; do
   # Status 1 is that it found nothing, 2 that a process ended meanwhile.
   grep -s -a -h -o -F -f "$1" /proc/[0-9]*/cmdline >> "$2"
+  # Nothing tells when a process begins.
   sleep 0.1
 done

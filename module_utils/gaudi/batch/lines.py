@@ -195,11 +195,6 @@ def kept(asked: Input, lines: Iterable[str]) -> int:
     return len(asked.ids & {str(line["id"]) for line in read if line is not None and not failure(line)})
 
 
-def whole(asked: Input, lines: Iterable[str]) -> bool:
-    """Whether an output answers every request of an input, as it is asked now."""
-    return kept(asked, lines) == len(asked.ids)
-
-
 def told(requests: int, failures: Mapping[str, str]) -> str:
     """What came of a batch, in a sentence or two; failures: why a request failed, by its custom_id, in order."""
     if not failures:

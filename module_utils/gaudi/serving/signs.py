@@ -55,8 +55,8 @@ def transient(kind: str, message: str) -> Failure:
 # 1.18, 1.21 and deepseek-r1 stop before the rest is used (determine_num_available_blocks and warmup_model in
 # vllm/worker of each release's fork).
 
-# What a line means, in the order of the list: the first whose line is found is the reason. What a server says and goes
-# on is no end.
+# Faults that a line of the log shows, in the order of the list: the first that is found is the reason. One that is no
+# error ends no server.
 SYMPTOMS = tuple((each, re.compile(each.signs)) for each in FAULTS if each.signs and each.severity == ERROR)
 
 # A line of uvicorn's access log, which holds whatever somebody without a key asked for. What a client sends stands

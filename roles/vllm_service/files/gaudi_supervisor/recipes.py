@@ -34,7 +34,7 @@ MODE = 0o750
 # The two files of a recipe. One without the other is worse than none: the vendor's bridge takes metadata without its
 # recipe for a graph with nothing to do, and never replaces a recipe whose metadata is there.
 PARTNERS = {".recipe": ".metadata", ".metadata": ".recipe"}
-# What the bridge locks before it removes recipes. It stays there, and is empty.
+# The bridge locks this empty file before it removes recipes, so it must stay.
 LOCK = "eviction.lock"
 
 
