@@ -25,6 +25,10 @@ options:
     description: How many seconds to wait for a state other than O(seen).
     type: int
     default: 0
+  again:
+    description: Whether also to look if the instances could start once more (RV(lacking)).
+    type: bool
+    default: false
 requirements:
   - root (C(become))
 attributes:
@@ -145,6 +149,14 @@ strangers:
   type: list
   elements: str
   sample: []
+lacking:
+  description: >-
+    What keeps an instance from starting once more, a sentence each: its image is gone, or its weights are not whole.
+    What runs goes on without them.
+  returned: if O(again)
+  type: list
+  elements: str
+  sample: ["qwen3-8b could not start again: /data/models/Qwen3-8B has no config.json"]
 digest:
   description: >-
     Stands for all of the above but RV(instances[].said), and for the phase of each state; the same as long as none of
@@ -158,12 +170,13 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node.instances import digest, installed, read, said_last, strangers
+from ansible.module_utils.gaudi.node.instances import cannot_start, digest, installed, read, said_last, strangers
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
     "seen": {"type": "str", "default": ""},
     "wait": {"type": "int", "default": 0},
+    "again": {"type": "bool", "default": False},
 }
 
 # Seconds between two looks; a warm-up step takes longer.
@@ -182,8 +195,15 @@ def main() -> None:
         current = digest(instances)
         if current != module.params["seen"] or time.monotonic() >= deadline:
             instances = [{**found, "said": said_last(module, found)} for found in instances]
+            more = {}
+            if module.params["again"]:
+                more["lacking"] = [why for name in sorted(names) if (why := cannot_start(module, name))]
             module.exit_json(
-                changed=False, instances=instances, strangers=[str(path) for path in strangers()], digest=current
+                changed=False,
+                instances=instances,
+                strangers=[str(path) for path in strangers()],
+                digest=current,
+                **more,
             )
         time.sleep(INTERVAL)
 

@@ -16,10 +16,12 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
 from ..cards.users import parse_container_names
+from ..pages import written
 from ..serving import keys, pace
 from ..serving.last_start import LastStart
 from ..serving.state import FORM, SILENT
-from .containers import systemctl
+from . import weight_folders
+from .containers import image_id, systemctl
 from .documents import read as read_document
 from .documents import read_json
 from .folders import no_room, of_instances
@@ -167,6 +169,24 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
             )
         )
     return found
+
+
+def cannot_start(module: AnsibleModule, name: str) -> str:
+    """Why an instance could not start once more from what lies on the node, a sentence; empty where it could.
+
+    Nothing is said of a plan that cannot be read: its supervisor names it.
+    """
+    try:
+        plan = read_document(PLANS / name / "plan.json", written.parse) or {}
+    except Damaged:
+        return ""
+    folders = weight_folders.of_plan(plan) if plan.get("requires", {}).get("weights_path") else []
+    wrong = [weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder) for folder in folders]
+    image = str(plan.get("image", ""))
+    if image and not image_id(module, image):
+        wrong.append(f"its image {image} is not on the node")
+    why = next(filter(None, wrong), "")
+    return printable(f"{name} could not start again: {why.rstrip('.')}.") if why else ""
 
 
 def said_last(module: AnsibleModule, found: Mapping[str, Any]) -> str:

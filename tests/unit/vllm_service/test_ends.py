@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,58 @@ def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
     assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, **{**given, "__vllm_service_here": HERE}) is False
     said = evaluate(told["fail_msg"], PLAN, **{**given, "__vllm_service_here": HERE, "inventory_hostname": "n1"})
     assert [name in said for name in ("broken has", "cut-off has", "orphan has", "serving has")] == [True] * 3 + [False]
+
+
+@pytest.fixture
+def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The weights of an instance that serves; the node has its image."""
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text("{}")
+    (weights / "model.safetensors").write_text("data")
+    (tmp_path / "plans/serving").mkdir(parents=True)
+    plan = {"image": "image:1", "requires": {"weights_path": str(weights)}}
+    (tmp_path / "plans/serving/plan.json").write_text(json.dumps(plan))
+    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
+    monkeypatch.setattr(instances, "image_id", lambda _module, name: "sha256:1" if name == "image:1" else None)
+    return weights
+
+
+def restart_refuses(names: list[str]) -> str:
+    """Why restart.yml stops nothing; empty where it goes on."""
+    again = run_main(vllm_service_info.__name__, {"instances": names, "again": True})
+    if holds("restart.yml", "Refuse to stop", "that", __vllm_service_again=again):
+        return ""
+    said = task_of("restart.yml", "Refuse to stop")["ansible.builtin.assert"]["fail_msg"]
+    return str(evaluate(said, PLAN, __vllm_service_again=again))
+
+
+def test_what_could_not_start_again_is_not_stopped(serving: Path) -> None:
+    order = [task["name"] for task in tasks("restart.yml")]
+    assert order.index("Refuse to stop what could not") < order.index("Stop the instances")
+    assert restart_refuses(["serving"]) == ""
+    (serving / "model.safetensors").unlink()
+    assert restart_refuses(["serving"]).startswith(
+        f"Nothing was stopped. serving could not start again: {serving} holds no weights"
+    )
+    # What does not run is left to its start, which says it as well.
+    here = {**HERE, "instances": [found(instance="serving"), found(instance="down", active="inactive")]}
+    asked = task_of("restart.yml", "could start again")
+    known = {"__vllm_service_here": here, "vllm_service_instance": "", **asked["vars"]}
+    active = evaluate(asked["vars"]["__vllm_service_active"], PLAN, **known)
+    known["__vllm_service_active"] = active
+    assert evaluate(asked["vllm_service_info"]["instances"], PLAN, **known) == ["serving"]
+
+
+def test_an_image_that_is_gone_keeps_what_runs_from_a_restart(serving: Path) -> None:
+    path = instances.PLANS / "serving/plan.json"
+    path.write_text(path.read_text().replace("image:1", "image:0"))
+    assert "its image image:0 is not on the node" in restart_refuses(["serving"])
+    # A plan that cannot be read is its supervisor's to name.
+    path.write_text("{")
+    assert restart_refuses(["serving"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ from gaudi.node import kept as node_kept
 from gaudi.node.kept import Place
 from gaudi.serving import kept as decisions
 from gaudi.serving.kept import Back, Failed, StartsFrom
+from gaudi.serving.state import went_back
 
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.node.test_turns import held
 from tests.unit.vllm_service.node import PATIENCE
+from tests.unit.vllm_service.test_supervisor import WARM_UP
 
 if TYPE_CHECKING:
     from tests.unit.vllm_service.node import Node
@@ -117,6 +119,42 @@ def test_a_change_whose_server_exits_at_once_goes_back(node: Node) -> None:
     assert bad.failed is not None
     assert "something nobody foresaw" in bad.failed.reason
     assert bad.files == failed
+
+
+@pytest.mark.parametrize(
+    ("lines", "how_far"),
+    [
+        # Long after the first line, and before any graph.
+        ([f"INFO Loading part {part} of 30" for part in range(30)], "Loading part 29"),
+        (WARM_UP, "warm-up took 49 s"),
+    ],
+    ids=["after a while", "after its warm-up"],
+)
+def test_a_change_whose_server_exits_later_goes_back_and_is_refused(node: Node, lines: list[str], how_far: str) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    failed = place(node).files()
+    node.scenario(lines=[*lines, "RuntimeError: nothing of this was foreseen"], delay=0.05, exit=1)
+    phases = []
+    for _ in range(2):
+        code, output = node.run()
+        phases.append((code, node.state["phase"]))
+        assert how_far in output or any(how_far in status for status in node.statuses)
+    assert phases == [(75, "failed"), (75, "going-back")]
+    serve(node)
+    # What the run ends with: why the new plan does not serve, and what the instance is back on.
+    said = went_back({**node.state, "phase": "serving"}, "another")
+    assert said.startswith(f"the new plan {decisions.digest_of(failed)[:12]} does not serve, because it failed: ")
+    assert "nothing of this was foreseen" in said
+    assert f"The instance is back on the plan {decisions.digest_of(place(node).files())[:12]}" in said
+    # And what the next one begins with.
+    (bad,) = (each for each in plans(node) if each.failed is not None)
+    assert (bad.files, bad.number) == (failed, 0)
+    assert bad.failed is not None
+    refusal = decisions.refused(bad, bad.failed.starts_from, "tiny")
+    assert refusal is not None
+    assert str(refusal).startswith(f"The plan {decisions.digest_of(failed)[:12]} of tiny failed at ")
 
 
 def test_what_asks_for_keys_now_goes_back_to_no_plan_that_asks_nobody(node: Node) -> None:
@@ -360,6 +398,46 @@ def test_a_way_back_that_was_cut_off_goes_on(node: Node, step: str) -> None:
     assert texts(node) == after.files
     serve(node)
     assert node.state["back"]["after"] == after.digest
+
+
+def power_cut_in_a_warm_up(node: Node) -> None:
+    """Cut the power while what lies there warms up, and boot: all that is left is what lies on the disk."""
+    node.scenario(lines=WARM_UP, delay=0.5)
+    node.messages.clear()
+    process = node.start()
+    node.wait_for(lambda: any("warm-up: prompt" in status for status in node.statuses), "the warm-up")
+    process.kill()
+    process.communicate()
+    node.kill()
+    (node.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+
+
+def test_a_power_cut_during_a_warm_up_costs_the_new_plan_nothing(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    lies_there = texts(node)
+    power_cut_in_a_warm_up(node)
+    serve(node)
+    assert texts(node) == lies_there
+    assert (node.state["back"], node.state["failures"]) == (None, 0)
+    assert [each.failed for each in plans(node)] == [None, None]
+
+
+def test_a_power_cut_during_a_way_back_ends_on_the_plan_that_served(node: Node) -> None:
+    change(node, "a")
+    serve(node)
+    before = texts(node)
+    change(node, "b")
+    failed = place(node).files()
+    node.scenario(lines=["error: unrecognized arguments: --nonsense"], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (75, "going-back")
+    power_cut_in_a_warm_up(node)
+    serve(node)
+    assert texts(node) == before
+    assert node.state["back"]["before"] == decisions.digest_of(failed)
+    assert "--nonsense" in node.state["back"]["reason"]
 
 
 def test_before_it_was_decided_the_new_plan_is_tried_again(node: Node) -> None:
