@@ -721,7 +721,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "card-lost",
+        "lost-while-serving",
         CARDS,
         _SUPERVISOR + "run.py",
         "The card of module {module} was lost while it served: the driver no longer has it up.",
@@ -824,7 +824,7 @@ FAULTS = (
         r"|No module named 'vllm_gaudi",
     ),
     Known(
-        "low-memory-fragmented",
+        "context-not-created",
         HOST,
         "",
         "The driver found no whole piece of the host's low memory, though the cards are free.",

@@ -98,10 +98,72 @@ def test_the_checks_of_the_catalogue_are_in_the_list_as_severe_as_there() -> Non
     }
 
 
+def strings(node: ast.AST, constants: dict[str, ast.expr]) -> set[str]:
+    """The texts in a part of a test, and in the module's constants that it names; not what it says is not so."""
+    if isinstance(node, ast.Constant):
+        return {node.value} if isinstance(node.value, str) else set()
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.NotEq, ast.NotIn, ast.IsNot)):
+        return set()
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return set()
+    if isinstance(node, ast.Name) and node.id in constants:
+        return strings(constants[node.id], {name: at for name, at in constants.items() if name != node.id})
+    return {text for part in ast.iter_child_nodes(node) for text in strings(part, constants)}
+
+
+def asserted(text: str) -> dict[str, set[str]]:
+    """By the tests of a file: the texts in what they assert, and in the cases of a parameter that they assert."""
+    tree = ast.parse(text)
+    constants: dict[str, ast.expr] = {}
+    for part in tree.body:
+        if isinstance(part, ast.Assign):
+            constants |= {target.id: part.value for target in part.targets if isinstance(target, ast.Name)}
+        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.value is not None:
+            constants[part.target.id] = part.value
+    found: dict[str, set[str]] = {}
+    for test in ast.walk(tree):
+        if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test_"):
+            continue
+        claims = [part.test for part in ast.walk(test) if isinstance(part, ast.Assert)]
+        named_there = {part.id for claim in claims for part in ast.walk(claim) if isinstance(part, ast.Name)}
+        for mark in test.decorator_list:
+            if isinstance(mark, ast.Call) and named(mark) == "parametrize":
+                names = {name.strip() for names in strings(mark.args[0], {}) for name in names.split(",")}
+                claims += [mark.args[1]] if names & named_there else []
+        found[test.name] = {said for claim in claims for said in strings(claim, constants)}
+    return found
+
+
 def test_a_test_causes_every_fault() -> None:
+    """And asserts its id: a test that only mentions it, or says that it is not found, causes nothing."""
     tests = [path for path in (ROOT / "tests/unit").rglob("test_*.py") if path.parent != Path(__file__).parent]
-    texts = [path.read_text(encoding="utf-8") for path in tests]
-    assert [fault.id for fault in FAULTS if not any(f'"{fault.id}"' in text for text in texts)] == []
+    caused = {said for path in tests for each in asserted(path.read_text("utf-8")).values() for said in each}
+    assert sorted(KNOWN - caused) == []
+
+
+@pytest.mark.parametrize(
+    ("test", "counts"),
+    [
+        ('def test_it():\n    assert found().id == "a-fault"', True),
+        ('IDS = ["a-fault"]\ndef test_it():\n    assert found() == IDS', True),
+        ('@pytest.mark.parametrize("kind", ["a-fault"])\ndef test_it(kind):\n    assert found() == kind', True),
+        ('@pytest.mark.parametrize("kind", ["a-fault"])\ndef test_it(kind):\n    assert found()', False),
+        ('def test_it():\n    # "a-fault"\n    assert found()', False),
+        ('def test_it():\n    say("a-fault")', False),
+        ('def test_it():\n    assert found() != "a-fault"', False),
+        ('def test_it():\n    assert "a-fault" not in found()', False),
+        ('def test_it():\n    assert not found("a-fault")', False),
+        ('def helper():\n    assert found() == "a-fault"', False),
+    ],
+)
+def test_a_fault_counts_as_caused_where_its_id_is_asserted(test: str, counts: bool) -> None:
+    assert any("a-fault" in said for said in asserted(test).values()) is counts
+
+
+def test_no_two_ids_are_the_same_words() -> None:
+    """Nobody could tell a lost_card from a card-lost, nor which of them a program is to look for."""
+    words_of = [" ".join(sorted(re.split("[_-]", identifier))) for identifier in KNOWN]
+    assert [said for said in words_of if words_of.count(said) > 1] == []
 
 
 def test_the_manuals_advice_is_in_the_list() -> None:

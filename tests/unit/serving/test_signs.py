@@ -431,7 +431,7 @@ def test_what_the_plugin_says_of_the_memory() -> None:
         ("RuntimeError: synStatus=26 [Generic failure] Device acquire failed.", "card-busy", "held by another"),
         ("WARNING No platform detected, vLLM is running on UnspecifiedPlatform", "no-plugin", "serving_image_build"),
         ("ModuleNotFoundError: No module named 'habana_frameworks.torch'", "no-plugin", "vllm-gaudi"),
-        ("RuntimeError: Failed to create context -12", "low-memory-fragmented", "compact_memory"),
+        ("RuntimeError: Failed to create context -12", "context-not-created", "compact_memory"),
         ("[ g_ibv.init(deviceConfig) == hcclSuccess ] failed. ibv initialization failed", "no-verbs", "habanalabs_ib"),
         (
             "AttributeError: 'functools._lru_cache_wrapper' object has no attribute 'warning'",

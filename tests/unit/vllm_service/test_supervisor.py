@@ -1207,7 +1207,7 @@ def test_a_card_that_is_lost_while_serving_is_noticed_and_waited_for(node: Node,
         (node.root / "hl-smi.csv").write_text("1, 1, AN1\n")
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75
-    assert node.state["reason"]["kind"] == "card-lost"
+    assert node.state["reason"]["kind"] == "lost-while-serving"
     assert "The card of module 0 was lost while it served" in output
     assert not node.container_exists()
     # systemd starts it again; it waits instead of spending its tries, and no container is made.
@@ -1234,7 +1234,7 @@ def test_a_server_that_ends_because_its_card_is_lost_waits_for_it_as_well(node: 
     driven(node, 1)
     node.crash("RuntimeError: the device is gone")
     output, _ = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, node.state["reason"]["kind"]) == (75, "card-lost")
+    assert (process.returncode, node.state["reason"]["kind"]) == (75, "lost-while-serving")
     assert "The card of module 0 was lost while it served" in output
 
 

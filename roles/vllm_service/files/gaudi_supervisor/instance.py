@@ -508,7 +508,7 @@ class Supervisor:
 
         Nobody has to see to the instance when the card is back, and no try is spent meanwhile.
         """
-        lost = (self.state["last_reason"] or {}).get("kind") == "card-lost"
+        lost = (self.state["last_reason"] or {}).get("kind") == "lost-while-serving"
         modules = {card.module_id for card in plan.cards}
         while True:
             try:
@@ -522,7 +522,7 @@ class Supervisor:
                 down = min(modules & cards.disabled(self.paths.sys), default=None) if lost else None
                 if down is None:
                     return
-                text = words.say("card-lost", "disabled", module=down)
+                text = words.say("lost-while-serving", "disabled", module=down)
             self.extend(self.settings.stall)
             self.publish("waiting", f"{WAITS_FOR_CARDS}: {text}")
             self.write_state_in_time()

@@ -289,7 +289,7 @@ class Run:
     @staticmethod
     def card_lost(module: int) -> Reason:
         """Why a server ends without its card."""
-        return Reason("card-lost", words.say("card-lost", module=module), retry=True)
+        return Reason("lost-while-serving", words.say("lost-while-serving", module=module), retry=True)
 
     def load_now(self, now: float) -> dict[str, Any]:
         """What changed in the load of the server since the last look; a server that does not tell has none."""
