@@ -73,12 +73,12 @@ def take_turn(handle: int, path: Path, patience: float) -> None:
             return
     raise Refusal(
         "lock_held",
-        f"{path} is locked by {_holder(handle)}, and was for {patience:g} s. Nothing was changed. Wait until it ends, "
+        f"{path} is locked by {holder(handle)}, and was for {patience:g} s. Nothing was changed. Wait until it ends, "
         "or end it where it hangs; then run this again.",
     )
 
 
-def _holder(handle: int) -> str:
+def holder(handle: int) -> str:
     """Who has the lock of an open file; systems differ in whether they say so."""
     inode = os.fstat(handle).st_ino
     for line in _LOCKS.read_text(encoding="ascii", errors="replace").splitlines():

@@ -467,10 +467,34 @@ def test_a_damaged_way_back_is_removed(node: Node) -> None:
     assert not (node.state_file.parent / paths.BACK).exists()
 
 
-def test_a_way_back_that_somebody_holds_up_is_tried_again(node: Node) -> None:
+def test_a_way_back_that_somebody_holds_up_is_waited_for(node: Node) -> None:
+    """systemd starts a supervisor ten times in ten minutes at most."""
     cut_off(node, "decided")
     with held(node.root / "state/cards.lock.guard") as holder:
-        code, _ = node.run()
+        process = node.start()
+        lock = f"{node.root}/state/cards.lock.guard is locked by process {holder} ("
+        said = f"waiting: The instance cannot go back to its former plan: {lock}"
+        node.wait_for(lambda: any(status.startswith(said) for status in node.statuses), "the wait for the lock")
+        assert process.poll() is None
+    process.communicate(timeout=PATIENCE)
+    assert (process.returncode, node.state["phase"]) == (75, "going-back")
+    assert "gone back to the plan that served before" in node.state["status"]
+
+
+def test_who_waits_for_a_way_back_can_be_stopped(node: Node) -> None:
+    cut_off(node, "decided")
+    with held(node.root / "state/cards.lock.guard"):
+        process = node.start()
+        node.wait_for(lambda: any("is locked" in status for status in node.statuses), "the wait for the lock")
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    assert (node.state_file.parent / paths.BACK).exists()
+
+
+def test_a_way_back_that_somebody_holds_up_for_too_long_is_tried_again(node: Node) -> None:
+    cut_off(node, "decided")
+    with held(node.root / "state/cards.lock.guard") as holder:
+        code, _ = node.run("--engine-wait", "0")
         assert (code, node.state["reason"]["kind"]) == (75, "going-back")
         assert f"cards.lock.guard is locked by process {holder} (" in node.state["status"]
     code, _ = node.run()

@@ -1285,11 +1285,13 @@ def test_a_short_illness_is_survived(node: Node) -> None:
 
 
 def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
-    node.start()
+    first = node.start()
     node.wait_ready()
     code, output = node.run()
     assert code == 78
     assert "Another supervisor runs tiny already" in output
+    assert f"{node.state_file.parent} is locked by process {first.pid} (" in output
+    assert f"{node.state_file.parent} is locked by process {first.pid} (" in node.statuses[-1]
     code, output = node.run(action="clean")
     assert code == 78
     assert node.container_runs()

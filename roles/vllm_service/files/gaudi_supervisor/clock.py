@@ -14,6 +14,8 @@ STATE_INTERVAL = 0.5
 # Serving this long means that the start was good: earlier failures no longer count.
 STABLE_SECONDS = 600.0
 LONGEST_PAUSE = 300.0
+# The unit's start limit is ten starts in 600 seconds: whoever fails before a try is counted waits at least so long.
+CLEAR_OF_LIMIT = 60.0
 # For a server that never served: it has no requests to finish, and may be deaf to SIGTERM.
 HURRY = 10.0
 

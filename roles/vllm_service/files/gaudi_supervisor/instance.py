@@ -44,7 +44,7 @@ from .emptying import Emptying
 from .endpoint import Endpoint, port_problem
 from .engine import Container, Docker, run_command
 from .listening import Listening
-from .locks import Locks
+from .locks import Held, Locks
 from .past import Past
 from .run import Run
 from .settings import Paths, Settings
@@ -195,11 +195,11 @@ class Supervisor:
             locks.close()
 
     def await_locks(self) -> Locks | None:
-        """The locks of the instance; None where they cannot be taken for as long as an engine is waited for.
+        """The locks of the instance; None where they cannot be taken for as long as is waited; raises Stopped.
 
-        So long a wait keeps clear of systemd's start limit, and what serves goes on. Raises Stopped.
+        What serves goes on meanwhile.
         """
-        deadline = time.monotonic() + self.settings.engine_wait
+        deadline = time.monotonic() + self.uncounted_wait
         said = ""
         while True:
             try:
@@ -213,17 +213,29 @@ class Supervisor:
                 said = text
             if time.monotonic() > deadline:
                 return None
-            self.extend(self.settings.engine_wait)
-            self.ping()
-            self.wait(min(2.0, self.watchdog or 2.0))
+            self.linger()
+
+    @property
+    def uncounted_wait(self) -> float:
+        """Seconds to wait for what no try can do without: as long as for an engine, and clear of the start limit."""
+        return max(self.settings.engine_wait, clock.CLEAR_OF_LIMIT)
+
+    def linger(self) -> None:
+        """Wait a moment before the next look at what no try can do without; raises Stopped."""
+        self.extend(self.uncounted_wait)
+        self.ping()
+        self.wait(min(2.0, self.watchdog or 2.0))
 
     def take_locks(self) -> Locks:
         """Make a second supervisor of this instance impossible. Raises OSError, and SystemExit where there is one."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             return Locks(self.directory)
-        except BlockingIOError:
-            message = f"Another supervisor runs {self.instance} already (systemctl status vllm-{self.instance})."
+        except Held as held:
+            message = (
+                f"Another supervisor runs {self.instance} already, or somebody keeps it from running: {held} "
+                f"(systemctl status vllm-{self.instance}). Once that has ended: systemctl start vllm-{self.instance}."
+            )
             self.notifier.send(STATUS=message)
             say(message, 3)
             raise SystemExit(EXIT_CONFIGURATION) from None

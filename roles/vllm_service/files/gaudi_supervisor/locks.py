@@ -7,8 +7,13 @@ import os
 from pathlib import Path
 
 from gaudi.node.documents import make_room
+from gaudi.node.files import holder
 
 from .systemd import say
+
+
+class Held(BlockingIOError):
+    """Another process has one of the locks; its text says which lock, and which process."""
 
 
 class Locks:
@@ -19,7 +24,7 @@ class Locks:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Take both, or none. Raises BlockingIOError where another supervisor has one of them, and OSError."""
+        """Take both, or none. Raises Held where another process has one of them, and OSError."""
         self._held: list[int] = []
         try:
             self._lock(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -30,7 +35,10 @@ class Locks:
 
     def _lock(self, path: Path, flags: int) -> None:
         self._held.append(os.open(path, flags | os.O_CLOEXEC, 0o600))
-        fcntl.flock(self._held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self._held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            raise Held(f"{path} is locked by {holder(self._held[-1])}") from taken
 
     def _lock_file(self, path: Path) -> None:
         """Whatever is wrong with the file, the directory is locked already."""
@@ -40,7 +48,7 @@ class Locks:
                 say(f"{path} was a directory, which is now {aside}.", 4)
             # To read, which a read-only file system lets; a pipe is opened at once.
             self._lock(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)
-        except BlockingIOError:
+        except Held:
             raise
         except OSError as failed:
             say(f"{path} cannot be locked ({failed.strerror}). Its directory is, which does as well.", 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,16 +102,24 @@ class Past:
     def resume(self) -> bool:
         """Take a way back to its end that was cut off; True where systemd has to start the supervisor anew.
 
-        Raises Failure where there is no end.
+        What may pass is waited for here: systemd starts nobody anew for ever. Raises Failure where there is no end, and
+        Stopped.
         """
-        try:
-            self.back, written = self.place.finish(now_text())
-        except Damaged as damage:
-            say(f"{damage}. Nobody knows where from and where to, so it is removed.", 4)
-            self.place.forget_back()
-            return False
-        except (Refusal, OSError) as stuck:
-            raise self._stuck(stuck) from stuck
+        deadline = time.monotonic() + self.boss.uncounted_wait
+        while True:
+            try:
+                self.back, written = self.place.finish(now_text())
+                break
+            except Damaged as damage:
+                say(f"{damage}. Nobody knows where from and where to, so it is removed.", 4)
+                self.place.forget_back()
+                return False
+            except (Refusal, OSError) as stuck:
+                failure = self._stuck(stuck)
+                if not _passes(stuck) or time.monotonic() > deadline:
+                    raise failure from stuck
+            self.boss.publish("going-back", f"waiting: {failure.reason.message}")
+            self.boss.linger()
         if written:
             self.reload()
         return written
