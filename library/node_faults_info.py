@@ -10,8 +10,8 @@ version_added: "0.1.0"
 author: gaudi-serving
 description:
   - Looks at what neither M(gaudi_preflight) nor M(host_tuning_info) looks at - who holds the cards, the last verdict on
-    cards and links, the container engine, the driver's errors in the kernel's log, the host's low memory, and
-    whether each instance serves what lies on the node.
+    cards and links, the container engine, the driver's errors in the kernel's log, the host's low memory, whether
+    what instances need can be written, and whether each instance serves what lies on the node.
   - Never fails because of a fault; C(playbooks/doctor.yml) puts all faults of a node together.
 options:
   host:
@@ -151,6 +151,7 @@ def main() -> None:
         *findings.of_users(topology["cards"], holders, running),
         *of_kernel(module),
         *silent,
+        *findings.of_room({each["instance"]: instances.lacks_room(each["instance"]) for each in there}),
         *findings.of_instances(there, module.params["host"]),
         *(found for each in there if running[each["instance"]] for found in of_requests(module, each["instance"])),
     ]

@@ -165,7 +165,6 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import containers, instances, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
-from ansible.module_utils.gaudi.node.folders import no_room
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
@@ -289,13 +288,12 @@ def check_weights(module: AnsibleModule) -> None:
 def check_room(module: AnsibleModule) -> None:
     """End the module where what a start writes has no room: nobody would know why the instance does not come back."""
     instance = module.params["instance"]
-    for path in (PLANS / instance / "plan.json", instances.STATES / instance / "state.json"):
-        lacking = no_room(path, instances.ROOM)
-        if lacking:
-            module.fail_json(
-                msg=f"{instance} was left as it is, because {lacking}. Make room, then run this again.",
-                refused_id="no_room",
-            )
+    lacking = instances.lacks_room(instance)
+    if lacking:
+        module.fail_json(
+            msg=f"{instance} was left as it is, because {' and '.join(lacking)}. Make room, then run this again.",
+            refused_id="no_room",
+        )
 
 
 def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:

@@ -128,8 +128,19 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
         return [known("crash_loop", instance=name, status=status.rstrip("."))]
     if phase == "waiting":
         return [known("waiting", instance=name, status=status.rstrip("."))]
-    unwritten = [known("state_unwritten", instance=name, what=instance["unwritten"])] if instance["unwritten"] else []
-    return [*(Finding("not_as_planned", INSTANCES, printable(said)) for said in instance["otherwise"]), *unwritten]
+    return [Finding("not_as_planned", INSTANCES, printable(said)) for said in instance["otherwise"]]
+
+
+def of_room(lacking: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Return why nothing can be written that instances need; ``lacking`` are sentences without a full stop by instance.
+
+    What several instances lack is said once.
+    """
+    whose: dict[str, list[str]] = {}
+    for instance, sentences in lacking.items():
+        for sentence in sentences:
+            whose.setdefault(sentence, []).append(instance)
+    return [known("no_room", instances=", ".join(names), what=sentence) for sentence, names in whose.items()]
 
 
 _LOW_ZONES = ("DMA", "DMA32")

@@ -509,6 +509,15 @@ FAULTS = (
             'or with a serve playbook -e \'{{"serve_options": {{"port": {free}}}}}\'.'
         },
     ),
+    Known(
+        "no_room",
+        HOST,
+        _DOCTOR,
+        "{instances}: {what}.",
+        "What serves goes on, but nobody writes down how it is, and it may not come back from a restart. Make room "
+        "there, or mount it for writing; dmesg says why a disk became read-only.",
+        "of /run systemd says how much it needs (RELOAD_DISK_SPACE_MIN)",
+    ),
     # How large the pieces have to be is not published; that none of 2 MiB is left is a guess. Order 9 is 512 pages of
     # 4 KiB.
     Known(
@@ -579,14 +588,6 @@ FAULTS = (
     ),
     Known(
         "state_damaged", INSTANCES, _DOCTOR, "{instance}: {what}.", "Its supervisor writes it anew when it starts.", ""
-    ),
-    Known(
-        "state_unwritten",
-        INSTANCES,
-        _DOCTOR,
-        "{instance}: {what}.",
-        "Make room there; its supervisor tries again.",
-        "",
     ),
     Known(
         "crash_loop",

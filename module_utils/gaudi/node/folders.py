@@ -52,15 +52,22 @@ def no_room(path: Path, wanted: int) -> str:
     return f"{path} cannot be written: the file system of {here} {what}"
 
 
-def space_at(path: Path) -> tuple[str, int]:
-    """The mount point of the file system that a path is on, or will be, and its bytes free for root's programs."""
-    here = path
-    while not here.exists():
-        here = here.parent
-    mount = here.resolve()
+def _there(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def mount_of(path: Path) -> Path:
+    """The mount point of the file system that a path is on, or will be."""
+    mount = _there(path).resolve()
     while not mount.is_mount():
         mount = mount.parent
-    return str(mount), shutil.disk_usage(here).free
+    return mount
+
+
+def space_at(path: Path) -> tuple[str, int]:
+    """The mount point of the file system that a path is on, or will be, and its bytes free for root's programs."""
+    return str(mount_of(path)), shutil.disk_usage(_there(path)).free
 
 
 def holds_anything(folder: str) -> bool:

@@ -24,7 +24,7 @@ from . import weight_folders
 from .containers import image_id, systemctl
 from .documents import read as read_document
 from .documents import read_json
-from .folders import no_room, of_instances
+from .folders import mount_of, no_room, of_instances
 from .programs import library_digest, supervisor_digest, unit_digest
 
 PLANS = Path(paths.INSTANCES)
@@ -33,6 +33,9 @@ STATES = Path(paths.INSTANCE_STATES)
 # Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces. A
 # plan of the most buckets that are planned, each on lines of its own, has 18 million.
 ROOM = 20_000_000
+# Bytes. With less in /run systemd reads no unit again (RELOAD_DISK_SPACE_MIN), and soon no container starts.
+ROOM_TO_RUN = 16 * 1024**2
+RUN = Path("/run")
 # The ActiveState of a unit that runs or is on its way; "is-active" says no of one that starts.
 RUNNING = ("active", "activating", "reloading")
 PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
@@ -59,6 +62,23 @@ def say_stranger(path: Path) -> str:
     return (
         f"{where} belongs to no instance, and nothing here reads or changes it. Remove it by hand if nobody needs it."
     )
+
+
+def lacks_room(instance: str) -> list[str]:
+    """Why what is written for an instance when it starts, and while it serves, cannot be written.
+
+    Also why systemd and engine cannot. A sentence without a full stop for each file system.
+    """
+    wanted = {
+        STATES / instance / "state.json": ROOM,
+        PLANS / instance / "plan.json": ROOM,
+        RUN / "systemd": ROOM_TO_RUN,
+    }
+    found: dict[Path, str] = {}
+    for path, size in wanted.items():
+        if lacking := no_room(path, size):
+            found.setdefault(mount_of(path), lacking)
+    return list(found.values())
 
 
 def parse_properties(text: str) -> dict[str, str]:

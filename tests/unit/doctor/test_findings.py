@@ -16,7 +16,6 @@ WELL: dict[str, Any] = {
     "active": "active",
     "result": "success",
     "damaged": "",
-    "unwritten": "",
     "said": "",
     "otherwise": [],
     "state": {"phase": "serving", "status": "serving", "reason": None},
@@ -118,9 +117,15 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     assert found.sentence == "tiny: Another supervisor runs tiny already."
     (found,) = of_instance(otherwise=["tiny does not run with what lies on the node."])
     assert (found.id, found.fault) == ("not_as_planned", True)
-    (found,) = of_instance(unwritten="the disk is full")
-    assert found.id == "state_unwritten"
-    assert found.sentence == "tiny: the disk is full. Make room there; its supervisor tries again."
+
+
+def test_what_cannot_be_written_is_said_once_for_all_instances() -> None:
+    full = "/run/systemd cannot be written: the file system of /run is read-only"
+    lacking = {"chat": [full], "tiny": [full, "/x cannot be written: the file system of / is read-only"], "other": []}
+    of_run, of_disk = findings.of_room(lacking)
+    assert (of_run.id, of_run.seen_in, of_run.fault) == ("no_room", "host", True)
+    assert of_run.sentence.startswith(f"chat, tiny: {full}. What serves goes on, but")
+    assert of_disk.sentence.startswith("tiny: /x cannot be written: ")
 
 
 @pytest.mark.parametrize("phase", ["not-answering", "pausing", "waiting"])

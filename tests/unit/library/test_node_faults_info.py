@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +41,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=active\n")
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(instances, "RUN", tmp_path / "run")
     monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
     monkeypatch.setattr(node_faults_info, "BUDDYINFO", tmp_path / "buddyinfo")
     monkeypatch.setattr(node_faults_info, "read_holders", lambda: ({0: "tiny"}, []))
@@ -59,6 +63,29 @@ def faults() -> list[tuple[str, str]]:
 
 def test_a_node_that_serves_has_none() -> None:
     assert faults() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "said"),
+    [
+        ("states/tiny", {"f_flag": os.ST_RDONLY}, "states/tiny/state.json cannot be written: the file system of "),
+        ("states/tiny", {"f_bfree": 1}, "has 4.1 kB free, and 20.0 MB are needed"),
+        ("plans/tiny", {"f_files": 9, "f_ffree": 0}, "has no room for one more file (df -i)"),
+        ("run", {"f_bfree": 4095}, "run/systemd cannot be written: "),
+        ("run", {"f_bfree": 4096}, ""),
+    ],
+)
+def test_what_serves_and_can_write_nothing_is_a_fault(
+    node: Path, monkeypatch: pytest.MonkeyPatch, place: str, wrong: dict[str, int], said: str
+) -> None:
+    """Also where its supervisor runs with what is on the disk, and has nothing new to say."""
+    usual = {"f_frsize": 4096, "f_bfree": 10**6, "f_files": 9, "f_ffree": 9, "f_flag": 0}
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: SimpleNamespace(**{**usual, **(wrong if path == node / place else {})})
+    )
+    found = faults()
+    assert [identifier for identifier, _ in found] == ["no_room"] * bool(said)
+    assert all(sentence.startswith("tiny: ") and said in sentence for _, sentence in found)
 
 
 def test_a_container_that_outlived_its_unit_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -423,25 +423,26 @@ def test_a_target_that_does_not_start_at_boot_is_not_settled(instance: Path, mon
     ("active", "label", "refused"),
     [("active", "other", True), ("inactive", "other", True), ("active", made_of().digest, False)],
 )
-def test_an_instance_is_not_stopped_where_its_state_has_no_room(
-    instance: Path, monkeypatch: pytest.MonkeyPatch, active: str, label: str, refused: bool
+@pytest.mark.parametrize("place", ["states", "run"])
+def test_an_instance_is_not_stopped_where_its_state_or_the_engine_has_no_room(
+    instance: Path, monkeypatch: pytest.MonkeyPatch, active: str, label: str, refused: bool, place: str
 ) -> None:
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(label))
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
     monkeypatch.setattr(instances, "STATES", instance.parents[1] / "states")
+    monkeypatch.setattr(instances, "RUN", instance.parents[1] / "run")
     kernel = os.statvfs
 
     def statvfs(path: Path) -> os.statvfs_result | SimpleNamespace:
-        return full() if path == instances.STATES else kernel(path)
+        return full() if path == instance.parents[1] / place else kernel(path)
 
     instances.STATES.mkdir()
+    instances.RUN.mkdir()
     monkeypatch.setattr(os, "statvfs", statvfs)
     answer = ask(DOCUMENT)
     assert answer.get("failed", False) is refused
     if refused:
-        assert answer["msg"].startswith(
-            f"tiny was left as it is, because {instances.STATES}/tiny/state.json cannot be written: "
-        )
+        assert answer["msg"].startswith(f"tiny was left as it is, because {instance.parents[1] / place}/")
 
 
 def test_missing_weights_are_refused_unless_they_come_before_it_counts(instance: Path, tmp_path: Path) -> None:
