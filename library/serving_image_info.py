@@ -73,7 +73,9 @@ images:
       elements: str
       sample: [numactl]
     python:
-      description: Python distributions that were found inside, with their versions.
+      description:
+        - Python distributions that were found inside, with their versions. Where nobody looked yet, those that the
+          labels of a built image name.
       type: dict
       sample: {vllm: 0.9.0}
     system:
@@ -125,7 +127,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.engine import image_record
-from ansible.module_utils.gaudi.image import sbom
+from ansible.module_utils.gaudi.image import sbom, versions
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.documents import read
@@ -152,14 +154,16 @@ def describe(reference: str, known: Mapping[str, Any], folder: Path, there: bool
         inside = read(file, sbom.contents)
     except Damaged as damage:
         damaged = str(damage)
+    built = known.get("built") or {}
+    foretold = {**versions.labelled_versions(built), **(known.get("packages") or {})}
     return {
         "reference": reference,
         "id": str(known.get("id", "")),
         "digest": known.get("digest") or "",
         "present": there,
-        "built": known.get("built") or {},
+        "built": built,
         "parts": known.get("parts") or [],
-        "python": dict(inside.python) if inside else dict(known.get("packages") or {}),
+        "python": dict(inside.python) if inside else foretold,
         "system": dict(inside.system) if inside else {},
         "checkouts": dict(inside.checkouts) if inside else {},
         "bill": str(file) if inside else "",

@@ -9,6 +9,7 @@ from ..base.printable import printable
 from ..base.refusal import Refusal
 from .inside import VENDOR
 from .recipe import BASE, BASE_DIGEST, LABEL
+from .versions import labelled_versions
 
 Node = Mapping[str, Any]
 """What the module serving_image_info returns of a node: ``images`` and ``instances``."""
@@ -89,10 +90,16 @@ def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False
     lines += [f"  checkout {folder} {commit}" for folder, commit in sorted(image["checkouts"].items())]
     lines.append("  parts " + (", ".join(image["parts"]) or "none known"))
     told = sorted(python) if every else [name for name in _TOLD if name in python]
-    lines += [f"  {name} {python[name]}" for name in told]
+    lines += [f"  {name} {python[name]}{_otherwise(name, image)}" for name in told]
     lines += [f"  {name} {version}" for name, version in sorted(image["system"].items()) if every]
     lines.append("  " + _rest(image))
     return [printable(line) for line in lines]
+
+
+def _otherwise(name: str, image: Mapping[str, Any]) -> str:
+    """What a label says otherwise of a distribution: somebody made this image of one of ours."""
+    said = labelled_versions(image["built"]).get(name, image["python"][name])
+    return "" if said == image["python"][name] else f" (its label says {said})"
 
 
 def _rest(image: Mapping[str, Any]) -> str:

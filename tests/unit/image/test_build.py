@@ -33,6 +33,13 @@ with (place / "asked").open("a") as asked:
     asked.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
 answers = json.loads((place / "answers.json").read_text())
 there = json.loads((place / "there.json").read_text())
+if words.startswith("image rm") and sys.argv[-1] in there:
+    del there[sys.argv[-1]]
+    (place / "there.json").write_text(json.dumps(there))
+    sys.exit(0)
+if words.startswith("image rm"):
+    print(f"Error: No such image: {{sys.argv[-1]}}", file=sys.stderr)
+    sys.exit(1)
 if words.startswith("image inspect"):
     image = sys.argv[-1]
     if image not in there:
@@ -44,6 +51,8 @@ if words.startswith("image inspect"):
 for beginning, (status, text, now) in sorted(answers.items(), key=lambda answer: -len(answer[0])):
     if (words + " ").startswith(beginning + " "):
         print(text, flush=True)
+        if "--interactive" in beginning:
+            (place / "given").write_text(sys.stdin.read())
         if beginning == "build" and "sleep" in text:
             time.sleep(60)
         if beginning == "build":
@@ -64,6 +73,22 @@ def listed(version: str) -> str:
     return json.dumps([{"name": "habana_torch_plugin", "version": version}, {"name": "torch", "version": "2.7.1"}])
 
 
+# What the program that looks into an image finds.
+FOUND = {
+    "packages": {"torch": "2.7.1", "vllm": "0.9.0.2+g4cd8c0613", "ray": "2.40", "pip": "24"},
+    "programs": [],
+    "pillow": None,
+    "vllm": None,
+    "rejected": {},
+    "python": "3.10.12",
+    "os": ["ubuntu", "22.04"],
+    "system": {"kind": "deb", "packages": [["numactl", "2.0.14-3", "amd64"]]},
+    "checkouts": [],
+}
+# How the second build begins, which only adds labels.
+LABELLING = "build --progress=plain --network=none"
+
+
 class Node:
     """A folder that stands for a node."""
 
@@ -75,6 +100,7 @@ class Node:
         client.chmod(0o755)
         (self.recipe,) = image_recipes([{"requires": {"image": ["numactl"]}}], document(), {})
         self.reference = str(self.recipe["reference"])
+        self.whole = f"{self.reference}-unlabelled"
         self.base = str(self.recipe["base"])
         self.there: dict[str, Any] = {}
         self.answers: dict[str, Any] = {
@@ -82,9 +108,11 @@ class Node:
             "info": (0, str(folder), {}),
             "pull": (0, "abc: Pulling fs layer\nabc: Pull complete", {self.base: self.image(NEW)}),
             f"pull {self.reference}": (1, "manifest unknown: manifest unknown", {}),
-            "build": (0, "#5 [1/3] FROM x\n#5 CACHED\n#6 [2/3] RUN y\n#6 DONE 1s", {self.reference: self.image(None)}),
+            "build": (0, "#5 [1/3] FROM x\n#5 CACHED\n#6 [2/3] RUN y\n#6 DONE 1s", {self.whole: self.image(None)}),
+            LABELLING: (0, "#3 [1/1] FROM x\n#3 DONE 0s", {self.reference: self.image(None)}),
             "push": (0, "pushed", {}),
             "run": (0, listed("1.22.2.32"), {}),
+            "run --rm --interactive": (0, "gaudi-image " + json.dumps(FOUND), {}),
         }
 
     @staticmethod
@@ -175,10 +203,10 @@ def built_before(node: Node, digest: str) -> None:
 def test_it_pulls_the_base_and_builds_on_its_digest(node: Node) -> None:
     status, printed = node.build()
     assert status == 0, printed
-    assert node.words == ["pull", "build"]
+    assert node.words == ["pull", "build", "build"]
     command = next(words for words in node.asked if words[0] == "build")
     assert f"--label=gaudi-serving.image.base-digest={NEW}" in command
-    assert f"--tag={node.reference}" in command
+    assert f"--tag={node.whole}" in command
     assert "--network=default" in command
     assert f"--build-arg=BASE={BASE}@{NEW}" in command
     assert node.result["reference"] == node.reference
@@ -189,7 +217,60 @@ def test_its_progress_says_which_step_it_is_at_and_since_when(node: Node) -> Non
     assert node.build()[0] == 0
     progress = json.loads((node.folder / "progress.json").read_text())
     assert begun < progress.pop("began") < time.time()
+    assert progress == {"phase": "build: the labels with versions"}
+    node.there.clear()
+    node.answers["run --rm --interactive"] = (1, "", {})
+    node.answers["build"] = (1, node.answers["build"][1], {})
+    assert node.build()[0] == 1
+    progress = json.loads((node.folder / "progress.json").read_text())
+    assert begun < progress.pop("began") < time.time()
     assert progress == {"phase": "build: packages of the system", "done": 1, "total": 11, "unit": "steps"}
+
+
+def test_labels_say_the_versions_that_are_found_in_the_whole_image(node: Node) -> None:
+    status, printed = node.build()
+    assert status == 0, printed
+    (command,) = [words for words in node.asked if " ".join(words).startswith(LABELLING)]
+    labels = [word.removeprefix("--label=") for word in command if word.startswith("--label=")]
+    assert labels == [
+        f"gaudi-serving.image.version.{said}"
+        for said in ("numactl=2.0.14-3", "python=3.10.12", "ray=2.40", "torch=2.7.1", "vllm=0.9.0.2+g4cd8c0613")
+    ]
+    assert f"--tag={node.reference}" in command
+    assert not [word for word in command if word.startswith(("--secret", "--build-arg", "--add-host"))]
+    asked = json.loads((node.folder / "given").read_text())
+    assert (asked["arguments"], asked["server"]) == ({}, False)
+    look = next(words for words in node.asked if words[:3] == ["run", "--rm", "--interactive"])
+    assert {"--network=none", "--runtime=runc", "--read-only", "--cap-drop=ALL", node.whole} <= set(look)
+    # Of the two names the build leaves one.
+    assert ["image", "rm", node.whole] in node.asked
+    assert set(json.loads((node.folder / "there.json").read_text())) == {node.base, node.reference}
+
+
+@pytest.mark.parametrize(
+    ("change", "id_"),
+    [
+        ({"run --rm --interactive": (137, "", {})}, "image_silent"),
+        ({LABELLING: (1, "#3 ERROR: nobody knows why", {})}, "build_failed"),
+        ({"build": (1, "#6 1.0 OSError: No space left on device", {})}, "disk_full"),
+    ],
+)
+def test_an_image_without_its_labels_has_no_name(node: Node, change: dict[str, Any], id_: str) -> None:
+    """Until the image is whole it has none; the next run, with all of it in Docker's cache, gives it."""
+    sound = dict(node.answers)
+    node.answers.update(change)
+    assert node.build()[0] == 1
+    assert node.result["refused_id"] == id_
+    assert set(json.loads((node.folder / "there.json").read_text())) == {node.base}
+    node.answers = sound
+    assert node.build()[0] == 0
+    assert node.result["reference"] == node.reference
+
+
+def test_what_a_build_that_was_killed_left_is_taken_up(node: Node) -> None:
+    node.there[node.whole] = node.image(None)
+    assert node.build()[0] == 0
+    assert set(json.loads((node.folder / "there.json").read_text())) == {node.base, node.reference}
 
 
 def test_a_base_that_was_loaded_has_no_digest_of_a_registry(node: Node) -> None:
@@ -359,13 +440,14 @@ def test_without_a_registry_the_base_that_is_there_is_built_on(node: Node) -> No
     status, printed = node.build()
     assert status == 0
     assert "The registry does not answer" in printed
-    assert "--label=gaudi-serving.image.base-digest=sha256:loaded" in node.asked[-2]
+    command = next(words for words in node.asked if words[0] == "build")
+    assert "--label=gaudi-serving.image.base-digest=sha256:loaded" in command
 
 
 def test_a_built_image_is_pushed_where_the_site_says_so(node: Node) -> None:
     status, printed = node.build(push=True)
     assert status == 0
-    assert node.words == ["pull", "pull", "build", "push"]
+    assert node.words == ["pull", "pull", "build", "build", "push"]
     assert f"The registry gives no {node.reference} (manifest unknown: manifest unknown); building it." in printed
     node.answers["push"] = (1, "denied: requested access to the resource is denied", {})
     assert node.build(push=True)[0] == 1

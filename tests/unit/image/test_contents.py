@@ -89,11 +89,19 @@ def test_instances_and_nodes_come_first() -> None:
 
 
 def test_the_version_of_every_checkout_is_told() -> None:
-    """Labels hold commits: versions are known only when it is built."""
     made = {"vllm": "0.26.0", "vllm-gaudi": "0.26.1", "vllm-hpu-extension": "0.1", "neural-compressor-pt": "3.4"}
     node = {**NODES["one"], "images": [{**OLD, "python": made}]}
     lines = image_table({"one": node})
     assert {f"  {name} {version}" for name, version in made.items()} <= set(lines)
+
+
+def test_a_label_that_says_another_version_than_is_found_is_told() -> None:
+    """Whoever installs something into one of our images inherits its labels."""
+    labels = {f"gaudi-serving.image.version.{name}": "0.9.0" for name in ("vllm", "habana-torch-plugin")}
+    image = {**OLD, "built": {**OLD["built"], **labels}, "python": {"vllm": "0.9.1", "habana-torch-plugin": "0.9.0"}}
+    lines = image_table({"one": {**NODES["one"], "images": [image]}})
+    assert "  vllm 0.9.1 (its label says 0.9.0)" in lines
+    assert "  habana-torch-plugin 0.9.0" in lines
 
 
 def test_each_image_is_described_once_with_its_nodes() -> None:
@@ -203,9 +211,10 @@ def node(tmp_path: Path, record: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (record.parent / "sbom").mkdir(parents=True)
     text = sbom.rendered(sbom.bill(OLD["reference"], OLD["id"], FOUND, {}))
     (record.parent / "sbom" / sbom.file_name(OLD["id"])).write_text(text)
+    labels = {"gaudi-serving.image.version.torch": "2.7.1", "gaudi-serving.image.version.vllm": "0.8"}
     images = {
         OLD["reference"]: {"id": OLD["id"], "digest": None, "built": OLD["built"], "parts": ["numactl"]},
-        READY["reference"]: {"id": READY["id"], "digest": "sha256:d", "packages": {"vllm": "0.9"}},
+        READY["reference"]: {"id": READY["id"], "digest": "sha256:d", "packages": {"vllm": "0.9"}, "built": labels},
     }
     record.write_text(json.dumps({"schema": 1, "images": images}))
     return record
@@ -227,7 +236,7 @@ def test_the_module_puts_record_labels_and_bill_together(run: Run, node: Path) -
     assert one["system"]["bash"] == "5.1-6ubuntu1"
     assert one["checkouts"]["/opt/vllm-fork"] == "4" * 40
     assert one["bill"].endswith(f"{'a' * 64}.cdx.json")
-    assert (other["present"], other["python"], other["bill"]) == (False, {"vllm": "0.9"}, "")
+    assert (other["present"], other["python"], other["bill"]) == (False, {"torch": "2.7.1", "vllm": "0.9"}, "")
 
 
 def test_a_damaged_bill_is_said(run: Run, node: Path) -> None:

@@ -19,8 +19,10 @@ from gaudi.base.units import human_bytes
 from gaudi.engine.image_record import digest_of, parse_packages, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
 from gaudi.image.dockerfile import PACKAGES_FOLDER, PROGRAMS_FOLDER
+from gaudi.image.inside import PROGRAM, answer, question
 from gaudi.image.output import Follower, failure
 from gaudi.image.recipe import BASE, BASE_DIGEST
+from gaudi.image.versions import version_labels
 from gaudi.node.documents import read_json
 
 from .engine import Engine, last, without_secrets
@@ -41,7 +43,10 @@ _OF_LIBRARY = (
 )
 _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
-# What the Python of a base image is asked, which nobody has looked at yet: no card, no network, no right for it.
+# The end of an image's name until its labels say its versions.
+UNLABELLED = "-unlabelled"
+_LABELLING = "the labels with versions"
+# What the Python of an image is asked, which nobody has looked at yet: no card, no network, no right for it.
 _WALLS = ("--runtime=runc", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 
@@ -58,7 +63,13 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
         check_room(request, engine.directory())
         base, digest = base_image(request, engine, tell)
         check_release(request, engine, base, tell)
-        run(request, engine, tell, base, digest, named)
+        whole = request.reference + UNLABELLED
+        try:
+            run(request, engine, tell, base, digest, named)
+            label(request, engine, tell, whole)
+        finally:
+            # The image that has the labels holds the same layers.
+            engine.untag(whole)
         found = engine.inspect(request.reference)
     if request.push:
         push(request, engine, tell)
@@ -182,7 +193,7 @@ def built_on(base: str) -> set[str]:
 
 
 def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, named: Mapping[str, str]) -> None:
-    """Have Docker build; what was done before, and is still the same, comes from its cache.
+    """Have Docker build all but the labels with versions; what is done and still the same comes from its cache.
 
     named: addresses of the hosts that a build would not know.
     """
@@ -204,13 +215,33 @@ def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, na
             hear,
             # The client writes which builder it is below its home, and a job has none.
             {"DOCKER_BUILDKIT": "1", "HOME": scratch, **request.proxies},
-            *("build", "--progress=plain", f"--network={request.network}", f"--tag={request.reference}"),
+            *("build", "--progress=plain", f"--network={request.network}", f"--tag={request.reference}{UNLABELLED}"),
             *(f"--build-arg=BASE={base}", f"--label={BASE_DIGEST}={digest}"),
             *(*names, *secrets, *proxies, f"--file={Path(scratch, DOCKERFILE)}", str(context)),
         )
     if status:
         shown = {without_secrets(address) for name, address in request.proxies.items() if name.lower() != "no_proxy"}
         raise failure(follower.title, follower.lines, sorted(shown - {""}))
+
+
+def label(request: Request, engine: Engine, tell: Tell, whole: str) -> None:
+    """Give the image that is whole its name, and labels with the versions that are found in it. It costs no layer."""
+    tell({"phase": f"build: {_LABELLING}", "began": time.time()})
+    looking = ("run", "--rm", "--interactive", *_WALLS, "--tmpfs=/tmp", "--env=HOME=/tmp", "--entrypoint=python3")
+    _, out, err = engine.ask(*looking, whole, "-c", PROGRAM, given=question({}))
+    labels = version_labels(answer(request.reference, out or err), request.constraints)
+    with tempfile.TemporaryDirectory(prefix="gaudi-image-") as scratch:
+        file, context = Path(scratch, DOCKERFILE), Path(scratch, "context")
+        context.mkdir()
+        file.write_text(f"FROM {whole}\n", encoding="utf-8")
+        status, lines = engine.run(
+            *("build", "--progress=plain", "--network=none", f"--tag={request.reference}"),
+            *(f"--label={name}={version}" for name, version in labels.items()),
+            *(f"--file={file}", str(context)),
+            environment={"DOCKER_BUILDKIT": "1", "HOME": scratch},
+        )
+    if status:
+        raise failure(_LABELLING, lines)
 
 
 def known_hosts(names: Sequence[str]) -> dict[str, str]:

@@ -55,9 +55,11 @@ class Engine:
         if self.work is not None:
             self.work.terminate()
 
-    def ask(self, *arguments: str) -> tuple[int, str, str]:
-        """Run one short command: its status and what it printed."""
-        done = subprocess.run([*self.client, *arguments], check=False, capture_output=True, text=True, errors="replace")
+    def ask(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
+        """Run one short command: its status and what it printed. given: what it reads."""
+        done = subprocess.run(
+            [*self.client, *arguments], check=False, input=given, capture_output=True, text=True, errors="replace"
+        )
         return done.returncode, done.stdout, done.stderr
 
     def inspect(self, image: str) -> dict[str, Any]:
@@ -70,6 +72,12 @@ class Engine:
             raise _silent(err)
         known: list[dict[str, Any]] = json.loads(out)
         return known[0] if known else {}
+
+    def untag(self, image: str) -> None:
+        """Take a name of an image away, if there is one; what has no name left goes. Says what stays."""
+        code, _, err = self.ask("image", "rm", image)
+        if code and "no such image" not in err.lower():
+            print(f"{image} stays: {err.strip()}", flush=True)
 
     def directory(self) -> Path:
         """Where the engine keeps images."""
@@ -109,7 +117,7 @@ class Engine:
             raise Stopped
         return status
 
-    def run(self, *arguments: str) -> tuple[int, list[str]]:
+    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
         """Run a long command, printing what it says. Returns its status and its lines; raises Stopped."""
         lines: list[str] = []
 
@@ -117,7 +125,7 @@ class Engine:
             print(line, flush=True)
             lines.append(line)
 
-        return self.follow(hear, {}, *arguments), lines
+        return self.follow(hear, environment or {}, *arguments), lines
 
     def _began(self, work: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
         """Remember what is to be ended; somebody may have asked for the end while it was started."""

@@ -1,0 +1,42 @@
+"""The versions in the labels of a built image. They are known once it is built, as a look into it finds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from .inside import Inside
+from .parts import NUMACTL
+from .recipe import LABEL
+from .requirements import project
+
+VERSION_LABEL = f"{LABEL}.version."
+"""What a label with a version begins with; the rest is the distribution's name as an index has it."""
+
+PYTHON = "python"
+"""Stands among the names for the image's own Python."""
+
+# The vendor's, what is built from checkouts, what decides whether they fit, and the libraries that make a part.
+_TOLD = re.compile(
+    r"(habana|torch|vllm|neural-compressor|pillow)[a-z0-9-]*|triton|numpy|ray|tokenizers|transformers|librosa|soundfile|"
+    r"datasets"
+)
+_CONSTRAINED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def version_labels(inside: Inside, constraints: str) -> dict[str, str]:
+    """What a build adds to the labels of its image, sorted: of each distribution that matters its version.
+
+    constraints: the file of constraints that the build was held to; what it names matters, too.
+    """
+    named = {project(found[0]) for found in map(_CONSTRAINED.match, constraints.splitlines()) if found}
+    versions = {name: version for name, version in inside.packages.items() if _TOLD.fullmatch(name) or name in named}
+    versions.update({name: version for name, version, _ in inside.system if name == NUMACTL})
+    versions[PYTHON] = inside.python
+    return {f"{VERSION_LABEL}{name}": versions[name] for name in sorted(versions)}
+
+
+def labelled_versions(labels: Mapping[str, str]) -> dict[str, str]:
+    """The versions that labels say, by name; nothing of an image without such labels."""
+    size = len(VERSION_LABEL)
+    return {name[size:]: version for name, version in sorted(labels.items()) if name.startswith(VERSION_LABEL)}

@@ -1,0 +1,49 @@
+"""Which versions the labels of a built image say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ansible.module_utils.gaudi.image.dockerfile import constraints
+from ansible.module_utils.gaudi.image.versions import VERSION_LABEL, labelled_versions, version_labels
+
+from tests.unit.image.made import made
+from tests.unit.image.test_sbom import FOUND
+
+PACKAGES = {
+    "habana-torch-plugin": "1.22.2.32",
+    "habana-pyhlml": "1.22.2.32",
+    "neural-compressor-pt": "3.4",
+    "pillow-simd": "11.3.0.post0",
+    "torch": "2.7.1",
+    "torchaudio": "2.7.1",
+    "transformers": "4.57.1",
+    "vllm": "0.9.0.2.dev76+g4cd8c0613",
+    "vllm-hpu-extension": "0.1",
+}
+
+
+def test_what_was_built_and_what_must_fit_it_is_named() -> None:
+    inside = dataclasses.replace(FOUND, packages={**PACKAGES, "pip": "24", "own-thing": "7"}, python="3.10.12")
+    said = labelled_versions(version_labels(inside, "own.thing<8  # inferred\n"))
+    assert said == {**PACKAGES, "own-thing": "7", "python": "3.10.12"}
+    assert list(said) == sorted(said)
+
+
+def test_the_constraints_of_a_release_are_named() -> None:
+    recipe = made(constraints=["soundest==2"])
+    inside = dataclasses.replace(FOUND, packages=dict.fromkeys(["soundest", *recipe.constraints], "1"))
+    said = labelled_versions(version_labels(inside, constraints(recipe)))
+    assert {"soundest", *(name.lower().replace("_", "-") for name in recipe.constraints)} <= set(said)
+
+
+def test_of_the_system_s_packages_the_part_is_named() -> None:
+    inside = dataclasses.replace(FOUND, packages={}, system=(("bash", "5", "amd64"), ("numactl", "2.0.14-3", "amd64")))
+    assert version_labels(inside, "") == {
+        f"{VERSION_LABEL}numactl": "2.0.14-3",
+        f"{VERSION_LABEL}python": inside.python,
+    }
+
+
+def test_other_labels_say_no_version() -> None:
+    assert labelled_versions({"gaudi-serving.image.release": "1.22"}) == {}
