@@ -25,7 +25,7 @@ from simulator.settings import SIMULATOR, Scope
 
 GIT = "simulated-git-host"
 GIT_PORT = 8092
-# Of a reader whom the host knows; another one is refused, and who says nothing may read.
+# Of a reader whom the host knows; another one is refused. Who says nothing may read what is not private.
 GIT_TOKEN = "simulated-git-secret"  # noqa: S105 - a simulated one
 INDEX = "simulated-build-index"
 INDEX_PORT = 8094
@@ -53,6 +53,8 @@ REPOSITORIES = {
     "ofiwg/libfabric": "libfabric",
     "HabanaAI/hccl_ofi_wrapper": "hccl_ofi_wrapper",
 }
+# What a small image is built from by who has an account. inventories/simulated has none.
+PRIVATE = ("HabanaAI/vllm-fork",)
 # Of two repositories with one name, the folder of one.
 _FOLDERS = {"vllm-project/vllm": "vllm-upstream"}
 
@@ -138,6 +140,7 @@ def start_git(client: DockerClient, scope: Scope, registry: vault.Vault, say: Sa
     command = [
         *("python3", "-m", "simulator.hub", "--kind", "git", "--address", "0.0.0.0"),  # noqa: S104 - the scope's network
         *("--name", GIT, "--port", str(GIT_PORT), "--token", GIT_TOKEN),
+        *(f"--private={name}" for name in PRIVATE),
         *(f"{name}=/srv/repositories/{name}" for name in REPOSITORIES),
     ]
     with host.lock(f"scope-{scope.name}"):

@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8090, help="port of the hub; the delivery network has the next")
     parser.add_argument("--rate", type=int, default=0, help="bytes per second, 0 for no limit")
     parser.add_argument("--token", action="append", default=[], help="one that is known; others are refused")
+    parser.add_argument("--private", action="append", default=[], metavar="OWNER/NAME", help="for known tokens alone")
     parser.add_argument("--xet", action="store_true", help="have large files in Xet storage, too")
     parser.add_argument("--commit", help="what it calls its commit, whatever that holds: a mirror that lies")
     parser.add_argument("repositories", nargs="+", metavar="OWNER/NAME=FOLDER")
@@ -40,10 +41,11 @@ def main() -> None:
             hub.tokens |= set(arguments.token)
             for item in arguments.repositories:
                 name, _, folder = item.partition("=")
+                private = name in arguments.private
                 if arguments.kind == "git":
-                    made = git.publish(hub, name, Path(folder), Path(bare))
+                    made = git.publish(hub, name, Path(folder), Path(bare), private=private)
                 else:
-                    made = hub.repository(name, Path(folder))
+                    made = hub.repository(name, Path(folder), private=private)
                     if arguments.commit:
                         made.rename(arguments.commit)
                 print(f"{hub.endpoint}/{name} at {made.main}", flush=True)

@@ -133,7 +133,16 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"fatal: unable to access '([^']+)': (.*)|fatal: could not read Username for '([^']+)'|"
+        r"fatal: could not read (?:Username|Password) for '([^']+)'|fatal: Authentication failed for '([^']+)'",
+        lambda at, it: Refusal(
+            "git_account_refused",
+            f"{at}: {it} lets nobody read without an account, or does not know the one that it was given. Name the "
+            "account that may read there in serving_image_git_accounts (address, username, password or token), or a "
+            f"mirror that asks for none in serving_image_git_mirrors. {_AGAIN}",
+        ),
+    ),
+    (
+        r"fatal: unable to access '([^']+)': (.*)|"
         r"fatal: repository '([^']+)' not found|fatal: unable to connect to (\S+)",
         lambda at, it: Refusal(
             "git_host_unreachable",

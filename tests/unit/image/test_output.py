@@ -48,8 +48,22 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
         ),
         (
             ["#9 2.0 fatal: could not read Username for 'https://git.example.com': terminal prompts disabled"],
-            "git_host_unreachable",
+            "git_account_refused",
+            "https://git.example.com lets nobody read without an account, or does not know the one",
+        ),
+        (
+            ["#9 2.0 fatal: Authentication failed for 'https://git.example.com/me/fork/'"],
+            "git_account_refused",
             "serving_image_git_accounts",
+        ),
+        # A proxy may say so, too.
+        (
+            [
+                "#9 2.0 fatal: unable to access 'https://git.example.com/me/fork/': The requested URL returned error: "
+                "403",
+            ],
+            "git_host_unreachable",
+            "error: 403 could not be fetched from",
         ),
         (
             [

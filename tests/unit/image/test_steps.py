@@ -7,6 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.gaudi.image.addresses import git_config
+from ansible.module_utils.gaudi.image.output import failure
+
+from simulator.hub import git as git_host
+from simulator.hub.server import running
 
 STEPS = Path(__file__).resolve().parents[3] / "roles/serving_image/files/gaudi_image/context/steps.sh"
 
@@ -17,8 +22,10 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
 
 
-def step(folder: Path, *arguments: str, system: str = "system") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "GIT_CONFIG_SYSTEM": str(folder / system), "GIT_CONFIG_GLOBAL": os.devnull}
+def step(
+    folder: Path, *arguments: str, system: str = "system", account: str = os.devnull
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "GIT_CONFIG_SYSTEM": str(folder / system), "GIT_CONFIG_GLOBAL": account}
     return subprocess.run(["sh", str(STEPS), *arguments], check=False, capture_output=True, text=True, env=environment)
 
 
@@ -63,6 +70,31 @@ def test_a_host_that_is_not_there_is_gits_to_say(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "fatal: " in done.stderr
     assert "refused" not in done.stderr
+
+
+def test_a_private_repository_is_opened_by_the_account_alone(tmp_path: Path) -> None:
+    """As the host has it that simulated nodes build from, and with the configuration that a build gets as a secret."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "file").write_text("1\n")
+    host = type("Host", (git_host.GitHost,), {"root": tmp_path / "bare"})
+    with running(front=host) as hub:
+        hub.tokens.add("right")
+        made = git_host.publish(hub, "me/fork", tmp_path / "files", tmp_path / "bare", private=True)
+        said = []
+        for number, password in enumerate(("", "wrong", "right")):
+            account = {"address": hub.endpoint, "username": "reader", "password": password}
+            config = tmp_path / f"config-{number}"
+            config.write_text(git_config({}, [account] if password else []))
+            done = step(
+                *(tmp_path, "checkout", f"{hub.endpoint}/me/fork", made.main, str(tmp_path / f"made-{number}")),
+                account=str(config),
+            )
+            said.append((done.returncode, failure("fork", done.stderr.splitlines()) if done.returncode else None))
+        assert [status for status, _ in said] == [1, 1, 0], said
+        for _, refusal in said[:2]:
+            assert refusal is not None
+            assert (refusal.id, hub.endpoint in str(refusal)) == ("git_account_refused", True)
+            assert "serving_image_git_accounts" in str(refusal)
 
 
 PYTHON = """#!/bin/sh

@@ -46,6 +46,18 @@ def test_who_builds_asks_mirrors_alone(path: Path) -> None:
     assert site["serving_image_base"].endswith(f"/{sources.BASE_PATH}:{sources.BASE_TAG}")
 
 
+def test_the_scenario_has_the_account_that_a_private_repository_asks_for() -> None:
+    site, inventory = (yaml.safe_load(path.read_text()) for path in (SCENARIO, INVENTORY))
+    (account,) = site["serving_image_git_accounts"]
+    assert (account["address"], account["password"]) == (f"http://{sources.GIT}:{sources.GIT_PORT}", sources.GIT_TOKEN)
+    asked = {name for name, pin in sources.REPOSITORIES.items() if pin in site["serving_image_pins"]}
+    assert set(sources.PRIVATE) <= asked <= set(sources.REPOSITORIES)
+    # The demo has no account.
+    assert "serving_image_git_accounts" not in inventory
+    assert sources.SERVING not in sources.PRIVATE
+    assert {sources.REPOSITORIES[name] for name in sources.PRIVATE} == {"vllm_fork"}
+
+
 def test_the_scenario_asks_mirrors_of_the_registry_and_of_the_system_s_packages() -> None:
     site = yaml.safe_load(SCENARIO.read_text())
     assert site["serving_image_base"].startswith(f"{vault.MIRROR}/")
