@@ -415,6 +415,19 @@ def test_refusals_of_all_images_are_published_together(check: bool, pulled: Any,
     assert evaluate("serving_image", "{{ __serving_image_refused }}", **given) == found
 
 
+def test_what_comes_last_for_the_refused_is_said_in_one_place() -> None:
+    """Where nothing else of the role ran, too: the sentence, and the id of the refusal, are those of node_wished."""
+    (task,) = load(ROOT / "playbooks/tasks/all_served.yml")
+    for refused in REFUSING.values():
+        due = bool(refused.get("serving_image_refused"))
+        assert evaluate("serving_image", f"{{{{ {task['when']} }}}}", **refused) is due
+    assert (
+        evaluate("serving_image", task["node_wished"]["unserved"], **REFUSING["two"])
+        == (REFUSING["two"]["serving_image_refused"])
+    )
+    assert set(task["node_wished"]) == {"unserved"}
+
+
 def test_a_node_serves_the_instances_that_are_not_refused() -> None:
     (brought_up,) = [play for play in load(ROOT / "site.yml") if "serial" in play]
     chat, sound = {"instance": "chat"}, {"instance": "sound"}
