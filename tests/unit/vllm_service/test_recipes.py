@@ -122,6 +122,18 @@ def test_the_two_files_of_a_recipe_go_together(own: Path, empty: str) -> None:
     assert (found.files, sorted(path.name for path in own.iterdir())) == (2, ["2.metadata", "2.recipe"])
 
 
+@pytest.mark.parametrize("gone", ["1.recipe", "1.metadata"])
+def test_half_a_recipe_is_thrown_away(own: Path, gone: str) -> None:
+    own.mkdir(parents=True)
+    for name in ("1.metadata", "1.recipe", "2.metadata", "2.recipe"):
+        (own / name).write_text("abc")
+    (own / gone).unlink()
+    left = {"1.recipe": "1.metadata", "1.metadata": "1.recipe"}[gone]
+    found, said = ready(own)
+    assert said == [f"The compiled recipe {own / left} has no {Path(gone).suffix} beside it, and is thrown away"]
+    assert (found.files, sorted(path.name for path in own.iterdir())) == (2, ["2.metadata", "2.recipe"])
+
+
 def test_the_lock_of_the_vendors_bridge_is_no_recipe(own: Path) -> None:
     own.mkdir(parents=True)
     (own / recipes.LOCK).touch()
@@ -134,11 +146,11 @@ def test_half_a_recipe_is_not_copied(own: Path) -> None:
     folder.mkdir(parents=True)
     for name in ("1.metadata", "2.metadata", "2.recipe", "3.recipe", "4.metadata"):
         (folder / name).write_text("abc")
-    # Being written; and of 4 an early release of the bridge keeps metadata alone.
+    # Being written; and 4 has lost its recipe.
     (folder / "1.recipe").touch()
     (folder / "3.metadata").touch()
-    assert ready(own) == (recipes.Found(3, 9, "b"), [])
-    assert sorted(path.name for path in own.iterdir()) == ["2.metadata", "2.recipe", "4.metadata"]
+    assert ready(own) == (recipes.Found(2, 6, "b"), [])
+    assert sorted(path.name for path in own.iterdir()) == ["2.metadata", "2.recipe"]
 
 
 @pytest.mark.parametrize("what", ["file", "link"])

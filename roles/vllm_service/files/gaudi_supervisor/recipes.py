@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 # Of a copy that is being made, before the instance's name. No instance is called so.
 COPYING = ".copying-"
 MODE = 0o750
-# The two files of a recipe. One without the other is worse than none: the vendor's bridge takes metadata without its
-# recipe for a graph with nothing to do, and never replaces a recipe whose metadata is there.
+# The two files of a recipe. One without the other is none. The vendor's bridge (recipe_cache.cpp) takes metadata without
+# its recipe for a graph with nothing to do, and never replaces it. Early bridges wrote such metadata for graphs that are
+# empty, later ones write nothing for these. To lose it costs the compilation of an empty graph. A recipe without
+# metadata is never read.
 PARTNERS = {".recipe": ".metadata", ".metadata": ".recipe"}
 # The bridge locks this empty file before it removes recipes, so it must stay.
 LOCK = "eviction.lock"
@@ -86,8 +88,13 @@ def _partner(path: Path) -> Path | None:
     return path.with_suffix(other) if other is not None and os.path.lexists(path.with_suffix(other)) else None
 
 
+def _is_half(path: Path) -> bool:
+    """Whether a file is one of a recipe's two, and alone."""
+    return path.suffix in PARTNERS and _partner(path) is None
+
+
 def _throw_away(folder: Path, said: list[str]) -> None:
-    """Remove what no recipe can be: empty files, links, pipes, and what cannot be read; with the other file of each."""
+    """Remove what no recipe can be: empty files, links, pipes, what cannot be read; and halves, also of these."""
     for path, is_folder in list(beneath.all_in(folder)):
         if is_folder or path.name == LOCK or not os.path.lexists(path):
             continue
@@ -96,6 +103,8 @@ def _throw_away(folder: Path, said: list[str]) -> None:
                 what = "" if stream.read(1) else "is empty"
         except (OSError, Refusal):
             what = "cannot be read"
+        if not what and _is_half(path):
+            what = f"has no {PARTNERS[path.suffix]} beside it"
         if not what:
             continue
         try:
@@ -138,7 +147,7 @@ def _copy(source: Path, folder: Path, alive: Callable[[], None], said: list[str]
             if after is None or (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
                 beneath.remove(target, unfinished)
         for target, _ in list(folders.filled_files(unfinished)):
-            if _partner(source / target.relative_to(unfinished)) and not _partner(target):
+            if _is_half(target):
                 beneath.remove(target, unfinished)
         if folder.is_dir():
             beneath.remove_tree(folder, folder.parent)
