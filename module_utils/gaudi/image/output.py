@@ -146,8 +146,8 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         r"fatal: repository '([^']+)' not found|fatal: unable to connect to (\S+)",
         lambda at, it: Refusal(
             "git_host_unreachable",
-            f"{at}: nothing could be fetched from {it}. Check {_MIRRORS}, and serving_image_git_accounts for a host that "
-            f"asks who fetches. {_AGAIN}",
+            f"{at}: nothing could be fetched from {it}. Check {_MIRRORS}, and serving_image_git_accounts for a host "
+            f"that asks who fetches. {_AGAIN}",
         ),
     ),
     (

@@ -44,7 +44,7 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "8092: Connection refused",
             ],
             "git_host_unreachable",
-            "nothing could be fetched from http://git:8092/HabanaAI/vllm-fork/: Failed to connect to git port 8092: Connection",
+            "nothing could be fetched from http://git:8092/HabanaAI/vllm-fork/: Failed to connect to git port 8092",
         ),
         (
             ["#9 2.0 fatal: could not read Username for 'https://git.example.com': terminal prompts disabled"],

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 # Of a copy that is being made, before the instance's name. No instance is called so.
 COPYING = ".copying-"
 MODE = 0o750
-# The two files of a recipe. One without the other is none. The vendor's bridge (recipe_cache.cpp) takes metadata without
-# its recipe for a graph with nothing to do, and never replaces it. Early bridges wrote such metadata for graphs that are
-# empty, later ones write nothing for these. To lose it costs the compilation of an empty graph. A recipe without
-# metadata is never read.
+# The two files of a recipe. One without the other is none. The vendor's bridge (recipe_cache.cpp) takes metadata
+# without its recipe for a graph with nothing to do, and never replaces it. Early bridges wrote such metadata for graphs
+# that are empty, later ones write nothing for these. To lose it costs the compilation of an empty graph. A recipe
+# without metadata is never read.
 PARTNERS = {".recipe": ".metadata", ".metadata": ".recipe"}
 # The bridge locks this empty file before it removes recipes, so it must stay.
 LOCK = "eviction.lock"
