@@ -75,6 +75,13 @@ acceptance:
   type: list
   elements: str
   sample: ["cards and links: accepted at 2026-11-24T00:00:00+00:00"]
+lost_weights:
+  description: >-
+    A sentence for each instance that runs though its weights are no longer whole. It goes on until it starts once more.
+  returned: always
+  type: list
+  elements: str
+  sample: ["qwen3-8b could not start again: /data/models/Qwen3-8B has no config.json."]
 instances:
   description: What RV(instances#module:vllm_service_info) of M(vllm_service_info) is.
   returned: always
@@ -139,6 +146,7 @@ def main() -> None:
         acceptance=of_verdict(),
         let_through=remembered(found),
         drop_ins=instances.say_drop_ins(found),
+        lost_weights=list(filter(None, map(instances.lost_weights, found))),
         instances=[{**each, "said": instances.said_last(module, each)} for each in found],
         strangers="\n".join(map(instances.say_stranger, instances.strangers())),
     )

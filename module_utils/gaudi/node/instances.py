@@ -196,16 +196,34 @@ def cannot_start(module: AnsibleModule, name: str) -> str:
 
     Nothing is said of a plan that cannot be read: its supervisor names it.
     """
-    try:
-        plan = read_document(PLANS / name / "plan.json", written.parse) or {}
-    except Damaged:
-        return ""
+    plan = _plan(name)
+    image = str(plan.get("image", ""))
+    wrong = "" if not image or image_id(module, image) else f"its image {image} is not on the node"
+    return _could_not(name, _lost_weights(plan) or wrong)
+
+
+def lost_weights(found: Mapping[str, Any]) -> str:
+    """Say of a running instance that its weights are no longer whole; empty where they are, or where it does not run.
+
+    It goes on without them until it starts once more.
+    """
+    name = str(found["instance"])
+    return _could_not(name, _lost_weights(_plan(name))) if found["active"] == "active" else ""
+
+
+def _plan(name: str) -> dict[str, Any]:
+    with contextlib.suppress(Damaged):
+        return read_document(PLANS / name / "plan.json", written.parse) or {}
+    return {}
+
+
+def _lost_weights(plan: Mapping[str, Any]) -> str:
     folders = weight_folders.of_plan(plan) if plan.get("requires", {}).get("weights_path") else []
     wrong = [weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder) for folder in folders]
-    image = str(plan.get("image", ""))
-    if image and not image_id(module, image):
-        wrong.append(f"its image {image} is not on the node")
-    why = next(filter(None, wrong), "")
+    return next(filter(None, wrong), "")
+
+
+def _could_not(name: str, why: str) -> str:
     return printable(f"{name} could not start again: {why.rstrip('.')}.") if why else ""
 
 

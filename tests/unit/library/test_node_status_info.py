@@ -97,6 +97,23 @@ def test_drop_ins_of_an_administrator_are_shown(node: Path, monkeypatch: pytest.
     assert "node.drop_ins" in (ROOT / "playbooks/status.yml").read_text()
 
 
+def test_what_runs_and_has_lost_its_weights_is_said(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = node / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text("{}")
+    (weights / "model.safetensors").write_bytes(b"0")
+    plan = {"requires": {"weights_path": str(weights)}, "image": "none"}
+    monkeypatch.setattr(instances, "read_document", lambda *_arguments: plan)
+    assert status(node / "none.py")["lost_weights"] == []
+    (weights / "config.json").unlink()
+    lost = f"tiny could not start again: {weights} has no config.json."
+    assert status(node / "none.py")["lost_weights"] == [lost]
+    assert "node.lost_weights" in (ROOT / "playbooks/status.yml").read_text()
+    # What does not run says itself what it lacks.
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=failed\n")
+    assert status(node / "none.py")["lost_weights"] == []
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_memory_is_said_and_ends_nothing(node: Path, kind: str) -> None:
     damage(node / "plans/tiny" / paths.LET_THROUGH, kind)
