@@ -84,6 +84,7 @@ MORE = (
     scenario("images"),
     scenario("nfs"),
     scenario("interrupted", tunes=True),
+    scenario("day_two"),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),
     Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
 )
