@@ -258,7 +258,14 @@ def main(config: str, node: str, port: str, name: str, path: str) -> int:
     """Ask everything; one thing that goes wrong does not keep the others from being asked."""
     done: dict[str, str] = {}
     with way(config, node, int(port)) as here:
-        client = openai.OpenAI(base_url=f"http://127.0.0.1:{here}/v1", api_key="none", timeout=PATIENCE, max_retries=0)
+        client = openai.OpenAI(
+            base_url=f"http://127.0.0.1:{here}/v1",
+            api_key="none",
+            timeout=PATIENCE,
+            max_retries=0,
+            # The server ends an idle connection after 5 s, which may be just when it is used again.
+            default_headers={"Connection": "close"},
+        )
         asker = Asker(client, name, path)
         for check in [check for check in vars(Asker) if check.startswith("ask_")]:
             try:
