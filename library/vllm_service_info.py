@@ -156,7 +156,7 @@ lacking:
   returned: if O(again)
   type: list
   elements: str
-  sample: ["qwen3-8b could not start again: /data/models/Qwen3-8B has no config.json"]
+  sample: ["qwen3-8b could not start again: /data/models/Qwen3-8B has no config.json."]
 digest:
   description: >-
     Stands for all of the above but RV(instances[].said), and for the phase of each state; the same as long as none of

@@ -53,7 +53,7 @@ REPOSITORIES = {
     "ofiwg/libfabric": "libfabric",
     "HabanaAI/hccl_ofi_wrapper": "hccl_ofi_wrapper",
 }
-# What a small image is built from by who has an account. inventories/simulated has none.
+# Repositories for readers with an account. The scenario images has one; inventories/simulated has none.
 PRIVATE = ("HabanaAI/vllm-fork",)
 # Of two repositories with one name, the folder of one.
 _FOLDERS = {"vllm-project/vllm": "vllm-upstream"}

@@ -163,7 +163,7 @@ def test_what_could_not_start_again_is_not_stopped(serving: Path) -> None:
     assert restart_refuses(["serving"]).startswith(
         f"Nothing was stopped. serving could not start again: {serving} holds no weights"
     )
-    # What does not run is left to its start, which says it as well.
+    # Only instances that run are looked at: the start of the others says the same.
     here = {**HERE, "instances": [found(instance="serving"), found(instance="down", active="inactive")]}
     asked = task_of("restart.yml", "could start again")
     known = {"__vllm_service_here": here, "vllm_service_instance": "", **asked["vars"]}
