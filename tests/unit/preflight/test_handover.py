@@ -246,6 +246,7 @@ def test_status_names_it_whatever_else_the_inventory_says(wished: Any, said: boo
         "acceptance": [],
         "let_through": [let_through],
         "drop_ins": [],
+        "lost_weights": [],
         "strangers": "",
     }
     node = {"instances": [{"instance": "old"}], **cards}
