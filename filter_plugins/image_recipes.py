@@ -15,7 +15,7 @@ brain.on_path()
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
-from ansible.module_utils.gaudi.image.addresses import apt_sources, asked, git_config, pip_config
+from ansible.module_utils.gaudi.image.addresses import apt_key, apt_sources, asked, git_config, pip_config
 from ansible.module_utils.gaudi.image.dockerfile import constraints, dockerfile, lock, steps
 from ansible.module_utils.gaudi.image.inside import expected
 from ansible.module_utils.gaudi.image.recipe import Wish, recipe
@@ -72,11 +72,12 @@ def image_refusals(
 def image_addresses(said: Mapping[str, Any], folder: str) -> list[dict[str, str]]:
     """The files that a build reads its addresses from, as the module node_files takes them.
 
-    said: git_mirrors, git_accounts, python_indexes and apt_sources of the site. folder: where the files lie.
+    said: git_mirrors, git_accounts, python_indexes, apt_sources and apt_key of the site. folder: where the files lie.
     """
     try:
         files = {
             "apt": apt_sources(str(said["apt_sources"])),
+            "apt_key": apt_key(str(said["apt_key"])),
             "git": git_config(said["git_mirrors"], said["git_accounts"]),
             "pip": pip_config(said["python_indexes"]),
         }

@@ -163,12 +163,18 @@ def _index(say: Say) -> Path:
 def _system() -> dict[str, File]:
     """A repository of what a small build installs with apt. Callers hold the lock "images".
 
-    The base image knows no key of it, so whoever asks it says that it is trusted.
+    The base image knows no key of it, so whoever asks it names that (``site``).
     """
     # What the base image puts in the place of Debian's, too.
     program = context.text('#!/bin/sh\nexec /opt/gaudi-simulated/bin/numactl "$@"\n', 0o755)
     made = Package("numactl", "2.0.16-1", drivers.ABOUT, depends=("libnuma1",), files={"usr/bin/numactl": program})
     return packages.repository([made], apt.SUITE, drivers.signer())
+
+
+def site() -> dict[str, object]:
+    """What an inventory may say of the packages for apt: no image knows the key that signs them."""
+    with host.lock("images"):
+        return {"simulator_apt_key": drivers.signer().public}
 
 
 def remove(client: DockerClient, scope: Scope) -> None:

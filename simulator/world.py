@@ -72,6 +72,8 @@ def up(
     site: dict[str, object] = {}
     if not buildable:
         site = {"serving_image_build": False, **_ready(client, scope, list(wanted), say)}
+    if buildable:
+        site |= sources.site()
     if packages:
         site |= drivers.site()
         drivers.start(client, scope, say)

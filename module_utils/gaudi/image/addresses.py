@@ -11,6 +11,11 @@ from ..base import values
 from ..base.checks import Reader, mapping, shown
 from ..base.refusal import Refusal
 
+# An OpenPGP key in armour. apt reads one block of a file, and no further.
+_KEY = re.compile(
+    r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:[A-Za-z]+: [^\n]*\n)*\n[A-Za-z0-9+/=\n]+\n"
+    r"-----END PGP PUBLIC KEY BLOCK-----"
+)
 # What stands between the scheme and the path of an address.
 _AUTHORITY = re.compile(r"://([^/\s'\"]+)")
 # An address of IPv4 or IPv6, where a name has letters beyond F and no colon.
@@ -84,6 +89,21 @@ def apt_sources(text_: str) -> str:
                 "http://mirror.example/ubuntu jammy main, and is not. Its value is not shown: it may hold a secret.",
             )
     return text_
+
+
+def apt_key(text_: str) -> str:
+    """A file of one public key, or of several in one block, as apt reads it; empty for none.
+
+    Raises Refusal for anything else, which is not shown: it may be the private one.
+    """
+    said = "".join(f"{line.strip()}\n" for line in text_.strip().splitlines())
+    if said and not _KEY.fullmatch(said.strip()):
+        raise Refusal(
+            "wrong_apt_key",
+            "serving_image_apt_key must be one block of public keys, as gpg --armor --export KEY prints it "
+            "(-----BEGIN PGP PUBLIC KEY BLOCK-----), and is not. Its value is not shown: it may hold a secret.",
+        )
+    return said
 
 
 def hosts(text_: str) -> list[str]:

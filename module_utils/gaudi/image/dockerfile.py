@@ -27,19 +27,19 @@ PROGRAMS_FOLDER = "programs"
 PACKAGES_FOLDER = "packages"
 """In the build's context: constraints.txt and, where there is one, lock.txt."""
 
-# What a step may be given as secrets, each a file: sources of apt, configurations of git and pip.
-_APT, _GIT, _PIP = "apt", "git", "pip"
+# What a step may be given as secrets, each a file: sources of apt and a key of theirs, configurations of git and pip.
+_APT, _APT_KEY, _GIT, _PIP = "apt", "apt_key", "git", "pip"
 _SECRETS = {
     "checkout": (_GIT,),
     "hccl_ofi_wrapper": (_GIT,),
     "install": (_PIP,),
-    "libfabric": (_APT, _GIT),
+    "libfabric": (_APT, _APT_KEY, _GIT),
     "locked": (_PIP,),
     "make": (),
     "packages": (_PIP,),
-    "pillow_simd": (_APT, _PIP),
+    "pillow_simd": (_APT, _APT_KEY, _PIP),
     "requirements": (_PIP,),
-    "system": (_APT,),
+    "system": (_APT, _APT_KEY),
 }
 
 # Distributions whose requirement lines name a branch, and the pins that take their place.

@@ -151,7 +151,15 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"(?:E|W): Failed to fetch (\S+)",
+        r"E: The repository '(\S+) [^']*' is not signed",
+        lambda at, it: Refusal(
+            "package_source_not_signed",
+            f"{at}: {it} is signed by no key that the image knows. Name its public key in serving_image_apt_key, after "
+            f"you made sure that it is the right one. {_AGAIN}",
+        ),
+    ),
+    (
+        r"(?:E|W): Failed to fetch (\S+)|E: The repository '(\S+) [^']*' does not have a Release file",
         lambda at, it: Refusal(
             "package_source_unreachable",
             f"{at}: {it} could not be fetched. Name a mirror in serving_image_apt_sources, and check the proxies of "

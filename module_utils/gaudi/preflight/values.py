@@ -9,7 +9,7 @@ from typing import Any
 from ..base import values
 from ..base.refusal import Refusal
 from ..fabric import burn_in, classes, runs
-from ..image.addresses import apt_sources, asked, check_reached, git_config, pip_config
+from ..image.addresses import apt_key, apt_sources, asked, check_reached, git_config, pip_config
 from ..image.recipe import check_pushed
 
 # By option. Empty means: not set.
@@ -42,6 +42,7 @@ WISHES: Mapping[str, Callable[[Any], object]] = {
     "fabric_check_burn_in": burn_in.wished,
     "fabric_check_floors": classes.read_floors,
     "fabric_check_tests": runs.check_tests,
+    "serving_image_apt_key": lambda value: apt_key(str(value)),
     "serving_image_apt_sources": lambda value: apt_sources(str(value)),
     "serving_image_git_accounts": lambda value: git_config({}, value),
     "serving_image_git_mirrors": lambda value: git_config(value, ()),

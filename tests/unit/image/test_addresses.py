@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.image.addresses import check_reached, git_config, pip_config, unknown_to_builds
+from ansible.module_utils.gaudi.image.addresses import (
+    apt_key,
+    check_reached,
+    git_config,
+    pip_config,
+    unknown_to_builds,
+)
 
 
 def asked_of_git(config: str, folder: Path, *arguments: str) -> str:
@@ -67,6 +73,29 @@ def test_what_may_hold_a_password_is_in_no_sentence(password: object) -> None:
     with pytest.raises(Refusal) as caught:
         pip_config(["https://reader:p ss@index.example.com/simple"])
     assert "p ss" not in str(caught.value)
+
+
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBFit\n=abcd\n-----END PGP PUBLIC KEY BLOCK-----\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [KEY, f"\n{KEY}\n", KEY.replace("\n", "\r\n"), KEY.rstrip(), KEY.replace("\n\n", "\nVersion: GnuPG v2\n\n")],
+)
+def test_a_key_of_apt_is_one_block_as_apt_reads_it(said: str) -> None:
+    assert apt_key(said).replace("Version: GnuPG v2\n", "") == KEY
+    assert apt_key("") == ""
+
+
+@pytest.mark.parametrize(
+    "said", ["/etc/hidden.asc", KEY.replace("PUBLIC", "PRIVATE"), KEY.replace("\n\n", "\n"), KEY + KEY, KEY[:-20]]
+)
+def test_what_is_no_public_key_is_refused_and_not_shown(said: str) -> None:
+    with pytest.raises(Refusal, match="serving_image_apt_key must be one block") as caught:
+        apt_key(said)
+    assert caught.value.id == "wrong_apt_key"
+    assert "hidden" not in str(caught.value)
+    assert "mQINBFit" not in str(caught.value)
 
 
 def test_names_that_a_build_would_not_know_are_brought() -> None:

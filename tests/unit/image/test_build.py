@@ -127,6 +127,7 @@ class Node:
             "git_accounts": [{"address": "https://git.example.com/", "username": "me", "password": "hidden-git"}],
             "python_indexes": ["https://me:hidden-pip@index.example.com/simple"],
             "apt_sources": "",
+            "apt_key": "",
         }
         files = [file for file in image_addresses(said, str(self.folder)) if "secret" in file]
         for file in files:

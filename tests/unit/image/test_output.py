@@ -183,6 +183,21 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "package_source_unreachable",
             "http://mirror:1/debian/dists/bookworm/InRelease could not be fetched. Name a mirror in",
         ),
+        # apt of Debian 12, of a mirror with a key that the image does not know.
+        (
+            [
+                "#17 2.1 W: GPG error: http://mirror:8096 bookworm Release: The following signatures couldn't be "
+                "verified because the public key is not available: NO_PUBKEY 0123456789ABCDEF",
+                "#17 2.1 E: The repository 'http://mirror:8096 bookworm Release' is not signed.",
+            ],
+            "package_source_not_signed",
+            "http://mirror:8096 is signed by no key that the image knows. Name its public key in serving_image_apt_key",
+        ),
+        (
+            ["#17 2.1 E: The repository 'http://mirror:8096 jammy Release' does not have a Release file."],
+            "package_source_unreachable",
+            "http://mirror:8096 could not be fetched",
+        ),
         # The client of Docker 20.10, when dockerd was killed.
         (
             [

@@ -65,6 +65,27 @@ def test_a_commit_that_is_not_there_is_said(origin: Path, tmp_path: Path) -> Non
     assert "serving_image_pins" in done.stderr
 
 
+def test_a_commit_that_a_mirror_lacks_is_said_of_the_mirror(origin: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(git_config({"https://github.com/": f"file://{tmp_path}/"}, []))
+    address = "https://github.com/origin"
+    done = step(tmp_path, "checkout", address, "0" * 40, str(tmp_path / "made"), account=str(config))
+    assert done.returncode == 1
+    assert f"commit_not_in_repository: file://{origin} (for {address}) has no commit {'0' * 40}." in done.stderr
+
+
+def test_a_checkout_that_fails_for_another_reason_says_it(origin: Path, tmp_path: Path) -> None:
+    """A full disk is no commit that is missing."""
+    place, commit = tmp_path / "made", git(origin, "rev-parse", "HEAD")
+    git(tmp_path, "init", "--quiet", str(place))
+    # What a run that was cut off would leave: git writes no tree over it.
+    (place / ".git" / "index.lock").touch()
+    done = step(tmp_path, "checkout", f"file://{origin}", commit, str(place))
+    assert done.returncode not in (0, 1)
+    assert "index.lock" in done.stderr
+    assert "refused" not in done.stderr
+
+
 def test_a_host_that_is_not_there_is_gits_to_say(tmp_path: Path) -> None:
     done = step(tmp_path, "checkout", f"file://{tmp_path}/nothing", "0" * 40, str(tmp_path / "made"))
     assert done.returncode == 1

@@ -217,6 +217,7 @@ NO_SECRETS = {
     "model_weights_sources[].xet": "true or false",
     "gaudi_require_pins": "true or false",
     "preflight_habana_path": "a path",
+    "serving_image_apt_key": "a public key",
     "serving_image_no_proxy": "hosts",
     "serving_image_pins": "commits; accounts are an option of their own",
     "vllm_service_answer_tokens": "a number",

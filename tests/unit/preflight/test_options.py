@@ -255,6 +255,7 @@ def test_a_build_is_not_sent_to_the_nodes_loopback(said: dict[str, Any], refused
         ({"git_accounts": [{"address": "x", "password": "hidden"}]}, "serving_image_git_accounts[0].address must be"),
         ({"git_accounts": [{"address": "https://x", "pasword": "hidden"}]}, "serving_image_git_accounts[0]"),
         ({"apt_sources": "# Mine\n\nhttp://me:hidden@x/debian main\n"}, "serving_image_apt_sources, line 3, must be"),
+        ({"apt_key": "/srv/hidden.asc"}, "serving_image_apt_key must be one block of public keys"),
         ({"apt_sources": "Types: deb\nURIs: http://hidden/\n"}, "serving_image_apt_sources, line 1, must be"),
     ],
 )
@@ -269,7 +270,7 @@ def test_a_mistyped_address_of_a_build_is_refused_before_anything_is_built(said:
 @pytest.mark.parametrize(
     "said",
     [
-        {"python_indexes": [], "git_mirrors": {}, "git_accounts": [], "apt_sources": ""},
+        {"python_indexes": [], "git_mirrors": {}, "git_accounts": [], "apt_sources": "", "apt_key": ""},
         {"apt_sources": "deb [signed-by=/x y=z] https://me:x@mirror/ubuntu jammy main\ndeb-src file:/srv/apt ./\n"},
         {"git_mirrors": {"https://github.com/": "https://git.example/gh/", "git@github.com:": "file:///srv/git"}},
         {"git_accounts": [{"address": "https://x.example", "username": "u", "password": "p"}]},
@@ -299,7 +300,9 @@ VALUES = [
 @pytest.mark.parametrize("path", VALUES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_our_own_inventories_are_right(path: Path) -> None:
     site = trusted(yaml.safe_load(path.read_text(encoding="utf-8")))
-    problems, findings, _ = action.judged(role_options.Host(DataLoader(), site))
+    # What a scope's inventory adds.
+    scope = {"simulator_apt_key": ""}
+    problems, findings, _ = action.judged(role_options.Host(DataLoader(), {**scope, **site}))
     assert (problems, findings) == ([], [])
 
 

@@ -62,7 +62,8 @@ def test_the_scenario_asks_mirrors_of_the_registry_and_of_the_system_s_packages(
     site = yaml.safe_load(SCENARIO.read_text())
     assert site["serving_image_base"].startswith(f"{vault.MIRROR}/")
     address = f"http://{sources.PACKAGES}:{sources.PACKAGES_PORT}"
-    assert site["serving_image_apt_sources"] == f"deb [trusted=yes] {address} {apt.SUITE} main\n"
+    assert site["serving_image_apt_sources"] == f"deb {address} {apt.SUITE} main\n"
+    assert site["serving_image_apt_key"] == "{{ simulator_apt_key }}"
 
 
 def test_the_inventory_builds_from_the_fork_that_serves_its_release() -> None:

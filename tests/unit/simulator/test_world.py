@@ -49,7 +49,8 @@ def test_nodes_take_the_built_image_from_the_vault(site: Site, held: list[str]) 
 
 
 def test_buildable_nodes_are_asked_for_what_the_inventory_says(site: Site, held: list[str]) -> None:
-    assert site("1.22", buildable=True) == {}
+    # Beside that the key of the packages for apt, which no image knows.
+    assert [name for name in site("1.22", buildable=True) if not name.startswith("simulator_")] == []
     assert held == [sources.BASE_PATH]
 
 

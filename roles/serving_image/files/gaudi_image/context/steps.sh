@@ -10,6 +10,8 @@ secrets=/run/secrets
 locked=$packages/lock.txt
 lock=/usr/local/share/gaudi-serving/lock.txt
 python=python3
+# Beside the keys of the image while packages are fetched: apt reads keys as a user who may not read secrets.
+apt_key=/etc/apt/trusted.gpg.d/gaudi-serving.asc
 
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 export PIP_ROOT_USER_ACTION=ignore GIT_TERMINAL_PROMPT=0
@@ -38,11 +40,12 @@ system() { # PACKAGE...
     dpkg-query --show --showformat='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || echo "$package"
   done)
   if [ -z "$missing" ]; then return; fi
+  if [ -e "$secrets/apt_key" ]; then install -D -m 0644 "$secrets/apt_key" "$apt_key"; fi
   apt update
   # shellcheck disable=SC2086  # names of packages
   apt install --yes --no-install-recommends $missing
   apt-get clean
-  rm -rf /var/lib/apt/lists/*
+  rm -rf /var/lib/apt/lists/* "$apt_key"
 }
 
 checkout() { # REPOSITORY COMMIT DIRECTORY
@@ -52,8 +55,13 @@ checkout() { # REPOSITORY COMMIT DIRECTORY
   git -C "$3" fetch --quiet --depth 1 origin "$2" \
     || git -C "$3" fetch --quiet --tags origin '+refs/heads/*:refs/remotes/origin/*' \
     || exit 1
-  git -C "$3" checkout --quiet --detach "$2" 2>/dev/null || refuse commit_not_in_repository \
-    "$1 has no commit $2. Correct it in serving_image_pins, or name a mirror that has it (serving_image_git_mirrors)."
+  if ! git -C "$3" cat-file -e "$2^{commit}"; then
+    asked=$(git -C "$3" ls-remote --get-url origin)
+    if [ "$asked" != "$1" ]; then asked="$asked (for $1)"; fi
+    refuse commit_not_in_repository \
+      "$asked has no commit $2. Correct it in serving_image_pins, or name a mirror that has it (serving_image_git_mirrors)."
+  fi
+  git -C "$3" checkout --quiet --detach "$2"
   # Whoever runs in the image may ask git which commit this is.
   git config --system --add safe.directory "$3"
 }
