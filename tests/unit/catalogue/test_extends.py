@@ -124,6 +124,17 @@ def test_the_action_and_the_other_programs_read_the_same(name: str) -> None:
     assert load_checked("release", releases.FOLDER / f"{name}.yml") == releases.read(name)
 
 
+def test_what_is_read_is_the_readers_own_and_what_the_file_says_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "FOLDER", tmp_path)
+    (tmp_path / "9.9.yml").write_text("constants: {seed: 1}", encoding="utf-8")
+    releases.own("9.9")["constants"]["seed"] = 2
+    assert releases.own("9.9") == {"constants": {"seed": 1}}
+    (tmp_path / "9.9.yml").write_text("constants: {seed: 3}", encoding="utf-8")
+    assert releases.own("9.9") == {"constants": {"seed": 3}}
+
+
 def test_releases_that_differ_in_a_few_keys_say_only_these() -> None:
     for name, base in (("1.22-2025.11", "1.22"), ("deepseek-r1-2025.11", "deepseek-r1")):
         assert releases.own(name)["extends"] == base
