@@ -3,6 +3,7 @@
     python -m tests.canonical_plans                    say which plans differ from the list
     python -m tests.canonical_plans --write            rewrite the list
     python -m tests.canonical_plans --against COMMIT   show what differs from the plans of another commit
+    python -m tests.canonical_plans --only NAME        the same for the plans of one release or of one model
 
 A plan is taken whole: arguments, environment, container, explanations and warnings; a refusal by its sentence. A change
 that means to leave plans alone leaves ``canonical_plans.sha256`` alone. A change that means to alter plans rewrites the
@@ -12,6 +13,7 @@ list, and its commit says why.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import hashlib
 import io
@@ -53,22 +55,39 @@ def topology(card: str) -> Any:
     return topology_from_case(case)
 
 
-def plans() -> Iterator[tuple[str, Any]]:
-    """``model release card`` and the plan document, for all of them, sorted."""
+def models() -> list[str]:
+    """The models of the catalogue, in the order of the list."""
+    return [file.stem for file in sorted((CATALOG / "models").glob("*.yml"))]
+
+
+def wanted(names: list[str], only: str | None) -> list[str]:
+    """Of the names of all models, or of all releases, those whose plans are asked for."""
+    return [only] if only in names else names
+
+
+def names() -> list[str]:
+    """``model release card`` of all plans, in the order of the list."""
+    cards = sorted(load(CATALOG / "cards.yml")["cards"])
+    return [f"{model} {release} {card}" for model in models() for release in releases.names() for card in cards]
+
+
+def plans(only: str | None = None) -> Iterator[tuple[str, Any]]:
+    """The name and the document of each plan, of all or of one release or model, in the order of the list."""
+    from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
     from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
     cards = load(CATALOG / "cards.yml")
     nodes = {card: topology(card) for card in sorted(cards["cards"])}
-    contents = {name: releases.read(name) for name in releases.names()}
-    for file in sorted((CATALOG / "models").glob("*.yml")):
-        model = load(file)
-        for release, content in contents.items():
-            catalogue = Catalogue.from_mappings(content, {file.stem: model}, cards)
-            request = {"model": file.stem, "instance": "canonical"}
+    read = {name: Catalogue.from_mappings(releases.read(name), {}, cards) for name in wanted(releases.names(), only)}
+    for model in wanted(models(), only):
+        entry = ModelEntry.from_mapping(load(CATALOG / "models" / f"{model}.yml"))
+        for release, its in read.items():
+            catalogue = dataclasses.replace(its, models={model: entry})
+            request = {"model": model, "instance": "canonical"}
             for card, node in nodes.items():
                 (plan,) = plan_all([request], catalogue, node, weights_root="/data/models")
                 plan.pop("refused_id", None)
-                yield f"{file.stem} {release} {card}", plan
+                yield f"{model} {release} {card}", plan
 
 
 def text_of(plan: Any) -> str:
@@ -81,9 +100,21 @@ def digests(made: Plans) -> str:
     return "".join(f"{hashlib.sha256(text_of(plan).encode()).hexdigest()}  {name}\n" for name, plan in made.items())
 
 
-def listed(text: str) -> dict[str, str]:
-    """The list as a mapping from a plan's name to its digest."""
-    return {name: digest for digest, name in (line.split("  ", 1) for line in text.splitlines())}
+def listed(text: str, only: str | None = None) -> dict[str, str]:
+    """The list, or its lines of one release or model, as a mapping from a plan's name to its digest."""
+    lines = (line.split("  ", 1) for line in text.splitlines())
+    return {name: digest for digest, name in lines if asked_for(name, only)}
+
+
+def asked_for(name: str, only: str | None) -> bool:
+    """Whether a plan is one of a release or model; without either, all are."""
+    return only is None or only in name.split()[:2]
+
+
+def rewritten(text: str, made: Plans) -> str:
+    """The list with the plans that were made in place of their lines; lines of plans that nobody makes any more go."""
+    known = {**listed(text), **listed(digests(made))}
+    return "".join(f"{known[name]}  {name}\n" for name in names() if name in known)
 
 
 def differing(before: dict[str, str], after: dict[str, str]) -> list[str]:
@@ -129,19 +160,24 @@ def main() -> int:
     choice.add_argument("--write", action="store_true", help="rewrite the list")
     choice.add_argument("--against", metavar="COMMIT", help="show what differs from the plans of another commit")
     choice.add_argument("--json", action="store_true", help="print all plans as one JSON object")
+    parser.add_argument("--only", metavar="NAME", help="only the plans of this release or model")
     asked = parser.parse_args()
+    if asked.only and asked.only not in (*releases.names(), *models()):
+        parser.error(f"the catalogue has no release and no model {asked.only}")
     brain.on_path()
-    made = dict(plans())
+    made = dict(plans(asked.only))
     if asked.json:
         json.dump(made, sys.stdout)
         return 0
     if asked.against:
-        return int(show(plans_at(asked.against), made) > 0)
+        before = {name: plan for name, plan in plans_at(asked.against).items() if asked_for(name, asked.only)}
+        return int(show(before, made) > 0)
+    text = LIST.read_text(encoding="utf-8")
     if asked.write:
-        LIST.write_text(digests(made), encoding="utf-8")
+        LIST.write_text(rewritten(text, made), encoding="utf-8")
         print(f"{len(made)} plans in {LIST.relative_to(ROOT)}")
         return 0
-    changed = differing(listed(LIST.read_text(encoding="utf-8")), listed(digests(made)))
+    changed = differing(listed(text, asked.only), listed(digests(made)))
     print("\n".join([*changed, f"{len(changed)} of {len(made)} plans differ from {LIST.relative_to(ROOT)}"]))
     return int(bool(changed))
 

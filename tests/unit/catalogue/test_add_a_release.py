@@ -28,7 +28,7 @@ RELEASE, SURFACE, FAMILY = (
 GUESSED, GUESSED_SURFACE = "catalog/releases/1.24.2.yml", "simulator/images/serving/surface/1.24.2.json"
 REGISTRY = "module_utils/gaudi/families/registry.py"
 # Of what the document has a person run only what a release more can change, and not this walk itself.
-OF_THE_RELEASE = "-k '1.22-own or test_canonical or test_families'"
+OF_THE_RELEASE = "-k '1.22-own or test_the_list or test_families'"
 NARROWED = (
     "--ignore=tests/unit/catalogue/test_add_a_release.py --ignore=tests/unit/catalogue/test_add_a_model.py "
     f"{OF_THE_RELEASE}"
@@ -117,8 +117,11 @@ def test_a_release_of_which_only_a_wheel_is_known_can_be_planned_with(checkout: 
     said = " ".join(shown.stdout.split())
     assert "release 1.24.2" in said
     assert "gaudi-serving/vllm:1.24.2-" in said
+    # The list of plans is the other walk's; a release of vLLM with its plugin takes longest to plan.
     checks = COMMANDS[2].partition("\n")[2]
-    checked = walk.run(checkout, COMMANDS[0], checks, NARROWED.replace(OF_THE_RELEASE, "-k 1.24.2"))
+    checked = walk.run(
+        checkout, COMMANDS[0], checks, NARROWED.replace(OF_THE_RELEASE, "-k '1.24.2 and not test_canonical'")
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "passed" in checked.stdout
     lint = run(checkout, f"yamllint --strict {GUESSED}")

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import pytest
+
+from plugin_utils import releases
 from tests import canonical_plans
 
+LIST = canonical_plans.LIST.read_text(encoding="utf-8")
 
-def test_every_plan_is_the_one_in_the_list() -> None:
+
+@pytest.mark.parametrize("release", releases.names())
+def test_every_plan_is_the_one_in_the_list(release: str) -> None:
     """Where it is meant to change: python -m tests.canonical_plans --against HEAD, then --write, and say why."""
-    listed = canonical_plans.listed(canonical_plans.LIST.read_text(encoding="utf-8"))
-    made = canonical_plans.listed(canonical_plans.digests(dict(canonical_plans.plans())))
-    assert canonical_plans.differing(listed, made) == []
+    made = canonical_plans.listed(canonical_plans.digests(dict(canonical_plans.plans(release))))
+    assert canonical_plans.differing(canonical_plans.listed(LIST, release), made) == []
+
+
+def test_the_list_has_a_line_for_every_plan_and_no_other() -> None:
+    assert list(canonical_plans.listed(LIST)) == canonical_plans.names()
+
+
+def test_the_plans_of_one_model_are_asked_for_by_its_name() -> None:
+    made = canonical_plans.listed(canonical_plans.digests(dict(canonical_plans.plans("qwen3-8b"))))
+    assert canonical_plans.differing(canonical_plans.listed(LIST, "qwen3-8b"), made) == []
+    assert {name.split()[1] for name in made} == set(releases.names())
+
+
+def test_some_plans_are_written_and_the_lines_of_the_others_stay() -> None:
+    first, *others = LIST.splitlines(keepends=True)
+    name = first.split("  ", 1)[1].strip()
+    stale = f"0  {name}\n{''.join(others)}1  model-that-went 1.22 HL-225\n"
+    written = canonical_plans.rewritten(stale, {name: "a plan"})
+    assert written == canonical_plans.digests({name: "a plan"}) + "".join(others)
 
 
 def test_a_changed_an_added_and_a_removed_plan_are_named() -> None:
