@@ -33,13 +33,10 @@ BUILT_FROM = (
     "serving_image_git_mirrors",
     "serving_image_pins",
     "serving_image_python_indexes",
-)
-BUILT_BY = (
-    "serving_image_build",
-    "serving_image_build_network",
     "serving_image_http_proxy",
     "serving_image_https_proxy",
 )
+BUILT_BY = ("serving_image_build", "serving_image_build_network")
 
 
 def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]:
@@ -67,9 +64,9 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
     if not wrong.intersection(pushed):
         problems += [Problem("option", said) for said in push_faults(*(host.read(name).value for name in pushed))]
     if not wrong.intersection(BUILT_FROM + BUILT_BY):
-        build, network, *proxies = (host.read(name).value for name in BUILT_BY)
-        addresses = [host.read(name).value for name in BUILT_FROM]
-        problems += [Problem("option", said) for said in network_faults(build, network, addresses, proxies)]
+        build, network = (host.read(name).value for name in BUILT_BY)
+        addresses = {name: host.read(name).value for name in BUILT_FROM}
+        problems += [Problem("option", said) for said in network_faults(build, network, addresses)]
     strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles)
     return problems + strange, findings + unread, wrong
 

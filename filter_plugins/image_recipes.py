@@ -104,9 +104,9 @@ def image_versions(release: Mapping[str, Any]) -> dict[str, str]:
     return expected(entry.image["tag"], entry.build.quantization) if entry and entry.build else {}
 
 
-def hosts_in(said: object, proxies: Sequence[str] = ()) -> list[str]:
-    """The hosts in addresses, wherever they stand in a value, and those of proxies."""
-    return list(asked(said, proxies))
+def hosts_in(said: Mapping[str, Any]) -> dict[str, str]:
+    """The hosts in addresses, wherever they stand in the values of options, each with the options that name it."""
+    return dict(asked(said))
 
 
 class FilterModule:

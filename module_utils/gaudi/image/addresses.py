@@ -111,26 +111,35 @@ def hosts(text_: str) -> list[str]:
     return sorted({host for authority in _AUTHORITY.findall(text_) for host in [_bare(authority)] if host})
 
 
-def asked(addresses: object, proxies: Iterable[object]) -> list[str]:
-    """The hosts that a build asks: those of addresses, wherever they stand in a value, and of proxies."""
-    named = [proxy if "://" in proxy else f"http://{proxy}" for proxy in map(str, proxies) if proxy]
-    return hosts(str([addresses, named]))
+def asked(said: Mapping[str, object]) -> dict[str, str]:
+    """The hosts that a build asks, each with the options that name it.
+
+    said: values by option, with addresses wherever they stand in one; that of an option ``..._proxy`` is an address, if
+    without a scheme.
+    """
+    found: dict[str, list[str]] = {}
+    for option, value in said.items():
+        whole = not option.endswith("_proxy") or not value or "://" in str(value)
+        for host in hosts(str(value) if whole else f"http://{value}"):
+            found.setdefault(host, []).append(option)
+    return {host: " and ".join(options) for host, options in sorted(found.items())}
 
 
-def check_reached(network: str, found: Iterable[tuple[str, str]]) -> None:
+def check_reached(network: str, found: Iterable[tuple[str, str, str]]) -> None:
     """Refuse a build that would ask for something on its own loopback, where nothing listens.
 
     network: of the build, "default" for the engine's own, "host" for the node's. found: hosts as the site names them,
-    each with the address that it has on the node, or itself again.
+    each with the address that it has on the node, or itself again, and the options that name it.
     """
-    lost = [(host, address) for host, address in found if values.is_loopback(address)]
+    lost = [each for each in found if values.is_loopback(each[1])]
     if network == "default" and lost:
-        host, address = lost[0]
+        host, address, options = lost[0]
+        where = f"in {options}" if host == address else f"in {options}; {address} on the node"
         raise Refusal(
             "mirror_on_loopback",
-            f"A build is to get things from {host}{'' if host == address else f' ({address})'}, which is the node's "
-            "own loopback, and builds are in the engine's network, which has another. Name an address of the node "
-            "that others reach, or set serving_image_build_network: host.",
+            f"A build is to get things from {host} ({where}), which is the node's own loopback, and builds are in the "
+            "engine's network, which has another. Name an address of the node there that others reach, or set "
+            "serving_image_build_network: host.",
         )
 
 

@@ -31,7 +31,7 @@ from ..fabric import asked, burn_in, measuring, runs, static, verdict
 from ..fabric.gaudinet import check_gaudinet
 from ..fabric.output import Output, parse_output
 from ..image.addresses import asked as asked_hosts
-from ..image.addresses import check_reached, hosts, unknown_to_builds
+from ..image.addresses import check_reached, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
 from . import containers, instances
 from .documents import read
@@ -231,10 +231,11 @@ def _build(
 ) -> str:
     """Build an image that measures, and return why that failed, as a sentence; empty where it is there."""
     proxies = {variable: str(value) for variable, value in proxies.items() if value}
-    asked_for = [*hosts(demo.repository), *asked_hosts([], proxies.values())]
+    options = {f"serving_image_{variable}": value for variable, value in proxies.items() if variable != "no_proxy"}
+    asked_for = asked_hosts({"serving_image_git_mirrors": demo.repository, **options})
     try:
-        named = known_hosts(asked_for)
-        check_reached(demo.network, [(host, named.get(host, host)) for host in asked_for])
+        named = known_hosts(list(asked_for))
+        check_reached(demo.network, [(host, named.get(host, host), said) for host, said in asked_for.items()])
     except Refusal as refusal:
         return str(refusal)
     arguments = measuring.arguments(base, demo, named, sorted(proxies))

@@ -3,7 +3,7 @@ measurement, read as the role reads them that comes when much is done already.""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import values
@@ -76,12 +76,15 @@ def push_faults(build: object, push: object, name: object) -> list[str]:
     return []
 
 
-def network_faults(build: object, network: object, addresses: object, proxies: Iterable[object]) -> list[str]:
-    """Say what an image that is built in this network could not be built from, for the options of that name."""
+def network_faults(build: object, network: object, said: Mapping[str, object]) -> list[str]:
+    """Say what an image that is built in this network could not be built from.
+
+    build, network: values of the options of that name. said: those of options with addresses and proxies, by option.
+    """
     if not _on(build):
         return []
     try:
-        check_reached(str(network), [(host, host) for host in asked(addresses, proxies)])
+        check_reached(str(network), [(host, host, options) for host, options in asked(said).items()])
     except Refusal as refusal:
         return [str(refusal)]
     return []

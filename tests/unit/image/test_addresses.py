@@ -108,19 +108,22 @@ def test_names_that_a_build_would_not_know_are_brought() -> None:
     assert unknown_to_builds([*names, "10.0.0.9", "fe80::1"], "", "nameserver ::1\n") == names
 
 
+INDEXES = "serving_image_python_indexes"
+
+
 @pytest.mark.parametrize(
     ("host", "address", "shown"),
     [
-        ("127.0.0.1", "127.0.0.1", "from 127.0.0.1,"),
-        ("::1", "::1", "from ::1,"),
-        ("localhost", "localhost", "from localhost,"),
+        ("127.0.0.1", "127.0.0.1", "from 127.0.0.1 (in serving_image_python_indexes),"),
+        ("::1", "::1", "from ::1 (in serving_image_python_indexes),"),
+        ("localhost", "localhost", "from localhost (in serving_image_python_indexes),"),
         # What Debian calls a node's own name.
-        ("gaudi-01", "127.0.1.1", "from gaudi-01 (127.0.1.1),"),
+        ("gaudi-01", "127.0.1.1", "from gaudi-01 (in serving_image_python_indexes; 127.0.1.1 on the node),"),
     ],
 )
 def test_a_mirror_on_loopback_is_not_asked_from_another_network(host: str, address: str, shown: str) -> None:
     with pytest.raises(Refusal) as caught:
-        check_reached("default", [("index.example.com", "10.0.0.9"), (host, address)])
+        check_reached("default", [("index.example.com", "10.0.0.9", "x"), (host, address, INDEXES)])
     assert caught.value.id == "mirror_on_loopback"
     assert shown in str(caught.value)
-    check_reached("host", [(host, address)])
+    check_reached("host", [(host, address, INDEXES)])

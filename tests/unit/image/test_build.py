@@ -136,7 +136,7 @@ class Node:
             **self.recipe,
             "accept_moved_base": False,
             "secrets": {Path(file["path"]).name: file["path"] for file in files},
-            "hosts": [],
+            "hosts": {},
             "network": "default",
             "proxies": {"HTTP_PROXY": "http://me:hidden-proxy@proxy:3128"},
             "room_bytes": 1,
@@ -414,9 +414,10 @@ def test_room_is_looked_for_before_anything_begins(node: Node) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_mirror_on_the_nodes_loopback_is_refused_before_anything_begins(node: Node, host: str) -> None:
-    status, _ = node.build(hosts=["10.0.0.9", host])
+    status, _ = node.build(hosts={"10.0.0.9": "x", host: "serving_image_git_mirrors"})
     assert (status, node.result["refused_id"], node.words) == (1, "mirror_on_loopback", [])
-    assert node.build(hosts=[host], network="host")[0] == 0
+    assert f"from {host} (in serving_image_git_mirrors" in node.result["refused"]
+    assert node.build(hosts={host: "serving_image_git_mirrors"}, network="host")[0] == 0
     assert "--network=host" in next(words for words in node.asked if words[0] == "build")
 
 
@@ -510,4 +511,8 @@ def test_the_program_reads_what_the_role_writes(tmp_path: Path) -> None:
         request.write_text(render("serving_image", "request.json.j2", item=recipe, **site, **said))
         read = load(request)
         assert (read.reference, read.network) == (recipe["reference"], network)
-        assert read.hosts == ("forks.example.com", "git.example.com", "proxy")
+        assert read.hosts == {
+            "forks.example.com": "serving_image_pins",
+            "git.example.com": "serving_image_git_mirrors",
+            "proxy": "serving_image_http_proxy",
+        }

@@ -950,6 +950,14 @@ def test_a_mirror_on_the_nodes_loopback_is_reached_in_the_nodes_network_alone(
     assert starts or "serving_image_build_network: host" in node.verdict()["not_measured"]
 
 
+def test_what_a_build_asks_without_its_proxies_is_no_mirror(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.has_demo = False
+    monkeypatch.setattr(links, "known_hosts", lambda _names: {})
+    assert (
+        check(demo=DEMO, proxies={"https_proxy": PROXY, "no_proxy": "localhost"}, plans=[plan(0, 1)])["held_back"] == []
+    )
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [

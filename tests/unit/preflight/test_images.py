@@ -70,13 +70,19 @@ def test_a_wrong_wish_is_said_in_its_sentence() -> None:
 
 
 def test_hosts_are_found_wherever_they_stand() -> None:
-    said = [
-        ["http://git-host:8092/"],
-        ["http://me:x@index.example.com:8/simple", "http://10.0.0.1:8/"],
-        {"a": "deb http://m/u x"},
-    ]
-    assert hosts_in(said) == ["10.0.0.1", "git-host", "index.example.com", "m"]
-    assert hosts_in([], ["proxy:3128", "http://u:p@[fe80::1]:3128", ""]) == ["fe80::1", "proxy"]
+    said = {
+        "mirrors": ["http://git-host:8092/"],
+        "indexes": ["http://me:x@index.example.com:8/simple", "http://10.0.0.1:8/"],
+        "sources": {"a": "deb http://m/u x\ndeb http://git-host/u x"},
+    }
+    assert hosts_in(said) == {
+        "10.0.0.1": "indexes",
+        "git-host": "mirrors and sources",
+        "index.example.com": "indexes",
+        "m": "sources",
+    }
+    said = {"http_proxy": "proxy:3128", "https_proxy": "http://u:p@[fe80::1]:3128", "no_proxy": ""}
+    assert hosts_in(said) == {"fe80::1": "https_proxy", "proxy": "http_proxy"}
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,8 @@ def test_a_build_is_not_sent_to_the_nodes_loopback(said: dict[str, Any], refused
     problems, _, _ = action.judged(role_options.Host(DataLoader(), site))
     assert [problem.id for problem in problems] == ["option"] * refused
     assert all("which is the node's own loopback" in problem.message for problem in problems)
+    # The first one that is said here is the wrong one.
+    assert all(f"(in {next(iter(site.keys() - {'serving_image_build'}))})" in problem.message for problem in problems)
     assert "hidden" not in str(problems)
 
 

@@ -58,8 +58,8 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
     if not found and request.push and take(request, engine, tell):
         return {"reference": request.reference, "id": engine.inspect(request.reference)["Id"]}
     if not found:
-        named = known_hosts(request.hosts)
-        check_reached(request.network, [(host, named.get(host, host)) for host in request.hosts])
+        named = known_hosts(list(request.hosts))
+        check_reached(request.network, [(host, named.get(host, host), said) for host, said in request.hosts.items()])
         check_room(request, engine.directory())
         base, digest = base_image(request, engine, tell)
         check_release(request, engine, base, tell)

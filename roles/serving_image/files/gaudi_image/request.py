@@ -23,7 +23,7 @@ _FORM = {
     "lock": str,
     "titles": [str],
     "secrets": {str: str},
-    "hosts": [str],
+    "hosts": {str: str},
     "network": str,
     "proxies": {str: str},
     "room_bytes": int,
@@ -38,8 +38,8 @@ class Request:
 
     ``base_name`` is the base image without a registry; ``base_digest`` is the one that is pinned, empty for any;
     ``versions`` are those of the vendor's distributions in a base of the ``release``, empty for any; ``secrets`` are
-    files by id, ``hosts`` those in them and in ``proxies``, which are variables; ``network`` is the engine's
-    ("default") or the node's ("host").
+    files by id, ``hosts`` those in them and in ``proxies``, which are variables, with the options that name them;
+    ``network`` is the engine's ("default") or the node's ("host").
     """
 
     reference: str
@@ -54,7 +54,7 @@ class Request:
     lock: str
     titles: tuple[str, ...]
     secrets: dict[str, str]
-    hosts: tuple[str, ...]
+    hosts: dict[str, str]
     network: str
     proxies: dict[str, str]
     room_bytes: int
@@ -71,4 +71,4 @@ def load(path: Path) -> Request:
     if content is None:
         raise Refusal("request_unreadable", f"{path} is not there. Run the playbook again, which writes it.")
     values = {key: content[key] for key in _FORM}
-    return Request(**{**values, "titles": tuple(values["titles"]), "hosts": tuple(values["hosts"])})
+    return Request(**{**values, "titles": tuple(values["titles"])})
