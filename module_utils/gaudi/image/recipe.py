@@ -6,17 +6,22 @@ Addresses are no part of it: a mirror serves the same commits and the same packa
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..base.checks import Reader, mapping, matching, shown, text
 from ..base.refusal import Refusal
 from ..catalogue.build import Build, Pin
 from ..catalogue.entries import ReleaseEntry
+from .inside import together
 from .parts import HOST_NICS, PILLOW_SIMD, check_offered, ordered
+
+_T = TypeVar("_T")
 
 VERSION = 1
 """Of the steps (dockerfile.py, and steps.sh of the role): a change of them that changes images raises it."""
@@ -107,7 +112,7 @@ class Wish:
             base=matching(reader.text("base"), "serving_image_base", _REFERENCE, form) if reader.has("base") else "",
             way=reader.text("way", longest=64) if reader.has("way") else "",
             pins={name: mapping(pin, f"serving_image_pins.{name}") for name, pin in reader.mapping("pins").items()},
-            parts=ordered(reader.texts("parts")),
+            parts=tuple(reader.texts("parts")),
             constraints=dict(_constraint(line) for line in reader.texts("constraints")),
             lock=_locked(reader.raw("lock")) if reader.has("lock") else (),
             push=reader.switch("push", default=False),
@@ -120,6 +125,9 @@ class Wish:
             )
         if wish.build and wish.push:
             check_pushed(wish.name)
+        if not wish.build:
+            # Of one that is built the recipe says it, together with what else is wrong.
+            ordered(wish.parts)
         return wish
 
 
@@ -249,10 +257,14 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
             f"catalog/releases/{release.name}.yml says no way to its image (no key build). Name a ready image with "
             "serving_image_ref.",
         )
-    build, of_release = _by_way(release, build, wish.way)
-    parts = ordered([*wish.parts, *needs])
-    check_offered(parts, build, release.name)
-    pins = _pins(release, build, of_release, wish, parts)
+    refused: dict[str, Refusal] = {}
+    build, of_release = _tried(
+        refused, "way", (build, release.pins), functools.partial(_by_way, release, build, wish.way)
+    )
+    parts: tuple[str, ...] = _tried(refused, "parts", (), lambda: _parts([*wish.parts, *needs], build, release.name))
+    pins: dict[str, Pin] = _tried(refused, "pins", {}, lambda: _pins(release, build, of_release, wish, parts))
+    if refused:
+        raise together(refused)
     digest = release.image["digest"]
     said = f"{release.image['path']}:{release.image['tag']}" + (f"@{digest}" if digest else "")
     return Recipe(
@@ -274,6 +286,22 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
 def pins_of_the_fork(wish: Wish, build: Build) -> list[str]:
     """The site's pins of vLLM's fork, which an image that is not built from it has no use for."""
     return [name for name in wish.pins if name in OF_KIND["fork"]] if build.kind != "fork" else []
+
+
+def _tried(refused: dict[str, Refusal], option: str, otherwise: _T, ask: Callable[[], _T]) -> _T:
+    """What an option comes to. A refusal is kept beside those of others: whoever mends one is to know them all."""
+    try:
+        return ask()
+    except Refusal as refusal:
+        refused[option] = refusal
+        return otherwise
+
+
+def _parts(names: Iterable[str], build: Build, release: str) -> tuple[str, ...]:
+    """The parts of the image, each of them one that the release has."""
+    parts = ordered(names)
+    check_offered(parts, build, release)
+    return parts
 
 
 def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapping[str, Pin]]:

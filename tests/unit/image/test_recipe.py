@@ -219,6 +219,17 @@ def test_a_way_that_there_is_not_is_refused(release: str, way: str, id_: str, wo
     assert caught.value.id == id_
 
 
+def test_what_is_wrong_with_a_wish_is_said_at_once() -> None:
+    wish: dict[str, Any] = {"way": "master", "parts": ["numctl"], "pins": {"vllm": {"commit": OTHER}}}
+    with pytest.raises(Refusal) as caught:
+        made("1.18", **wish)
+    assert caught.value.id == "unknown_way"
+    first, second, third = str(caught.value).splitlines()
+    assert "serving_image_way is 'master'" in first
+    assert "serving_image_parts has 'numctl'" in second
+    assert "serving_image_pins names 'vllm'" in third
+
+
 def test_each_way_has_whole_commits_and_a_source() -> None:
     ways = {
         f"{name}.{way}": said
