@@ -12,6 +12,7 @@ description:
   - Writes into the image record which image each instance has and which ones it had before.
   - Removes images that this project built, by their labels and their name, beyond those that instances use or are to
     use and O(keep) from before. One that a container uses, running or not, stays; no removal is forced.
+  - Removes what a build left that was cut off before its image had all labels, unless that image is being built.
   - Images of others are left alone, and so are all images while the plan of an instance cannot be read.
 options:
   wanted:
@@ -75,7 +76,7 @@ refused_id:
   sample: image_record_damaged
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,11 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
-from ansible.module_utils.gaudi.image.tidying import tidied
+from ansible.module_utils.gaudi.image.recipe import LABEL
+from ansible.module_utils.gaudi.image.tidying import tidied, unlabelled
+from ansible.module_utils.gaudi.jobs.decisions import active_states
 from ansible.module_utils.gaudi.node import weight_folders as plans
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
 
@@ -99,15 +103,18 @@ ARGUMENT_SPEC: dict[str, Any] = {
 PLANS = Path(paths.INSTANCES)
 
 
+def silent(module: AnsibleModule, said: str) -> None:
+    """End the module: the engine does not answer."""
+    module.fail_json(msg=f"The Docker engine does not answer ({printable(said.strip())}). Run systemctl status docker.")
+
+
 def held_by(module: AnsibleModule, docker: str, image: str) -> str:
     """The containers that use an image, or one that was made of it, by name; empty for none."""
     code, out, err = module.run_command(
         [docker, "ps", "--all", "--filter", f"ancestor={image}", "--format", "{{.Names}}"]
     )
     if code != 0:
-        module.fail_json(
-            msg=f"The Docker engine does not answer ({printable(err.strip())}). Run systemctl status docker."
-        )
+        silent(module, err)
     return ", ".join(out.split())
 
 
@@ -122,6 +129,26 @@ def remove(module: AnsibleModule, docker: str, image: str) -> str:
     if code == 0 or "no such image" in err.lower():
         return ""
     return f"{image} stays: {printable(err.strip())}"
+
+
+def left_over(module: AnsibleModule, docker: str) -> list[str]:
+    """Names of images that builds left, and that no build is at work on."""
+    code, out, err = module.run_command(
+        [docker, "image", "ls", "--filter", f"label={LABEL}.release", "--format", "{{.Repository}}:{{.Tag}}"]
+    )
+    if code != 0:
+        silent(module, err)
+    found = unlabelled(out.split())
+    if not found:
+        return []
+    units = {name: f"gaudi-job@image.{whole.rpartition(':')[2]}.service" for name, whole in found.items()}
+    active = active_states(systemctl(module, "show", "--property=Id,ActiveState", *sorted(set(units.values()))))
+    return sorted(name for name, unit in units.items() if active.get(unit, "inactive") in ("inactive", "failed"))
+
+
+def tried_to_remove(module: AnsibleModule, docker: str, superfluous: Sequence[str]) -> dict[str, str]:
+    """Remove what nothing needs and what builds left: of each image why it stays, empty where it went."""
+    return {image: remove(module, docker, image) for image in [*superfluous, *left_over(module, docker)]}
 
 
 def remove_bills(folder: Path, images: Mapping[str, Mapping[str, Any]]) -> None:
@@ -161,7 +188,7 @@ def main() -> None:
     used = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}
     tidy = tidied(images, history, used, params["wanted"], params["references"], params["keep"])
     unread = [unknown_use(file) for file in plans.damaged_plans(PLANS)]
-    tried = {} if unread else {image: remove(module, docker, image) for image in tidy.superfluous}
+    tried = tried_to_remove(module, docker, () if unread else tidy.superfluous)
     removed = [image for image, why in tried.items() if not why]
     left = {image: known for image, known in images.items() if image not in removed}
     # Nobody knows what an instance had whose plan cannot be read.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .recipe import LABEL, TAG_DIGITS
+from .versions import UNLABELLED
 
 NOBODY = ""
 """Stands for an instance in a history where images are asked for that no plan names, as on a build host."""
@@ -23,6 +24,15 @@ class Tidying:
     def differs(self, history: Mapping[str, Sequence[str]]) -> bool:
         """Whether there is anything to do, with that history on record."""
         return bool(self.superfluous) or self.history != {name: tuple(names) for name, names in history.items()}
+
+
+def unlabelled(names: Iterable[str]) -> dict[str, str]:
+    """Names that a build gives until its image has all labels, each with the name that it is to have then.
+
+    A build takes it away at its end, whatever the end is; one that lost its power does not.
+    """
+    form = re.compile(rf"(.+:.+-[0-9a-f]{{{TAG_DIGITS}}}){re.escape(UNLABELLED)}")
+    return {name: found[1] for name in names for found in [form.fullmatch(name)] if found}
 
 
 def is_built(reference: str, known: Mapping[str, Any]) -> bool:

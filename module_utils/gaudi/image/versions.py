@@ -13,6 +13,9 @@ from .requirements import project
 VERSION_LABEL = f"{LABEL}.version."
 """What a label with a version begins with; the rest is the distribution's name as an index has it."""
 
+UNLABELLED = "-unlabelled"
+"""The end of an image's name until its labels say its versions."""
+
 PYTHON = "python"
 """Stands among the names for the image's own Python."""
 

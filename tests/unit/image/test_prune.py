@@ -15,7 +15,11 @@ from tests.unit.preflight.conftest import Answer, Run, record, run
 __all__ = ["record", "run"]
 
 WANTED = {"wanted": {"chat": C}, "references": [C]}
-ENGINE: dict[str, Answer] = {"docker ps --all --filter": (0, "", ""), "docker image rm": (0, "Untagged\n", "")}
+ENGINE: dict[str, Answer] = {
+    "docker ps --all --filter": (0, "", ""),
+    "docker image rm": (0, "Untagged\n", ""),
+    "docker image ls": (0, "", ""),
+}
 
 
 @pytest.fixture
@@ -37,6 +41,11 @@ def bills(record: Path) -> list[str]:
     return sorted(file.name[0] for file in (record.parent / "sbom").iterdir())
 
 
+def removals(commands: list[str]) -> list[str]:
+    """The commands that do more than ask which images there are."""
+    return [command for command in commands if not command.startswith("docker image ls")]
+
+
 def document(record: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(record.read_text())
     return content
@@ -54,7 +63,7 @@ def test_what_nothing_needs_goes_with_its_bill(run: Run, record: Path) -> None:
     assert f'"{A}"' in ran["diff"]["before"]
     assert f'"{A}"' not in ran["diff"]["after"]
     again = run(serving_image_prune, {**WANTED, "record": str(record)}, ENGINE)
-    assert (again["changed"], again.commands) == (False, [])
+    assert (again["changed"], removals(again.commands)) == (False, [])
 
 
 @pytest.mark.usefixtures("node")
@@ -92,7 +101,7 @@ def test_while_a_plan_cannot_be_read_nothing_goes(run: Run, record: Path, node: 
     (node / "instances" / "other" / "plan.json").write_text("{")
     before = document(record)
     ran = run(serving_image_prune, {**WANTED, "record": str(record)}, ENGINE)
-    assert (ran["removed"], ran.commands) == ([], [])
+    assert (ran["removed"], removals(ran.commands)) == ([], [])
     assert "which image other uses is not known" in ran["stays"][0]
     assert document(record) == before
 
@@ -102,3 +111,26 @@ def test_a_node_without_an_engine_or_record_is_left_alone(run: Run, record: Path
     record.parent.mkdir()
     record.write_text("{")
     assert run(serving_image_prune, {"record": str(record)}, ENGINE)["refused_id"] == "image_record_damaged"
+
+
+LEFT = f"{A}-unlabelled"
+NAMES = f"{LEFT}\n{C}\n<none>:<none>\nmine/vllm:7-unlabelled\n"
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(("state", "goes"), [("inactive", True), ("failed", True), ("active", False)])
+def test_what_a_build_left_that_lost_its_power_goes_unless_it_is_built(
+    run: Run, record: Path, state: str, goes: bool, check: bool
+) -> None:
+    unit = f"gaudi-job@image.{A.partition(':')[2]}.service"
+    asked = {
+        "docker image ls": (0, NAMES, ""),
+        "systemctl show": (0, f"Id={unit}\nActiveState={state}\n", ""),
+    }
+    ran = run(serving_image_prune, {**WANTED, "record": str(record)}, {**ENGINE, **asked}, check=check)
+    assert (LEFT in ran["removed"], ran["changed"], ran["stays"]) == (goes, True, [])
+    assert (f"docker image rm {LEFT}" in ran.commands) == (goes and not check)
+    assert any(unit in command for command in ran.commands)
+    assert not any("mine/vllm" in command for command in ran.commands)
+    assert any("label=gaudi-serving.image.release" in command for command in ran.commands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.image.tidying import NOBODY, is_built, tidied
+from ansible.module_utils.gaudi.image.tidying import NOBODY, is_built, tidied, unlabelled
 
 
 def name(digit: str) -> str:
@@ -91,3 +91,8 @@ def test_of_an_instance_that_is_gone_nothing_stays() -> None:
 def test_only_what_has_label_and_name_of_a_build_is_ours(reference: str, known: dict[str, Any], is_ours: bool) -> None:
     assert is_built(reference, known) is is_ours
     assert tidied({reference: known}, {}, {"chat": D}, {}, [], 1).superfluous == ((reference,) if is_ours else ())
+
+
+def test_what_a_build_left_is_known_by_its_name() -> None:
+    names = [f"{A}-unlabelled", A, "mine/vllm:7-unlabelled", f"{B}-unlabelled-x", "<none>:<none>"]
+    assert unlabelled(names) == {f"{A}-unlabelled": A}

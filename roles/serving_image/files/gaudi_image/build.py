@@ -22,7 +22,7 @@ from gaudi.image.dockerfile import PACKAGES_FOLDER, PROGRAMS_FOLDER
 from gaudi.image.inside import PROGRAM, answer, question
 from gaudi.image.output import Follower, failure
 from gaudi.image.recipe import BASE, BASE_DIGEST
-from gaudi.image.versions import version_labels
+from gaudi.image.versions import UNLABELLED, version_labels
 from gaudi.node.documents import read_json
 
 from .engine import Engine, last, without_secrets
@@ -43,8 +43,6 @@ _OF_LIBRARY = (
 )
 _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
-# The end of an image's name until its labels say its versions.
-UNLABELLED = "-unlabelled"
 _LABELLING = "the labels with versions"
 # What the Python of an image is asked, which nobody has looked at yet: no card, no network, no right for it.
 _WALLS = ("--runtime=runc", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
