@@ -77,6 +77,16 @@ def _of_proxy(at: str, it: str) -> Refusal:
     )
 
 
+def _of_no_proxy(at: str, it: str) -> Refusal:
+    return Refusal(
+        "proxy_unreachable",
+        f"{at}: the proxy does not answer ({it}). Correct serving_image_http_proxy and serving_image_https_proxy. "
+        f"{_AGAIN}",
+    )
+
+
+_NAMING_PROXIES = (_of_proxy, _of_no_proxy)
+
 # A pattern that recognises a failure, and the sentence for it: ``at`` names the step, ``it`` holds the groups that the
 # pattern found. In the order of what explains most: a full disk also looks like a package that cannot be built.
 _FAULTS: tuple[tuple[str, Say], ...] = (
@@ -96,10 +106,10 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
-        r"Tunnel connection failed: ([^'\")]+)|CONNECT tunnel failed, (response \d+)|Could not resolve proxy: (\S+)|"
-        r"(407 Proxy Auth[^'\")]*)|(Cannot connect to proxy)",
+        r"Tunnel connection failed: ([^'\")]+)|CONNECT tunnel failed, (response \d+)|(407 Proxy Auth[^'\")]*)",
         _of_proxy,
     ),
+    (r"(Could not resolve proxy)|(Cannot connect to proxy)", _of_no_proxy),
     (
         r"THESE PACKAGES DO NOT MATCH THE HASHES",
         lambda at, it: Refusal(
@@ -236,7 +246,7 @@ def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = ()) -> Re
         found = next((found for found in map(pattern.search, said) if found), None)
         if found:
             words = [group.strip().rstrip(".") for group in found.groups() if group]
-            return say(at, ": ".join([*(proxies if say is _of_proxy else ()), *words]))
+            return say(at, ": ".join([*(proxies if say in _NAMING_PROXIES else ()), *words]))
     printed = [found[1] for found in map(_PRINTED.match, lines) if found and found[1].strip()]
     last = (printed or [line for line in said if line.strip()] or ["nothing"])[-1]
     return Refusal("build_failed", f"{at}. Its last words: {last.strip()[:300]} {_AGAIN}")

@@ -306,7 +306,7 @@ def test_passwords_are_no_arguments_and_are_not_printed(node: Node) -> None:
 def test_a_proxy_that_lets_nothing_through_is_named_without_its_password(node: Node) -> None:
     node.answers["build"] = (1, "#6 1.0 WARNING: ... broken by 'ProxyError('Cannot connect to proxy.', x)': /x/", {})
     status, printed = node.build()
-    assert (status, node.result["refused_id"]) == (1, "proxy_refuses")
+    assert (status, node.result["refused_id"]) == (1, "proxy_unreachable")
     assert "(http://***@proxy:3128: Cannot connect to proxy)" in node.result["refused"]
     assert "hidden" not in printed + json.dumps(node.result)
 

@@ -154,8 +154,8 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "proxy.', NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>'))': /x/",
                 "#9 9.0 ERROR: No matching distribution found for ray",
             ],
-            "proxy_refuses",
-            "(http://***@proxy:3128: Cannot connect to proxy)",
+            "proxy_unreachable",
+            "the proxy does not answer (http://***@proxy:3128: Cannot connect to proxy)",
         ),
         # git, which names the proxy as it names any host.
         (
@@ -163,8 +163,13 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#9 0.5 fatal: unable to access 'http://git:8092/HabanaAI/vllm-fork/': Failed to connect to proxy port "
                 "3128 after 0 ms: Couldn't connect to server",
             ],
-            "proxy_refuses",
-            "(http://***@proxy:3128: Cannot connect to proxy)",
+            "proxy_unreachable",
+            "the proxy does not answer (http://***@proxy:3128: Cannot connect to proxy)",
+        ),
+        (
+            ["#9 0.5 fatal: unable to access 'http://git:8092/HabanaAI/vllm-fork/': Could not resolve proxy: proxy"],
+            "proxy_unreachable",
+            "the proxy does not answer (http://***@proxy:3128: Could not resolve proxy). Correct",
         ),
         (["#9 1.0 E: Unable to locate package numactl"], "no_system_package", "have no numactl"),
         (
