@@ -90,8 +90,16 @@ def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False
     lines += [f"  checkout {folder} {commit}" for folder, commit in sorted(image["checkouts"].items())]
     lines.append("  parts " + (", ".join(image["parts"]) or "none known"))
     told = sorted(python) if every else [name for name in _TOLD if name in python]
-    lines += [f"  {name} {python[name]}{_otherwise(name, image)}" for name in told]
-    lines += [f"  {name} {version}" for name, version in sorted(image["system"].items()) if every]
+    versions = [f"  {name} {python[name]}{_otherwise(name, image)}" for name in told]
+    if every and versions:
+        system = [f"    {name} {version}" for name, version in sorted(image["system"].items())]
+        versions = [
+            "  Python distributions:",
+            *(f"  {line}" for line in versions),
+            "  packages of the system:",
+            *system,
+        ]
+    lines += versions
     lines.append("  " + _rest(image))
     return [printable(line) for line in lines]
 

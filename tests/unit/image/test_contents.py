@@ -140,8 +140,8 @@ def test_a_ready_image_and_one_that_is_gone_say_so() -> None:
 
 def test_one_image_is_shown_whole() -> None:
     about = image_description(NODES, "aaaaaa")
-    assert "  ray 2.4" in about
-    assert "  bash 5.1" in about
+    python, system = about.index("  Python distributions:"), about.index("  packages of the system:")
+    assert python < about.index("    ray 2.4") < system < about.index("    bash 5.1")
     assert about[2].endswith("on one, two")
 
 
