@@ -53,10 +53,27 @@ def test_the_base_is_not_asked_of_the_registry_that_credentials_are_for(site: di
         "serving_image_build": True,
         "serving_image_registry": "pushed.example.com",
         "serving_image_release": document(),
-        "__serving_image_not_taken": [made().reference],
+        "__serving_image_unbuilt": [made().reference],
     }
     (recipe,) = evaluate("serving_image", "{{ __serving_image_recipes }}", **given)
     assert recipe["base"] == made(registry=registry).base_reference
+
+
+@pytest.mark.parametrize(("push", "pulled", "built"), [(False, True, 1), (False, False, 0), (True, False, 1)])
+def test_an_image_that_is_there_is_looked_into_and_not_built(push: bool, pulled: bool, built: int) -> None:
+    """One that was loaded from a file: nobody looked into it yet. Where images are pushed, the registry may lack it."""
+    reference = f"registry.example.com/gaudi/vllm:{made().tag}"
+    given = {
+        "serving_image_plans": [],
+        "serving_image_release": document(),
+        "serving_image_build": True,
+        "serving_image_push": push,
+        "serving_image_name": "registry.example.com/gaudi/vllm",
+        "ansible_play_hosts": ["one"],
+        "inventory_hostname": "one",
+        "__serving_image_found": {"results": [{"item": reference, "pulled": pulled, "current": False}]},
+    }
+    assert len(evaluate("serving_image", "{{ __serving_image_recipes }}", **given)) == built
 
 
 def test_without_plans_the_parts_that_are_wished_are_built() -> None:
