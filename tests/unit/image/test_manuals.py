@@ -6,16 +6,20 @@ release 1.16. The scenario ``images`` runs the same steps on a node.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible.module_utils.gaudi.image.addresses import pip_config
 from ansible.module_utils.gaudi.image.dockerfile import dockerfile, steps
 from ansible.module_utils.gaudi.image.recipe import Recipe
 
 from plugin_utils import releases
 from tests.unit.image.made import entry, made
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "images.md"
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "images.md"
 FORK = "https://github.com/HabanaAI/vllm-fork"
 EXTENSION = "https://github.com/HabanaAI/vllm-hpu-extension"
 
@@ -143,6 +147,40 @@ def test_what_the_manuals_install_for_pictures_and_for_sound() -> None:
     recipe = made("1.22", ("audio", "pillow_simd"))
     assert at(recipe, ("--editable", "/opt/vllm-fork[audio]")) < at(recipe, ("pillow_simd", "11.3.0.post0"))
     assert not [said for said in done(recipe) if {"-U", "--upgrade"} & set(said)]
+
+
+def test_the_mirrors_of_the_manuals_are_there_to_be_taken() -> None:
+    """000 and 001, 1.4: pip config set global.index-url; each manual has another one."""
+    example = (ROOT / "inventories/example/group_vars/gaudi_nodes/main.yml").read_text(encoding="utf-8")
+    shown = re.findall(r"^# (serving_image_python_indexes: .*)", example, re.MULTILINE)
+    indexes = [yaml.safe_load(line)["serving_image_python_indexes"] for line in shown]
+    assert indexes == [["https://pypi.tuna.tsinghua.edu.cn/simple/"], ["https://mirrors.aliyun.com/pypi/simple/"]]
+    for index in indexes:
+        assert f"index-url = {index[0]}\n" in pip_config(index)
+
+
+def test_the_page_names_what_is_built_for_each_release() -> None:
+    rows = [line.split(" | ") for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if ", PyTorch 2" in line]
+    listed = {name: row for row in rows for name in row[0].removeprefix("| ").split(", ")}
+    assert list(listed) == releases.names()
+    for name, (_, base, vllm) in listed.items():
+        image, pins = entry(name).image, entry(name).pins
+        torch = image["path"].rpartition("pytorch-installer-")[2]
+        assert base == f"{image['tag']}, PyTorch {torch}", name
+        # A tag needs no commit.
+        for pin in (pins[known] for known in ("vllm_fork", "vllm", "vllm_gaudi") if known in pins):
+            assert (pin.commit[:9] if " at " in vllm else f"`{pin.reference}`") in vllm, name
+        for known in ("vllm_hpu_extension", "neural_compressor"):
+            assert (known.replace("_", "-") in vllm) == (known in pins), name
+
+
+def test_the_page_names_every_option_of_a_site() -> None:
+    options = yaml.safe_load((ROOT / "roles/serving_image/meta/argument_specs.yml").read_text(encoding="utf-8"))
+    # What a playbook hands over.
+    handed = {"serving_image_references", "serving_image_plans", "serving_image_release"}
+    text = DOCUMENT.read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:serving_image|gaudi)_[a-z_]+", text))
+    assert set(options["argument_specs"]["main"]["options"]) - handed - named == set()
 
 
 def test_the_page_has_a_line_for_each_of_them() -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.image.parts import needed
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 from tests.canonical_plans import CATALOG, topology
-from tests.unit.image.made import document, made
+from tests.unit.image.made import document, entry, made
 
 
 def plan(model: str, image: dict[str, object], release: str = "1.22", **options: object) -> dict[str, Any]:
-    entry = yaml.safe_load((CATALOG / "models" / f"{model}.yml").read_text())
+    content = yaml.safe_load((CATALOG / "models" / f"{model}.yml").read_text())
     cards = yaml.safe_load((CATALOG / "cards.yml").read_text())
-    catalogue = Catalogue.from_mappings(document(release), {model: entry}, cards)
+    catalogue = Catalogue.from_mappings(document(release), {model: content}, cards)
     request = {"model": model, "instance": "one", **options}
     return plan_all([request], catalogue, topology("HL-225"), weights_root="/data/models", image=image)[0]
 
@@ -46,6 +48,14 @@ def test_a_model_brings_the_parts_that_it_needs(model: str, needs: list[str]) ->
     said = plan(model, {"build": True})
     assert said["requires"]["image"] == needs
     assert said["image"] == made(needs=tuple(needs)).reference
+
+
+@pytest.mark.parametrize("path", sorted((CATALOG / "models").glob("*.yml")), ids=lambda path: path.stem)
+def test_every_model_of_the_catalogue_has_an_image_on_each_of_its_releases(path: Path) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for name in content.get("releases") or ["1.22"]:
+        needs = needed(True, content.get("limit_mm_per_prompt", {}), True, entry(name).build)
+        assert set(needs) <= set(made(name, needs).parts)
 
 
 @pytest.mark.parametrize("release", ["1.23", "1.24", "1.24.1"])
