@@ -47,9 +47,11 @@ def test_a_page_is_read_for_the_demo() -> None:
 
 def test_every_page_of_a_task_has_commands_and_names_the_next_playbooks() -> None:
     """What is no command block is run by nobody; and a playbook that is named has to be there."""
+    _, _, one_page_a_task = (readme.ROOT / "README.md").read_text(encoding="utf-8").partition("One page a task:")
     for name in readme.PAGES:
         text = (readme.ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
         assert readme.commands(text), name
+        assert f"[{name}](docs/{name}.md)" in one_page_a_task, name
         named = re.findall(r"playbooks/\w+\.yml", text)
         assert [path for path in named if not (readme.ROOT / path).is_file()] == []
 
