@@ -424,7 +424,8 @@ FAULTS = (
         HOST,
         _COMPATIBILITY,
         "warm_up: found {found}, wanted {wanted}",
-        "Leave skip_warmup out, at least of the first start: it fills the cache.",
+        "Leave skip_warmup out, at least of the first start: it fills the cache. Release 1.21 has a shorter warm-up, "
+        "too: partial_warmup.",
         _TABLE,
     ),
     Known(

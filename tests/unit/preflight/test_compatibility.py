@@ -91,7 +91,7 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
         "warm_up",
         {"cold": {"chat": "/data/recipe_cache/chat"}},
         None,
-        ["skip_warmup of chat with the empty recipe cache /data/recipe_cache/chat", "Leave skip_warmup out"],
+        ["the empty recipe cache /data/recipe_cache/chat", "Leave skip_warmup out", "partial_warmup"],
     ),
     ("warm_up", {"cold": {"chat": ""}}, None, ["skip_warmup of chat with no recipe cache"]),
     (
