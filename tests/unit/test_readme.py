@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from ansible.module_utils.gaudi.jobs.decisions import progress_text
 
 from simulator.settings import IMAGES, LABEL
 from tests import readme
@@ -37,6 +38,14 @@ def test_the_transcript_and_the_demo_show_the_verdict_and_its_page() -> None:
     assert readme.unsaid(transcript, f"2026-11-25 p=1 u=root | {line}\n") == []
     assert readme.unsaid(transcript, line.replace("accepted", "FAILED")) == ["the demo"]
     assert readme.unsaid("", "cards and links: accepted at now") == ["README.md", "the demo"]
+
+
+def test_the_transcript_shows_a_build_as_runs_do() -> None:
+    transcript = (readme.ROOT / "README.md").read_text(encoding="utf-8")
+    bar, shown = re.findall(r"image\S+\] \[([#.]+)\] (build: .*)$", transcript, re.MULTILINE)[0]
+    progress = {"phase": "build: hccl_demo at 2dd8b2cfa", "began": 1.0, "done": 8, "total": 11, "unit": "steps"}
+    assert shown == progress_text(progress, now=1.0)
+    assert bar.count("#") == 8 * len(bar) // 11
 
 
 def test_a_page_is_read_for_the_demo() -> None:
