@@ -16,6 +16,7 @@ from ansible.module_utils.gaudi.benchmark import asked
 from gaudi.base.refusal import Refusal
 
 from tests.unit.benchmark.made import DIGEST, plan, release, written
+from tests.unit.node.damages import DAMAGES, damage
 
 # A docker whose containers say what the orders say; "stop" and "rm" end the one that hangs.
 DOCKER = """#!{python}
@@ -205,6 +206,16 @@ def test_a_description_that_is_not_there_or_damaged_is_refused(node: Node) -> No
     assert "run playbooks/bench.yml, which writes it" in node.last()
     with pytest.raises(Refusal, match="is not there"):
         bench.read_description(node.home / "none.json")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_every_damage_of_a_description_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "wish.json"
+    damage(path, kind)
+    with pytest.raises(Refusal) as refused:
+        bench.read_description(path)
+    assert refused.value.id == "record_damaged"
+    assert str(refused.value).startswith(f"{path} is damaged: it ")
 
 
 def test_a_line_without_end_is_not_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ import pytest
 from gaudi.base.refusal import Refusal
 from gaudi.node import weight_folders
 
+from tests.unit.node.damages import DAMAGES, damage
+
 PROGRAM = Path(calibrate.__file__)
 # On a node it lies in a folder beside the program.
 TAKING = PROGRAM.parents[2] / "model_weights" / "files"
@@ -717,6 +719,18 @@ def test_a_damaged_description_is_said(tmp_path: Path, content: str, said: str) 
     assert result.stderr.startswith(f"calibrate: {path} ")
     assert said in result.stderr
     assert result.stderr.endswith("; run playbooks/calibrate.yml, which writes it\n")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_every_damage_of_a_description_is_refused(tmp_path: Path, kind: str) -> None:
+    """That of the work, and that of the node that has measured already."""
+    path = tmp_path / "document.json"
+    damage(path, kind)
+    for keys in (calibrate.DESCRIBED, ("name", "address", "password_file")):
+        with pytest.raises(Refusal) as refused:
+            calibrate.read_json(path, keys, "run the playbook")
+        assert refused.value.id in ("record_damaged", "missing_key")
+        assert str(refused.value).startswith(f"{path} ")
 
 
 def test_a_damaged_deflated_file_is_said(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import yaml
 from ansible.module_utils.gaudi.node import instances
 
 from library import driver_before
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_templates import evaluate
@@ -65,10 +66,13 @@ def test_what_a_run_wrote_that_was_cut_off_counts(run: Run, node: Path, monkeypa
     assert (ran["changed"], ran["driver"], ran["plans"]) == (True, NEW, {})
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"driver": {}, "plans": {"chat": 1}}'])
-def test_a_damaged_record_is_refused(run: Run, node: Path, content: str) -> None:
+@pytest.mark.parametrize("kind", [*DAMAGES, "another form"])
+def test_a_damaged_record_is_refused(run: Run, node: Path, kind: str) -> None:
     (node / "state").mkdir()
-    (node / "state/before.json").write_text(content)
+    if kind in DAMAGES:
+        damage(node / "state/before.json", kind)
+    else:
+        (node / "state/before.json").write_text('{"driver": {}, "plans": {"chat": 1}}')
     ran = before(run, node, OLD)
     assert ran["refused_id"] == "record_damaged"
     assert "state/before.json" in ran["msg"]

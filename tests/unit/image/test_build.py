@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gaudi.base.refusal import Refusal
 from gaudi_image.request import load
 
 from filter_plugins.image_recipes import image_addresses, image_recipes
 from tests.unit.image.made import document
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.test_templates import render
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -496,6 +498,16 @@ def test_a_request_that_cannot_be_read_is_said(node: Node) -> None:
     )
     assert done.returncode == 1
     assert "is damaged" in done.stderr
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_request_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "request.json"
+    damage(path, kind)
+    with pytest.raises(Refusal) as refused:
+        load(path)
+    assert refused.value.id == "request_unreadable"
+    assert str(refused.value).startswith(f"{path} is damaged: it ")
 
 
 def test_the_program_reads_what_the_role_writes(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from filter_plugins.image_contents import (
 )
 from library import serving_image_info
 from tests.unit.image.test_sbom import FOUND
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import Answer, Run, record, run
 
 __all__ = ["record", "run"]
@@ -239,8 +240,9 @@ def test_the_module_puts_record_labels_and_bill_together(run: Run, node: Path) -
     assert (other["present"], other["python"], other["bill"]) == (False, {"torch": "2.7.1", "vllm": "0.9"}, "")
 
 
-def test_a_damaged_bill_is_said(run: Run, node: Path) -> None:
-    (node.parent / "sbom" / sbom.file_name(OLD["id"])).write_text("{")
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_bill_is_said(run: Run, node: Path, kind: str) -> None:
+    damage(node.parent / "sbom" / sbom.file_name(OLD["id"]), kind)
     one = run(serving_image_info, {"record": str(node)}, {})["images"][0]
     assert "is damaged" in one["damaged"]
     assert "writes it anew" in image_table({"one": {"images": [one], "instances": []}})[-1]

@@ -188,7 +188,7 @@ def test_damaged_reservations_are_written_anew(
 
 # Documents that nobody on the node of the scenario default reads, with those who do.
 ELSEWHERE = {
-    "/etc/gaudi-serving/image/*.json": "the scenario images",
+    "/etc/gaudi-serving/image/*.json": "tests/unit/image/test_build.py",
     "/var/lib/gaudi-serving/acceptance.html": "written and not read",
     "/var/lib/gaudi-serving/acceptance.json": "tests/unit/library",
     "/var/lib/gaudi-serving/acceptance.lock": "tests/unit/library",
@@ -200,15 +200,15 @@ ELSEWHERE = {
     "/etc/gaudi-serving/image/pip": "the build's pip",
     "/etc/gaudi-serving/instances/*/let_through.json": "nothing is let through there; tests/unit/library",
     "/etc/gaudi-serving/registry/config.json": "docker's client",
-    "/etc/gaudi-serving/weights/*.take.json": "the scenario fanout; read as the other requests are",
+    "/etc/gaudi-serving/weights/*.take.json": "tests/unit/weights/test_program.py",
     "/etc/gaudi-serving/weights/*.token": "a secret, not a document",
     "/etc/gaudi-serving/weights/peer.token": "a secret, not a document",
     "/var/lib/gaudi-serving/benchmarks/*.json": "tests/unit/benchmark",
     "/var/lib/gaudi-serving/benchmarks/*/*.json": "tests/unit/benchmark",
     "/var/lib/gaudi-serving/brought.json": "tests/unit/engine/test_brought.py",
     "/var/lib/gaudi-serving/burn_in.log": "written and not read",
-    "/var/lib/gaudi-serving/calibrations/*.json": "the scenario calibration",
-    "/var/lib/gaudi-serving/calibrations/*.peer.json": "the scenario calibration",
+    "/var/lib/gaudi-serving/calibrations/*.json": "tests/unit/calibration/test_calibrate.py",
+    "/var/lib/gaudi-serving/calibrations/*.peer.json": "tests/unit/calibration/test_calibrate.py",
     "/var/lib/gaudi-serving/calibrations/*.token": "a secret, not a document",
     "/var/lib/gaudi-serving/container_runtime_wish.json": "tests/unit/node/test_wishes.py",
     "/var/lib/gaudi-serving/driver_before.json": "tests/unit/driver/test_before.py",
