@@ -99,6 +99,8 @@ def _playbook(scope: Scope, report: Report, name: str, *options: str) -> tuple[i
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_LOG_PATH": str(said),
         "GAUDI_SIMULATOR_SCOPE": scope.name,
+        # Ansible ends at once where it is another encoding's, and says so in no log.
+        "LC_ALL": "C.UTF-8",
         # The virtual environment's ansible-playbook, also for who did not activate it.
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
     }

@@ -52,16 +52,18 @@ def test_a_playbook_runs_in_the_scope_and_says_what_it_says_into_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = tmp_path / "ansible-playbook"
-    play.write_text('#!/bin/sh\necho "$GAUDI_SIMULATOR_SCOPE $*" > "$ANSIBLE_LOG_PATH"\nexit 4\n')
+    play.write_text('#!/bin/sh\necho "$GAUDI_SIMULATOR_SCOPE $LC_ALL $*" > "$ANSIBLE_LOG_PATH"\nexit 4\n')
     play.chmod(0o755)
+    # Ansible refuses to run with it, before it has a log.
+    monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(Scope, "directory", tmp_path)
     report = Report(io.StringIO(), io.StringIO())
     assert demo._playbook(Scope("x"), report, "site") == (4, tmp_path / "site.log")
-    assert (tmp_path / "site.log").read_text() == "x -i inventories/simulated site.yml\n"
+    assert (tmp_path / "site.log").read_text() == "x C.UTF-8 -i inventories/simulated site.yml\n"
     assert demo._playbook(Scope("x"), report, "site", "--tags", "summary") == (4, tmp_path / "change.log")
     assert demo._playbook(Scope("x"), report, "status") == (4, tmp_path / "status.log")
-    assert (tmp_path / "status.log").read_text() == "x -i inventories/simulated playbooks/status.yml\n"
+    assert (tmp_path / "status.log").read_text() == "x C.UTF-8 -i inventories/simulated playbooks/status.yml\n"
 
 
 def test_a_release_that_has_no_image_made_from_the_built_one_is_refused() -> None:
