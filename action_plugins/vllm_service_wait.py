@@ -27,6 +27,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "interval": {"type": "int", "default": 10},
 }
 SETTLED = {"active", "inactive", "failed"}
+# The start limit of the unit.
+LIMIT_STARTS = 10
+LIMIT_SECONDS = 600
 
 
 def waits_for_cards(found: dict[str, Any]) -> bool:
@@ -59,6 +62,14 @@ def line(host: str, found: dict[str, Any]) -> str:
     return printable(f"[{host}: {found['instance']}] {text}")
 
 
+def at_its_limit(found: dict[str, Any]) -> bool:
+    """Has systemd given the unit up? It keeps how the last start ended, and says that in the journal alone."""
+    reason = found["state"].get("reason") or {}
+    its_own_end = found["state"].get("phase") == "failed" and (not reason.get("retry") or found["state"].get("gave_up"))
+    often = found["result"] == "start-limit-hit" or found["restarts"] >= LIMIT_STARTS - 1
+    return found["active"] == "failed" and often and not its_own_end
+
+
 def failure(host: str, found: dict[str, Any]) -> str:
     """Why an instance does not serve, in its supervisor's own words."""
     unit = f"vllm-{found['instance']}.service"
@@ -69,6 +80,11 @@ def failure(host: str, found: dict[str, Any]) -> str:
     elif found["said"]:
         # Systemd has its words where the state cannot be written.
         text = found["said"] if said else f"{text} It said last: {found['said']}."
+    if at_its_limit(found):
+        text += (
+            f" It was started {LIMIT_STARTS} times within {LIMIT_SECONDS} seconds, so systemd starts it no more (its "
+            "start limit). Once that is mended, playbooks/start.yml starts it again."
+        )
     return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 
 

@@ -94,6 +94,10 @@ instances:
       description: Whether it starts at boot.
       type: bool
       sample: true
+    restarts:
+      description: How often systemd has started it by itself since somebody did.
+      type: int
+      sample: 0
     state:
       description: What the supervisor wrote last; empty if it never ran, and where RV(instances[].damaged) says why.
       type: dict

@@ -38,7 +38,8 @@ ROOM_TO_RUN = 16 * 1024**2
 RUN = Path("/run")
 # The ActiveState of a unit that runs or is on its way; "is-active" says no of one that starts.
 RUNNING = ("active", "activating", "reloading")
-PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "UnitFileState", "FragmentPath", "DropInPaths"]
+PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "NRestarts", "UnitFileState"]
+PROPERTIES += ["FragmentPath", "DropInPaths"]
 
 
 def installed() -> list[str]:
@@ -142,6 +143,7 @@ def describe(
         "job": properties.get("Job", "0") not in ("", "0"),
         "result": properties.get("Result", "unknown"),
         "enabled": properties.get("UnitFileState") == "enabled",
+        "restarts": int(properties.get("NRestarts") or 0),
         "state": state,
         "damaged": damaged,
         "current": current,

@@ -80,7 +80,7 @@ def test_what_the_controller_shows_of_an_instance_is_printable() -> None:
     state = {"phase": "failed", "status": HOSTILE, "endpoint": HOSTILE, "cards": []}
     found = {
         "instance": "a", "load": "loaded", "active": "failed", "sub": "failed", "result": "exit-code", "job": "",
-        "damaged": "", "state": state, "said": HOSTILE,
+        "restarts": 0, "damaged": "", "state": state, "said": HOSTILE,
     }  # fmt: skip
     wait = plugin("action_plugins/vllm_service_wait.py")
     table = plugin("filter_plugins/vllm_service_table.py")

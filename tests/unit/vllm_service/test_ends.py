@@ -129,6 +129,17 @@ def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
     assert [name in said for name in ("broken has", "cut-off has", "orphan has", "serving has")] == [True] * 3 + [False]
 
 
+@pytest.mark.parametrize(("name", "there"), [("", True), ("serving", True), ("nope", False)])
+def test_a_name_that_no_node_has_is_refused_with_those_there_are(name: str, there: bool) -> None:
+    hosts = {"n1": {"__vllm_service_here": only("serving")}, "n2": {"__vllm_service_here": only("orphan")}}
+    task = task_of("select.yml", "that no node has")
+    given = {"vllm_service_instance": name, "ansible_play_hosts": list(hosts), "hostvars": hosts}
+    given["__vllm_service_known"] = evaluate(task["vars"]["__vllm_service_known"], PLAN, **given)
+    assert holds("select.yml", "that no node has", "that", **given) is there
+    said = evaluate(task["ansible.builtin.assert"]["fail_msg"], PLAN, **given)
+    assert said.strip() == f"No node of this play has an instance {name}. There are: orphan, serving."
+
+
 @pytest.fixture
 def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The weights of an instance that serves; the node has its image."""

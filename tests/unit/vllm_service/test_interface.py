@@ -40,6 +40,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "job": False,
         "result": "success",
         "enabled": True,
+        "restarts": 0,
     }
     base |= {"state": SERVING, "damaged": "", "current": True, "unwritten": "", "said": "", "let_through": []}
     base |= {"drop_ins": [], "pace": ""}
@@ -86,10 +87,10 @@ def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) 
 
 def test_units_are_described() -> None:
     properties = instances.parse_properties(
-        "LoadState=loaded\nActiveState=activating\nSubState=start\nJob=4711\nResult=success\nUnitFileState=enabled\n"
+        "LoadState=loaded\nActiveState=activating\nSubState=start\nJob=4711\nResult=success\nUnitFileState=enabled\nNRestarts=3\n"
     )
     described = {**instances.describe("tiny", properties, {"phase": "loading"}), "said": ""}
-    assert described == found(active="activating", sub="start", job=True, state={"phase": "loading"})
+    assert described == found(active="activating", sub="start", job=True, restarts=3, state={"phase": "loading"})
     assert instances.describe("tiny", {}, {})["job"] is False
     assert instances.digest([described]) != instances.digest([found()])
 
@@ -166,6 +167,41 @@ def test_a_failure_that_could_not_be_written_down_is_what_systemd_was_told() -> 
     )
     again = vllm_service_wait.line("n1", found(active="activating", sub="auto-restart", said="Out of memory."))
     assert again == "[n1: tiny] a try failed, systemd starts it again: Out of memory."
+
+
+RETRY = {"kind": "driver-silent", "message": "No driver.", "retry": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({"result": "start-limit-hit"}, True),
+        # systemd keeps how the last start ended, and says why it makes no other one in the journal alone.
+        ({"result": "exit-code", "restarts": 9}, True),
+        ({"result": "exit-code", "restarts": 1}, False),
+        (
+            {"state": {"phase": "failed", "status": "No driver.", "reason": RETRY, "gave_up": False}, "restarts": 9},
+            True,
+        ),
+        (
+            {"state": {"phase": "failed", "status": "No driver.", "reason": RETRY, "gave_up": True}, "restarts": 9},
+            False,
+        ),
+        # However often it was started in its life.
+        ({"state": {"phase": "failed", "status": "x", "reason": {**RETRY, "retry": False}}, "restarts": 99}, False),
+        ({"active": "inactive", "restarts": 99}, False),
+    ],
+)
+def test_a_start_limit_is_named_where_it_is_why_nothing_is_tried_any_more(changes: dict[str, Any], limit: bool) -> None:
+    said = vllm_service_wait.failure("n1", found(**{"active": "failed", **changes}))
+    what = " It was started 10 times within 600 seconds, so systemd starts it no more (its start limit)."
+    assert (f"{what} Once that is mended, playbooks/start.yml starts it again." in said) is limit
+
+
+def test_the_start_limit_is_that_of_the_unit() -> None:
+    unit = (ROLE / "templates/vllm.service.j2").read_text()
+    assert f"StartLimitIntervalSec={vllm_service_wait.LIMIT_SECONDS}\n" in unit
+    assert f"StartLimitBurst={vllm_service_wait.LIMIT_STARTS}\n" in unit
 
 
 def test_a_run_ends_where_an_instance_waits_for_a_card() -> None:
