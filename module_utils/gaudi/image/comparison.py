@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.printable import printable
-from .recipe import BASE, BASE_DIGEST, LABEL
+from .recipe import BASE, BASE_DIGEST, LABEL, LOCK
 from .table import commits, short
 
 
@@ -18,6 +18,7 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         (BASE, "base image"),
         (BASE_DIGEST, "digest of the base image"),
         (f"{LABEL}.constraints", "constraints"),
+        (LOCK, "lock"),
     ):
         lines += _changed(what, one["built"].get(label, ""), other["built"].get(label, ""))
     lines += _commits(_built_from(one), _built_from(other))

@@ -38,6 +38,9 @@ TAG_DIGITS = 12
 BASE = f"{LABEL}.base"
 """The label with the base image, without a registry."""
 
+LOCK = f"{LABEL}.lock"
+"""The label with the SHA-256 of the lock, of an image that was built from one."""
+
 BASE_DIGEST = f"{LABEL}.base-digest"
 """The label with the digest of the base image that was really built on, which only a build knows."""
 
@@ -205,8 +208,13 @@ class Recipe:
             "version": self.build.version,
             "pillow_simd": self.build.pillow_simd if PILLOW_SIMD in self.parts else None,
             "directory": self.fork_directory,
-            **({"lock": hashlib.sha256("\n".join(self.lock).encode()).hexdigest()} if self.lock else {}),
+            **({"lock": self.lock_digest} if self.lock else {}),
         }
+
+    @property
+    def lock_digest(self) -> str:
+        """The SHA-256 of the lock's lines, sorted."""
+        return hashlib.sha256("\n".join(self.lock).encode()).hexdigest()
 
     @property
     def tag(self) -> str:
@@ -235,6 +243,7 @@ class Recipe:
             BASE: self.base,
             f"{LABEL}.parts": " ".join(self.parts),
             f"{LABEL}.constraints": " ".join(f"{name}{version}" for name, version in self.constraints.items()),
+            **({LOCK: self.lock_digest} if self.lock else {}),
             **commits,
             **released,
         }

@@ -8,7 +8,7 @@ from typing import Any
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from .inside import VENDOR
-from .recipe import BASE, BASE_DIGEST, LABEL
+from .recipe import BASE, BASE_DIGEST, LABEL, LOCK
 from .versions import labelled_versions
 
 Node = Mapping[str, Any]
@@ -87,6 +87,8 @@ def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False
         lines.append(f"  commit {name} {commit} ({pinned})")
     if f"{LABEL}.release" in labels:
         lines.append("  constraints " + (labels.get(f"{LABEL}.constraints") or "none"))
+    if LOCK in labels:
+        lines.append(f"  packages by the lock {labels[LOCK]}")
     lines += [f"  checkout {folder} {commit}" for folder, commit in sorted(image["checkouts"].items())]
     lines.append("  parts " + (", ".join(image["parts"]) or "none known"))
     told = sorted(python) if every else [name for name in _TOLD if name in python]

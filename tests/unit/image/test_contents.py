@@ -128,6 +128,14 @@ def test_each_image_is_described_once_with_its_nodes() -> None:
     assert f"  commit vllm_fork {'6' * 40} (the release pins {'4' * 40})" in new
 
 
+def test_an_image_that_was_built_from_a_lock_says_so() -> None:
+    locked = {**OLD, "built": {**OLD["built"], "gaudi-serving.image.lock": "7" * 64}, "reference": "x/vllm:locked"}
+    nodes = {"one": {**NODES["one"], "images": [OLD, locked]}}
+    assert f"  packages by the lock {'7' * 64}" in image_description(nodes, "locked")
+    assert not any("by the lock" in line for line in image_description(nodes, OLD["reference"]))
+    assert image_difference(nodes, "locked", OLD["reference"])[1:] == [f"  lock: {'7' * 64} instead of none"]
+
+
 def test_a_ready_image_and_one_that_is_gone_say_so() -> None:
     about = image_description(NODES, "7")
     assert about[:4] == [

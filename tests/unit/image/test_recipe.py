@@ -201,6 +201,14 @@ def test_what_a_way_says_otherwise_counts() -> None:
     )
 
 
+def test_the_labels_of_an_image_that_was_built_from_a_lock_say_so() -> None:
+    lock = [f"ray==2.40 --hash=sha256:{digit * 64}" for digit in "01"]
+    first, second = (made(lock=line).labels["gaudi-serving.image.lock"] for line in lock)
+    assert first != second
+    assert len(first) == 64
+    assert "gaudi-serving.image.lock" not in made().labels
+
+
 def test_a_way_that_does_the_same_gives_the_same_image() -> None:
     assert made("1.18", way="dockerfile_hpu").tag == made("1.18").tag
 
