@@ -76,6 +76,32 @@ def test_an_image_that_is_there_is_looked_into_and_not_built(push: bool, pulled:
     assert len(evaluate("serving_image", "{{ __serving_image_recipes }}", **given)) == built
 
 
+@pytest.mark.parametrize(
+    ("host", "build", "refused"), [("", True, False), ("one", True, False), ("w9", False, False), ("w9", True, True)]
+)
+def test_a_build_host_that_there_is_not_is_refused(host: str, build: bool, refused: bool) -> None:
+    given = {
+        "serving_image_build": build,
+        "serving_image_build_host": host,
+        "groups": {"all": ["one", "two"]},
+        "inventory_hostname": "two",
+    }
+    said = evaluate("serving_image", "{{ __serving_image_no_builder }}", **given)
+    assert said.startswith("serving_image_build_host is w9, which is no host of the inventory") is refused
+    assert bool(said) is refused
+
+
+@pytest.mark.parametrize(("check", "said"), [(True, "would be removed"), (False, "removed")])
+def test_a_check_says_of_no_image_that_it_is_gone(check: bool, said: str) -> None:
+    given = {
+        "__serving_image_pruned": {"removed": ["a:1"], "stays": []},
+        "ansible_check_mode": check,
+        "inventory_hostname": "one",
+    }
+    (line,) = evaluate("serving_image", "{{ __serving_image_tidied }}", **given)
+    assert line == f"a:1 was built here and nothing needs it: {said}."
+
+
 def test_without_plans_the_parts_that_are_wished_are_built() -> None:
     (recipe,) = image_recipes([], document(), {"parts": ["host_nics"]})
     assert recipe["tag"] == made(parts=["host_nics"]).tag
