@@ -12,7 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.fanout import images, measuring, rounds
+from ansible.module_utils.gaudi.fanout import images, measuring, recipes, rounds
 
 
 class FilterModule:
@@ -25,5 +25,7 @@ class FilterModule:
             "weights_storage": rounds.weights_storage,
             "weights_writer": rounds.weights_writer,
             "image_shares": images.image_shares,
+            "recipe_shares": recipes.recipe_shares,
+            "nodes_carrying_recipes": recipes.nodes_carrying_recipes,
             "calibration_round": measuring.calibration_round,
         }

@@ -165,6 +165,10 @@ options:
     description: What was found before the node was asked, C(problems) and C(findings) as M(role_options) returns them.
     type: dict
     default: {}
+  carry_recipes:
+    description: Whether the node gives compiled recipes to others of its site, and takes them from there.
+    type: bool
+    default: true
   daemon_json:
     description: The engine's configuration file. It is only read, and refused when it cannot be merged with.
     type: path
@@ -243,6 +247,14 @@ restarts:
   type: list
   elements: str
   sample: []
+recipes:
+  description:
+    - Compiled recipes of the node. C(has) names an instance for each key that there are some of, C(lacks) the first
+      instance of O(plans) for each key of which there are none, where that instance does not run with it. Both are
+      empty without O(carry_recipes).
+  returned: always
+  type: dict
+  sample: {"has": {"qwen3-8b-bfloat16-hl225-tp1-0123456789ab": "chat"}, "lacks": {}}
 report:
   description: The problems as one text for people; empty when there are none.
   returned: always
@@ -279,6 +291,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.recipes import key_of
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.engine import packages as engine_packages
@@ -325,6 +338,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "reboots": {"type": "bool", "default": False},
     "driver_repository": {"type": "str", "default": "", "no_log": True},
     "found": {"type": "dict", "default": {}},
+    "carry_recipes": {"type": "bool", "default": True},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
     "host_nics": {"type": "bool", "default": False},
     "card_types": {"type": "dict", "default": {"cards": {}}},
@@ -531,6 +545,25 @@ def read_cards(module: AnsibleModule) -> dict[str, Any]:
     return topology
 
 
+def look_at_recipes(module: AnsibleModule, before: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Say which keys of compiled recipes the node has, and which it lacks for a start of this run.
+
+    An instance that runs with its recipes where they will be has compiled its own, or is about to.
+    """
+    if not module.params["carry_recipes"]:
+        return {"has": {}, "lacks": {}}
+    has = folders.keys_with_recipes(Path(paths.RECIPES))
+    lacks: dict[str, str] = {}
+    for plan in judgement.servable(module.params["plans"]):
+        folder = recipe_directory(plan)
+        key = key_of(folder)
+        if key and key not in {**has, **lacks}:
+            same = recipe_directory(before.get(plan["instance"], {})) == folder
+            if not (same and instances.is_up(module, plan["instance"])):
+                lacks[key] = plan["instance"]
+    return {"has": has, "lacks": lacks}
+
+
 def look_at_driver(
     module: AnsibleModule, seen: judgement.Seen, mismatches: Sequence[compatibility.Mismatch]
 ) -> driver_first.DriverFirst:
@@ -596,7 +629,8 @@ def main() -> None:
         cards = inventory.read(module.params["inventory"])[0].expected_cards
         seen = replace(seen, held_back=look_at_acceptance(module, cards))
     judged = judgement.judge(module.params, seen, levels, driver)
-    module.exit_json(changed=False, topology=seen.topology, **judged)
+    recipes = look_at_recipes(module, seen.before)
+    module.exit_json(changed=False, topology=seen.topology, recipes=recipes, **judged)
 
 
 if __name__ == "__main__":

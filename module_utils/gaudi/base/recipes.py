@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from . import paths
@@ -15,6 +16,15 @@ from . import paths
 # Of the digest in a folder's name. The readable part may be cut, this one tells keys apart.
 _DIGITS = 12
 _LONGEST = 48
+# Of a copy that is being made, before the instance's name. No instance is called so.
+COPYING = ".copying-"
+# The two files of a recipe. One without the other is none. The vendor's bridge (recipe_cache.cpp) takes metadata
+# without its recipe for a graph with nothing to do, and never replaces it. Early bridges wrote such metadata for graphs
+# that are empty, later ones write nothing for these. To lose it costs the compilation of an empty graph. A recipe
+# without metadata is never read.
+PARTNERS = {".recipe": ".metadata", ".metadata": ".recipe"}
+# Of a folder on its way to another node, after the name of a key's folder.
+CARRIED = ".carried"
 
 
 @dataclass(frozen=True)
@@ -57,3 +67,19 @@ def is_keyed(folder: str, state: str = paths.STATE) -> bool:
     state: the node's directory for state.
     """
     return folder.startswith(f"{state}{paths.RECIPES[len(paths.STATE) :]}/")
+
+
+def key_of(folder: str) -> str:
+    """The name of a key's folder, which the folder of an instance lies in; empty for one that has no key."""
+    return folder.split("/")[-2] if is_keyed(folder) else ""
+
+
+def whole(names: Iterable[str]) -> list[str]:
+    """Of the names of files those that are both files of a recipe, sorted."""
+    there = set(names)
+    return sorted(
+        name
+        for name in there
+        for kind, partner in PARTNERS.items()
+        if name.endswith(kind) and name[: -len(kind)] + partner in there
+    )

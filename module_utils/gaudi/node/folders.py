@@ -9,7 +9,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from ..base.recipes import is_keyed
+from ..base.recipes import CARRIED, PARTNERS, is_keyed
 from ..base.units import human_bytes
 from ..cards.reservations import INSTANCE
 from . import beneath
@@ -117,3 +117,16 @@ def recipe_givers(folder: Path) -> list[Path]:
 def recipes_to_be_had(folder: str) -> bool:
     """Whether a start would find recipes: in its folder, or in that of another instance of the same key."""
     return holds_anything(folder) or (is_keyed(folder) and bool(recipe_givers(Path(folder))))
+
+
+def keys_with_recipes(place: Path) -> dict[str, str]:
+    """The keys that the node has compiled recipes of, each with an instance that has them.
+
+    place: the folder of all keys. Reads no sizes but those of the first files.
+    """
+    found: dict[str, str] = {}
+    for key in sorted(place.iterdir()) if place.is_dir() else ():
+        for folder in of_instances(key) if not key.name.endswith(CARRIED) else ():
+            if any(path.suffix in PARTNERS for path, _ in filled_files(folder)):
+                found.setdefault(key.name, folder.name)
+    return found

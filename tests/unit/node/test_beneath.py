@@ -228,6 +228,7 @@ THERE = (
     ROOT / "module_utils/gaudi/node/weight_folders.py",
     ROOT / "library/model_weights_remove.py",
     ROOT / "library/weights_giving.py",
+    ROOT / "library/carried_recipes.py",
     ROOT / "roles/vllm_service/files/gaudi_supervisor/recipes.py",
 )
 METHODS = {
@@ -258,6 +259,8 @@ ELSEWHERE = {
     ("recipes.py", "folder.mkdir"),
     ("recipes.py", "folder.chmod"),
     ("recipes.py", "unfinished.chmod"),
+    ("carried_recipes.py", "own.parent.chmod"),
+    ("carried_recipes.py", "passing.chmod"),
     # /dev/null.
     ("workers.py", "os.open"),
     # The unit, the token and rsync's configuration, in /run.

@@ -220,4 +220,4 @@ def test_an_absent_instance_may_be_allowed_from_the_command_line(given: object, 
 def test_weights_are_fetched_to_where_they_are_looked_for(file: str) -> None:
     found = list(tasks(load(ROOT / f"roles/weights_supply/tasks/{file}.yml")))
     (given,) = [task["vars"] for task in found if task.get(INCLUDES[0], {}).get("name") == "model_weights"]
-    assert given["model_weights_root"] == "{{ gaudi_weights_root }}"
+    assert given["model_weights_root"] == "{{ weights_supply_root }}"

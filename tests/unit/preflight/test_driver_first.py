@@ -293,7 +293,9 @@ def test_the_site_looks_then_fetches_then_goes_node_by_node() -> None:
         ["container_runtime"],
         ["serving_image"],
         ["weights"],
+        ["vllm_service"],
     ]
+    assert "nodes_carrying_recipes" in fetched[-1]["hosts"]
     assert "nodes_at_once" in brought_up["serial"]
     tags = list(dict.fromkeys(task["tags"][0] for task in brought_up["tasks"]))
     assert tags == ["gaudi_driver", "host_tuning", "fabric_check", "vllm_service"]

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.gaudi.base.recipes import COPYING
 from ansible.module_utils.gaudi.base.units import human_bytes
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving.kept import Kept, StartsFrom
@@ -77,7 +78,7 @@ def test_a_file_that_is_being_written_is_left_out(own: Path) -> None:
 
 def test_a_copy_that_was_cut_off_is_made_anew(own: Path) -> None:
     other(own, one="abc")
-    left = own.with_name(recipes.COPYING + "a")
+    left = own.with_name(COPYING + "a")
     left.mkdir()
     (left / "half").write_text("h")
     assert ready(own) == (recipes.Found(1, 3, "b"), [])
@@ -233,6 +234,18 @@ def test_a_start_keeps_as_much_as_it_is_told(node: Node) -> None:
     _, output = node.run("--recipes-gib", "0")
     assert f"Removed {folder}" in output
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["key.carried", "key.carried.partial"])
+def test_what_was_left_on_its_way_from_another_node_goes_as_a_whole(node: Node, name: str) -> None:
+    keyed(node)
+    left = node.root / "state/recipes" / name
+    (left / "rank0").mkdir(parents=True)
+    (left / "rank0" / "one.recipe").write_text("abc")
+    recipes.prune(boss_of(node, 1))
+    assert (left / "rank0" / "one.recipe").exists()
+    recipes.prune(boss_of(node, 0))
+    assert not left.exists()
 
 
 def test_recipes_of_a_plan_that_is_kept_stay(node: Node) -> None:

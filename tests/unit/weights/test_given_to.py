@@ -16,7 +16,7 @@ ROLE = Path(__file__).parents[3] / "roles" / "weights_supply"
 def configuration(allow: list[str], listen: str = "") -> list[str]:
     """What the role writes for a folder Model, by lines."""
     values: dict[str, Any] = {
-        "gaudi_weights_root": "/data/models",
+        "weights_supply_root": "/data/models",
         "weights_supply_item": {"directory": "Model"},
         "weights_supply_relays": False,
         "__weights_supply_giving": "/run/giving",

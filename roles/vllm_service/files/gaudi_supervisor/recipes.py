@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.paths import RECIPES
-from gaudi.base.recipes import is_keyed
+from gaudi.base.recipes import CARRIED, COPYING, PARTNERS, is_keyed
 from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
 from gaudi.node import beneath, folders
@@ -22,20 +22,14 @@ from gaudi.node.documents import read_text
 from gaudi.node.kept import Place
 from gaudi.serving.kept import PLAN
 from gaudi.serving.plan import Plan, recipe_directory
+from gaudi.weights.record import STAGING_SUFFIX
 
 from .systemd import say
 
 if TYPE_CHECKING:
     from .instance import Supervisor
 
-# Of a copy that is being made, before the instance's name. No instance is called so.
-COPYING = ".copying-"
 MODE = 0o750
-# The two files of a recipe. One without the other is none. The vendor's bridge (recipe_cache.cpp) takes metadata
-# without its recipe for a graph with nothing to do, and never replaces it. Early bridges wrote such metadata for graphs
-# that are empty, later ones write nothing for these. To lose it costs the compilation of an empty graph. A recipe
-# without metadata is never read.
-PARTNERS = {".recipe": ".metadata", ".metadata": ".recipe"}
 # The bridge locks this empty file before it removes recipes, so it must stay.
 LOCK = "eviction.lock"
 
@@ -195,7 +189,10 @@ def prune(boss: Supervisor) -> None:
     if named is None:
         return
     spare = []
-    for folder in sorted(root.glob("*/[!.]*")):
+    # What a run that was cut off left on its way from another node is nobody's either.
+    carried = [path for path in root.glob("*") if path.name.endswith((CARRIED, CARRIED + STAGING_SUFFIX))]
+    kept = [path for path in root.glob("*/[!.]*") if path.parent not in carried]
+    for folder in sorted([*carried, *kept]):
         if str(folder) not in named and beneath.is_folder(folder, root):
             files = list(folders.filled_files(folder))
             newest = max((seen.st_mtime for _, seen in files), default=0.0)
