@@ -15,7 +15,13 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.serving.state import SILENT, WAITS_FOR_CARDS, went_back
+from ansible.module_utils.gaudi.serving.state import (
+    SILENT,
+    WAITS_FOR_CARDS,
+    WAITS_FOR_LOCK,
+    WAITS_LONG_FOR_LOCK,
+    went_back,
+)
 
 from plugin_utils.following import Following
 from plugin_utils.screen import WAITING
@@ -32,9 +38,21 @@ LIMIT_STARTS = 10
 LIMIT_SECONDS = 600
 
 
-def waits_for_cards(found: dict[str, Any]) -> bool:
-    """Does its supervisor wait for a card that was lost? systemd forgets what was said with the next start."""
-    return bool(found["active"] == "activating" and found["said"].startswith(WAITS_FOR_CARDS))
+# What a supervisor may wait for until somebody sees to it, by how it begins to say so.
+WAITS = {
+    WAITS_FOR_CARDS: "It starts by itself once it has them.",
+    WAITS_LONG_FOR_LOCK: "It starts by itself once that is free.",
+}
+
+
+def waits(found: dict[str, Any]) -> str:
+    """When an instance starts whose supervisor waits for somebody; empty where it does not.
+
+    systemd forgets what was said with the next start.
+    """
+    if found["active"] != "activating":
+        return ""
+    return next((then for begin, then in WAITS.items() if found["said"].startswith(begin)), "")
 
 
 def settled(found: dict[str, Any]) -> bool:
@@ -42,9 +60,9 @@ def settled(found: dict[str, Any]) -> bool:
 
     An active unit may start as well, since somebody has started its container anew, or hang, which its supervisor ends
     after a while. A supervisor that cannot write its state any more says to systemd that it serves. One that waits for
-    a lost card may do so for days.
+    a lost card, or for a lock that somebody keeps, may do so for days.
     """
-    if waits_for_cards(found):
+    if waits(found):
         return True
     silent = found["active"] == "active" and found["state"].get("phase") in SILENT
     if silent and not found["said"].startswith("serving "):
@@ -57,6 +75,8 @@ def line(host: str, found: dict[str, Any]) -> str:
     state = found["state"]
     if found["sub"] == "auto-restart" and state.get("phase") not in ("handing-over", "going-back"):
         text = f"a try failed, systemd starts it again: {found['said'] or state.get('status', 'no reason was left')}"
+    elif found["active"] == "activating" and found["said"].startswith(WAITS_FOR_LOCK):
+        text = found["said"]
     else:
         text = state.get("status", "waiting for systemd to start it")
     return printable(f"[{host}: {found['instance']}] {text}")
@@ -75,8 +95,8 @@ def failure(host: str, found: dict[str, Any]) -> str:
     unit = f"vllm-{found['instance']}.service"
     said = found["state"].get("status") if found["state"].get("phase") in ("failed", "stopped") else None
     text = said or f"{unit} ended ({found['result']}) before its supervisor could say why."
-    if waits_for_cards(found):
-        text = f"{found['said']} It starts by itself once it has them."
+    if then := waits(found):
+        text = f"{found['said'].rstrip('.')}. {then}"
     elif found["said"]:
         # Systemd has its words where the state cannot be written.
         text = found["said"] if said else f"{text} It said last: {found['said']}."

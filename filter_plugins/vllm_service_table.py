@@ -15,7 +15,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 from ansible.module_utils.gaudi.serving import load, starts
-from ansible.module_utils.gaudi.serving.state import unit_fault
+from ansible.module_utils.gaudi.serving.state import WAITS_FOR_LOCK, unit_fault
 
 HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "WHEN ASKED", "NOW", "SAYS")
 
@@ -50,7 +50,8 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     last = state.get("last_reason") or {}
     # A unit that failed though the state says nothing of it: the supervisor could not begin, which systemd knows.
     failed = found["active"] == "failed" and state.get("phase") not in ("failed", "going-back")
-    last_words = found.get("said") if failed else ""
+    locked_out = found["active"] == "activating" and str(found.get("said", "")).startswith(WAITS_FOR_LOCK)
+    last_words = found.get("said") if failed or locked_out else ""
     says = str(found["damaged"] or unit_fault(found, node) or last_words or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
         says += f" (last failure {last.get('time')}: {last.get('kind')})"

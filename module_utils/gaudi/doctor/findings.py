@@ -15,7 +15,7 @@ from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say
 from ..host.state import ABSENT, OK
 from ..preflight.checks import instance_of
-from ..serving.state import unit_fault
+from ..serving.state import WAITS_FOR_LOCK, unit_fault
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,15 @@ def of_instances(instances: Sequence[Mapping[str, Any]], node: str) -> list[Find
     return [found for instance in instances for found in _of_instance(instance, node)]
 
 
+def _stands(instance: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return the phase of an instance, and its status."""
+    state = instance["state"]
+    # While it waits for its lock, the state is another supervisor's, or of the time before.
+    if instance["active"] == "activating" and instance["said"].startswith(WAITS_FOR_LOCK):
+        return "waiting", printable(instance["said"])
+    return state.get("phase"), state.get("status", "")
+
+
 def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
     name, state = instance["instance"], instance["state"]
     sentence = unit_fault(instance, node)
@@ -112,7 +121,7 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
         return [Finding("no_unit", INSTANCES, sentence)]
     if instance["damaged"]:
         return [known("state_damaged", instance=name, what=instance["damaged"])]
-    phase, reason, status = state.get("phase"), state.get("reason") or {}, state.get("status", "")
+    (phase, status), reason = _stands(instance), state.get("reason") or {}
     if phase == "failed":
         return [Finding(str(reason.get("kind", "failed")), INSTANCES, f"{name}: {printable(status)}")]
     # A supervisor that was killed has left the phase that it was in, whatever came of the unit.

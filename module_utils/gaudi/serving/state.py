@@ -14,6 +14,9 @@ SILENT = ("starting", "loading", "warming-up", "not-answering")
 
 # How a supervisor begins what it says while it waits for a card that was lost.
 WAITS_FOR_CARDS = "waiting for its cards"
+# The same for its lock, first and after a while. It is told to systemd only: whoever has the lock writes the state.
+WAITS_FOR_LOCK = "waiting for its lock"
+WAITS_LONG_FOR_LOCK = f"{WAITS_FOR_LOCK}, which somebody keeps"
 
 FORM = {
     "phase": str,

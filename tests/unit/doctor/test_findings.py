@@ -103,6 +103,10 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     (found,) = of_instance(state={"phase": "waiting", "status": "waiting for its cards: The card is not there."})
     assert (found.id, found.fault) == ("waiting", True)
     assert found.sentence.startswith("tiny does not serve: waiting for its cards: The card is not there. It goes on")
+    said = "waiting for its lock: Another supervisor runs tiny already"
+    (found,) = of_instance(active="activating", said=said, state={"phase": "failed", "status": "An old failure."})
+    assert (found.id, found.fault) == ("waiting", True)
+    assert found.sentence.startswith(f"tiny does not serve: {said}. It goes on")
     (found,) = of_instance(load="not-found")
     assert found.id == "no_unit"
     assert found.sentence.startswith("tiny has no unit")

@@ -22,6 +22,7 @@ from gaudi_supervisor import clock, command_line, settings  # noqa: E402 - found
 clock.POLL_STARTING = 0.05
 clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 clock.CLEAR_OF_LIMIT = 0.5
+clock.KEPT_FOR_LONG = 0.5
 clock.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
 reservations.PATIENCE = 0.3
 

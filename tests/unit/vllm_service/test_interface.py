@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.node import instances
-from ansible.module_utils.gaudi.serving.state import WAITS_FOR_CARDS
+from ansible.module_utils.gaudi.serving.state import WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 from gaudi_supervisor.settings import Settings
 
 from action_plugins import vllm_service_wait
@@ -118,6 +118,9 @@ def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
         # It may be days until somebody has mended the card; the engine is waited for some minutes.
         ({"active": "activating", "job": True, "said": f"{WAITS_FOR_CARDS}: The card is not there."}, True),
         ({"active": "activating", "job": True, "said": "the container engine does not answer yet"}, False),
+        # A backup program has a lock for some seconds; whoever has it for longer may keep it for ever.
+        ({"active": "activating", "job": True, "said": f"{WAITS_FOR_LOCK}: Another supervisor runs."}, False),
+        ({"active": "activating", "job": True, "said": f"{WAITS_LONG_FOR_LOCK}: Another supervisor runs."}, True),
         # The state before a start says nothing of it.
         ({"active": "activating", "state": {"phase": "waiting", "status": f"{WAITS_FOR_CARDS}: x."}}, False),
     ],
@@ -209,6 +212,17 @@ def test_a_run_ends_where_an_instance_waits_for_a_card() -> None:
     assert vllm_service_wait.failure("n1", found(active="activating", said=said)) == (
         f"tiny does not serve on n1: {said} It starts by itself once it has them. More: journalctl -u vllm-tiny.service"
     )
+
+
+def test_a_run_ends_where_somebody_keeps_the_lock() -> None:
+    said = f"{WAITS_LONG_FOR_LOCK}: Another supervisor runs tiny already, or x is locked by process 7 (flock)"
+    waits = found(active="activating", state={"phase": "stopped", "status": "stopped as asked"}, said=said)
+    assert vllm_service_wait.failure("n1", waits) == (
+        f"tiny does not serve on n1: {said}. It starts by itself once that is free. "
+        "More: journalctl -u vllm-tiny.service"
+    )
+    assert vllm_service_wait.line("n1", waits) == f"[n1: tiny] {said}"
+    assert vllm_service_table.row("n1", waits)[-1] == said
 
 
 def test_what_systemd_was_told_last_is_asked_of_units_that_are_not_active(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,11 +25,13 @@ from gaudi.node.programs import library_digest
 from gaudi.serving.last_start import sized_by
 from gaudi.serving.plan import LABEL_INSTANCE
 from gaudi.serving.signs import Failure
+from gaudi.serving.state import WAITS_FOR_LOCK
 from gaudi_supervisor import clock, command_line
 from gaudi_supervisor.cards import Cards
 from gaudi_supervisor.engine import Docker
 
 from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.test_turns import held
 from tests.unit.vllm_service.node import PATIENCE
 from tests.unit.vllm_service.test_guard import GUARD, application, ask
 
@@ -1287,8 +1289,8 @@ def test_a_short_illness_is_survived(node: Node) -> None:
 def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
     first = node.start()
     node.wait_ready()
-    code, output = node.run()
-    assert code == 78
+    code, output = node.run("--engine-wait", "0.5")
+    assert code == 75
     assert "Another supervisor runs tiny already" in output
     assert f"{node.state_file.parent} is locked by process {first.pid} (" in output
     assert f"{node.state_file.parent} is locked by process {first.pid} (" in node.statuses[-1]
@@ -1301,9 +1303,36 @@ def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: 
     node.start()
     node.wait_ready()
     node.state_file.with_name("lock").unlink()
-    code, output = node.run()
-    assert (code, "Another supervisor runs tiny already" in output) == (78, True)
+    code, output = node.run("--engine-wait", "0.5")
+    assert (code, "Another supervisor runs tiny already" in output) == (75, True)
     assert node.container_runs()
+
+
+def test_a_lock_that_somebody_holds_for_a_while_is_waited_for(node: Node) -> None:
+    lock = node.state_file.with_name("lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with held(lock) as holder:
+        process = node.start()
+        who = f"Another supervisor runs tiny already, or somebody keeps it from running: {lock} is locked by "
+        said = f"{WAITS_FOR_LOCK}: {who}"
+        node.wait_for(lambda: any(text.startswith(said) for text in node.statuses), "the wait for the lock")
+        assert f"process {holder} (" in node.statuses[-1]
+        long = "which somebody keeps: Another supervisor"
+        node.wait_for(lambda: any(long in text for text in node.statuses), "that it has taken long")
+        assert f"process {holder} (" in node.statuses[-1]
+        assert process.poll() is None
+    node.wait_ready()
+
+
+def test_who_waits_for_the_lock_can_be_stopped(node: Node) -> None:
+    lock = node.state_file.with_name("lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with held(lock):
+        process = node.start()
+        node.wait_for(lambda: any("is locked" in text for text in node.statuses), "the wait for the lock")
+        process.terminate()
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "Asked to stop without the lock" in output) == (75, True)
 
 
 LOCKS: dict[str, Callable[[Path], object]] = {
@@ -1325,7 +1354,7 @@ def test_whatever_lies_in_the_place_of_the_lock_ends_nothing(kind: str, node: No
     node.messages.clear()
     second = node.start()
     node.wait_ready()
-    assert node.run()[0] == 78, "nobody serves twice"
+    assert node.run("--engine-wait", "0.5")[0] == 75, "nobody serves twice"
     second.kill()
     output, _ = second.communicate()
     assert "Attached to the running container" in output

@@ -16,6 +16,8 @@ STABLE_SECONDS = 600.0
 LONGEST_PAUSE = 300.0
 # The unit's start limit is ten starts in 600 seconds: whoever fails before a try is counted waits at least so long.
 CLEAR_OF_LIMIT = 60.0
+# Whoever has an instance's lock for longer than this keeps it: a run that starts the instance no longer waits.
+KEPT_FOR_LONG = 30.0
 # For a server that never served: it has no requests to finish, and may be deaf to SIGTERM.
 HURRY = 10.0
 

@@ -10,8 +10,9 @@ from gaudi.serving.signs import EngineGone, Failure
 
 from .closing import Closing
 from .instance import Supervisor
+from .locks import Held
 from .settings import Paths, Settings
-from .stopping import EXIT_STOPPED
+from .stopping import EXIT_CONFIGURATION, EXIT_STOPPED
 from .systemd import say
 
 INSTANCE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
@@ -22,6 +23,9 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
     supervisor = Supervisor(instance, settings, paths)
     try:
         locks = supervisor.take_locks()
+    except Held as held:
+        say(f"{supervisor.taken(held)}.", 3)
+        return EXIT_CONFIGURATION
     except OSError as failed:
         # Its unit is down, and a full or read-only file system is no reason to let the container run.
         say(f"{supervisor.directory} cannot be locked ({failed.strerror}).", 4)

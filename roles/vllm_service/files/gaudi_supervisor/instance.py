@@ -34,7 +34,7 @@ from gaudi.serving.plan import (
     check_reservation,
 )
 from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configuration, quote, transient
-from gaudi.serving.state import FORM, WAITS_FOR_CARDS
+from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
 from . import cards, clock, loaded, recipes
 from .attempts import failures_so_far, last_reason, pause_before
@@ -199,19 +199,21 @@ class Supervisor:
 
         What serves goes on meanwhile.
         """
-        deadline = time.monotonic() + self.uncounted_wait
-        said = ""
+        began, said = time.monotonic(), ""
         while True:
             try:
                 return self.take_locks()
+            except Held as held:
+                kept = time.monotonic() > began + clock.KEPT_FOR_LONG
+                text = f"{WAITS_LONG_FOR_LOCK if kept else WAITS_FOR_LOCK}: {self.taken(held)}"
             except OSError as failed:
                 what = f"{failed.filename or self.directory}: {failed.strerror}"
-            text = f"{what}, so nobody can tell whether this runs twice"
+                text = f"{what}, so nobody can tell whether this runs twice"
             if text != said:
                 say(f"{text}.", 3)
                 self.notifier.send(STATUS=text)
                 said = text
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + self.uncounted_wait:
                 return None
             self.linger()
 
@@ -227,18 +229,16 @@ class Supervisor:
         self.wait(min(2.0, self.watchdog or 2.0))
 
     def take_locks(self) -> Locks:
-        """Make a second supervisor of this instance impossible. Raises OSError, and SystemExit where there is one."""
+        """Make a second supervisor of this instance impossible. Raises OSError, as Held where somebody has a lock."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            return Locks(self.directory)
-        except Held as held:
-            message = (
-                f"Another supervisor runs {self.instance} already, or somebody keeps it from running: {held} "
-                f"(systemctl status vllm-{self.instance}). Once that has ended: systemctl start vllm-{self.instance}."
-            )
-            self.notifier.send(STATUS=message)
-            say(message, 3)
-            raise SystemExit(EXIT_CONFIGURATION) from None
+        return Locks(self.directory)
+
+    def taken(self, held: Held) -> str:
+        """Who has the lock of the instance, for people."""
+        return (
+            f"Another supervisor runs {self.instance} already, or somebody keeps it from running: {held} "
+            f"(systemctl status vllm-{self.instance})"
+        )
 
     def listen_for_signals(self) -> None:
         """SIGTERM and SIGINT stop, SIGHUP hands over to the program on disk."""
