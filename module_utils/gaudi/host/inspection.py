@@ -57,7 +57,9 @@ class Seen:
     unit_age: float | None
     """Seconds since our unit started; None while it does not run."""
     file_ages: Mapping[str, float]
-    """Seconds since each of the files that our unit is made of was written."""
+    """Seconds since each of the files that our unit is made of was written, by the wall clock."""
+    clock_set: float
+    """By how many seconds the wall clock was set forward since our unit started."""
     tuned_profile: str | None
     server: Sequence[str | None]
     """Maker, model and firmware version."""
@@ -263,10 +265,12 @@ class Inspection:
     def unit_outdated(self) -> bool:
         """Whether our unit, or its program, was written after the unit started.
 
-        A file of the future was written before the clock was set right.
+        Where the clock was set meanwhile, a file may be from before that or from after it; either counts. A file of the
+        future was written before the clock was set right.
         """
-        age = self.seen.unit_age
-        return age is not None and any(0 <= written < age for written in self.seen.file_ages.values())
+        age, by = self.seen.unit_age, self.seen.clock_set
+        ages = [since for written in self.seen.file_ages.values() for since in (written, written - by)]
+        return age is not None and any(0 <= since < age for since in ages)
 
     def unit_settled(self) -> bool:
         """Whether our unit starts at boot, runs as its files say, and has nothing to do."""

@@ -6,6 +6,7 @@ its end a run compares record, files and kernel with what it had set. Of two at 
 
 from __future__ import annotations
 
+import calendar
 import hashlib
 import hmac
 import json
@@ -37,7 +38,15 @@ TUNED = Path("/etc/tuned/active_profile")
 UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / inspection.UNIT
 _INSTANCES = "vllm-*.service"
 _LIMITS = {"LimitNOFILE": "nofile", "LimitMEMLOCK": "memlock"}
-_PROPERTIES = ("ActiveState", "NeedDaemonReload", "DropInPaths", "ActiveEnterTimestampMonotonic")
+_PROPERTIES = (
+    "ActiveState",
+    "NeedDaemonReload",
+    "DropInPaths",
+    "ActiveEnterTimestamp",
+    "ActiveEnterTimestampMonotonic",
+)
+# Two clocks are as far apart as before, give or take this.
+_WHOLE_SECONDS = 2.0
 # What our unit runs.
 _RUN = ("unit", "program")
 _SYSTEM = ["/usr/sbin", "/sbin"]
@@ -91,6 +100,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         unit_enabled=UNIT_WANTED.is_symlink(),
         units=units,
         unit_age=_age(units.get(inspection.UNIT, {})),
+        clock_set=_clock_set(units.get(inspection.UNIT, {})),
         file_ages={
             name: time.time() - Path(paths[name]).stat().st_mtime for name in _RUN if Path(paths[name]).exists()
         },
@@ -116,7 +126,7 @@ def _command(module: AnsibleModule, program: str, *arguments: str) -> str | None
     path = module.get_bin_path(program, opt_dirs=_SYSTEM)
     if path is None:
         return None
-    _rc, out, _err = module.run_command([path, *arguments], environ_update={"LC_ALL": "C"})
+    _rc, out, _err = module.run_command([path, *arguments], environ_update={"LC_ALL": "C", "TZ": "UTC"})
     return str(out)
 
 
@@ -208,6 +218,19 @@ def _age(shown: Mapping[str, str]) -> float | None:
     return (
         time.clock_gettime(time.CLOCK_MONOTONIC) - entered if shown.get("ActiveState") == "active" and entered else None
     )
+
+
+def _clock_set(shown: Mapping[str, str]) -> float:
+    """Return by how many seconds the wall clock was set forward since a unit became active; less than 0: back.
+
+    systemd notes that moment by both clocks, by the wall clock in whole seconds.
+    """
+    age, text = _age(shown), shown.get("ActiveEnterTimestamp", "")
+    if age is None or not text:
+        return 0.0
+    entered = calendar.timegm(time.strptime(text, "%a %Y-%m-%d %H:%M:%S UTC"))
+    by = time.time() - entered - age
+    return by if abs(by) > _WHOLE_SECONDS else 0.0
 
 
 def _limits_in(pairs: Mapping[str, str]) -> dict[str, str]:

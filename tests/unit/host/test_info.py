@@ -370,6 +370,37 @@ def test_a_unit_that_started_before_its_files_were_written(
     assert debian.run()["unit_outdated"] is outdated
 
 
+DAY = 86400
+
+
+@pytest.mark.parametrize(
+    ("written", "by", "outdated"),
+    [
+        (60, DAY, True),
+        (60, -DAY, True),
+        (60 + DAY, DAY, True),
+        (60, 0, True),
+        (-60, DAY, False),
+        (-60, -(10**9), False),
+        # A machine without a clock of its own starts in another year, with files of the right one.
+        (-60 + 10**9, 10**9, False),
+    ],
+)
+def test_a_unit_that_started_before_its_files_were_written_and_a_clock_set_since(
+    debian: Host, written: float, by: float, outdated: bool
+) -> None:
+    """written: seconds after the unit's start, by the clock as it was set when the file was written."""
+    (debian.root / "our.service").write_text("")
+    up = time.clock_gettime(time.CLOCK_MONOTONIC)
+    started = time.time() - up / 2 - by
+    os.utime(debian.root / "our.service", (started + written, started + written))
+    entered = time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(started))
+    monotonic = f"ActiveEnterTimestampMonotonic={int(up / 2 * 1e6)}\n"
+    shown = f"Id=gaudi-host-tuning.service\nActiveState=active\nActiveEnterTimestamp={entered}\n{monotonic}"
+    debian.programs["systemctl"] = lambda command: (0, shown if _UNITS in command else "", "")
+    assert debian.run()["unit_outdated"] is outdated
+
+
 @pytest.mark.parametrize(
     ("enabled", "active", "governor", "settled"),
     [
