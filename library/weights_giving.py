@@ -190,13 +190,24 @@ def _refuse_taken(module: AnsibleModule, port: int) -> None:
 
 
 def _used(module: AnsibleModule, directory: Path, unit: Path) -> bool:
-    """Whether a node downloads now, or did within the last ``unused_for`` seconds."""
-    shown = _systemctl(module, "show", "--property=TasksCurrent", "--value", unit.name).strip()
+    """Whether a node downloads now, or did within the last ``unused_for`` seconds, or the daemon has begun since.
+
+    Only the log is dated by the wall clock. Where that was set back since, the log lies in the future and does not
+    count; where it was set forward, the log counts for less long, but never a download that goes on.
+    """
+    of = "--property=TasksCurrent,ActiveEnterTimestampMonotonic"
+    shown = dict(line.partition("=")[::2] for line in _systemctl(module, "show", of, unit.name).splitlines())
     # One process is the daemon; every further one serves a node that downloads.
-    if shown.isdigit() and int(shown) > 1:
+    tasks = shown.get("TasksCurrent", "")
+    if tasks.isdigit() and int(tasks) > 1:
         return True
-    times = [path.stat().st_mtime for path in (directory / "log", directory / "secrets") if path.exists()]
-    return bool(time.time() - max(times, default=0.0) < module.params["unused_for"])
+    # In millionths of a second since boot; 0 for never.
+    begun = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
+    ages = [time.clock_gettime(time.CLOCK_MONOTONIC) - begun] if begun else []
+    log = directory / "log"
+    if log.exists():
+        ages.append(time.time() - log.stat().st_mtime)
+    return any(0 <= age < module.params["unused_for"] for age in ages)
 
 
 def _give_no_more(module: AnsibleModule, directory: Path, unit: Path) -> bool:

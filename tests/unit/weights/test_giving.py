@@ -23,6 +23,8 @@ class Node:
         self.asked: list[list[str]] = []
         self.fails = ""
         self.tasks = 1
+        self.started = 0.0
+        """When systemd started the daemon, by the clock that nobody sets; 0: it did not."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             self.port = int(probe.getsockname()[1])
@@ -44,7 +46,10 @@ class Node:
         self.asked.append(command[1:])
         if command[1] == self.fails:
             return 1, "", "It is broken.\n"
-        return 0, f"{self.tasks}\n" if command[1] == "show" else "", ""
+        if command[1] == "restart":
+            self.started = time.clock_gettime(time.CLOCK_MONOTONIC)
+        shown = f"TasksCurrent={self.tasks}\nActiveEnterTimestampMonotonic={int(self.started * 1e6)}\n"
+        return 0, shown if command[1] == "show" else "", ""
 
 
 @pytest.fixture
@@ -139,6 +144,7 @@ def test_what_a_run_left_that_was_cut_off_is_ended_when_nobody_takes_it(node: No
     assert node.run(state="absent", unused_for=300)["changed"] is False
     assert node.directory.exists()
     long_ago = time.time() - 301
+    node.started -= 301
     for path in node.directory.iterdir():
         os.utime(path, (long_ago, long_ago))
     # Somebody is at it, with a large file.
@@ -152,3 +158,28 @@ def test_what_a_run_left_that_was_cut_off_is_ended_when_nobody_takes_it(node: No
     assert node.run(state="absent", unused_for=300)["changed"] is True
     assert not node.directory.exists()
     assert not node.unit.exists()
+
+
+def age(node: Node, seconds: float, clock: float) -> None:
+    """The daemon was started so many seconds ago and asked at once; the clock was set forward by so many since."""
+    node.started -= seconds
+    (node.directory / "log").write_text("connect from ...")
+    then = time.time() - seconds - clock
+    for path in node.directory.iterdir():
+        os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize("clock", [86400, -86400, 0])
+def test_what_has_begun_goes_on_whatever_the_clock_was_set_to(node: Node, clock: float) -> None:
+    node.run()
+    age(node, 10, clock)
+    assert node.run(state="absent", unused_for=300)["changed"] is False
+    assert node.directory.exists()
+
+
+@pytest.mark.parametrize("clock", [86400, -86400, 0])
+def test_what_was_left_is_ended_whatever_the_clock_was_set_to(node: Node, clock: float) -> None:
+    node.run()
+    age(node, 301, clock)
+    assert node.run(state="absent", unused_for=300)["changed"] is True
+    assert not node.directory.exists()
