@@ -53,49 +53,20 @@ table:
   sample: ["fetch.qwen3-8b    succeeded    2026-01-31T08:00:00Z  fetch: 16.4 GB of 16.4 GB (100 %)"]
 """
 
-import os
-import time
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
-JOBS = Path(paths.JOBS)
-
-
-def described(key: str, active: str) -> dict[str, str]:
-    """A job as its files have it; active is what systemd says of its unit."""
-    state = long_work.state(JOBS / key)
-    status = jobs.status(state, active)
-    now = time.time() if status == "running" else None
-    return {
-        "key": key,
-        "status": status,
-        "text": jobs.progress_text(long_work.progress(JOBS / key), now),
-        "since": str(state.get("started", "")),
-        "message": str(state.get("message", "")),
-    }
-
 
 def main() -> None:
     """Read every job's files and ask systemd once for all of them."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    keys = (
-        sorted(folder.name for folder in JOBS.iterdir() if os.path.lexists(folder / "job.json"))
-        if JOBS.is_dir()
-        else []
-    )
-    active: dict[str, str] = {}
-    if keys:
-        units = [f"gaudi-job@{key}.service" for key in keys]
-        active = jobs.active_states(systemctl(module, "show", "--property=Id,ActiveState", *units))
-    found = [described(key, active.get(f"gaudi-job@{key}.service", "inactive")) for key in keys]
+    found = long_work.read_all(lambda *words: systemctl(module, *words))
     module.exit_json(changed=False, jobs=found, table=jobs.table(found))
 
 

@@ -9,8 +9,8 @@ short_description: Read how a node and its vLLM instances are
 version_added: "0.1.0"
 author: gaudi-serving
 description:
-  - Reads in one round trip what M(gaudi_topology_info) and M(vllm_service_info) say, and asks the program of the role
-    host_tuning what waits for a reboot.
+  - Reads in one round trip what M(gaudi_topology_info), M(vllm_service_info) and M(node_job_info) say, and asks the
+    program of the role host_tuning what waits for a reboot.
 options:
   tuning_program:
     description: The program of the role host_tuning. A host that was never tuned has none, and nothing waits there.
@@ -32,6 +32,7 @@ attributes:
 seealso:
   - module: gaudi_topology_info
   - module: vllm_service_info
+  - module: node_job_info
 """
 
 EXAMPLES = r"""
@@ -82,6 +83,17 @@ lost_weights:
   type: list
   elements: str
   sample: ["qwen3-8b could not start again: /data/models/Qwen3-8B has no config.json."]
+jobs:
+  description: >-
+    A line for each job of the node that runs, failed or was cut off, with how far it is or why it ended. Work that
+    succeeded or was cancelled is left to M(node_job_info).
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - >-
+      long work fetch.qwen3-8b, begun 2026-01-31T08:00:00Z, runs: fetch (for 41 s): 4.1 GB of 16.4 GB (25 %),
+      101.2 MB/s, 2 min to go
 instances:
   description: What RV(instances#module:vllm_service_info) of M(vllm_service_info) is.
   returned: always
@@ -105,7 +117,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.cards.text import describe_node
 from ansible.module_utils.gaudi.fabric import asked
-from ansible.module_utils.gaudi.node import instances, links
+from ansible.module_utils.gaudi.jobs.decisions import unfinished
+from ansible.module_utils.gaudi.node import instances, links, long_work
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.driver_look import lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight.compatibility import remembered
@@ -147,6 +161,7 @@ def main() -> None:
         let_through=remembered(found),
         drop_ins=instances.say_drop_ins(found),
         lost_weights=list(filter(None, map(instances.lost_weights, found))),
+        jobs=unfinished(long_work.read_all(lambda *words: systemctl(module, *words))),
         instances=[{**each, "said": instances.said_last(module, each)} for each in found],
         strangers="\n".join(map(instances.say_stranger, instances.strangers())),
     )

@@ -65,6 +65,8 @@ def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> s
     return "start"
 
 
+_STANDS = {"running": "runs", "failed": "failed", "interrupted": "was cut off"}
+
 # What the unit hides from work that was given nothing there (ProtectHome in systemd.exec(5)).
 HOMES = ("/home", "/root", "/run/user")
 
@@ -139,4 +141,16 @@ def table(found: Sequence[Mapping[str, str]]) -> list[str]:
     return [
         printable(f"{job['key']:<{width}}  {job['status']:<11}  {job['since']:<20}  {job['message'] or job['text']}")
         for job in found
+    ]
+
+
+def unfinished(found: Sequence[Mapping[str, str]]) -> list[str]:
+    """A line for each job that runs, failed or was cut off: what somebody who looks at the node has to know."""
+    return [
+        printable(
+            f"long work {job['key']}, begun {job['since'] or 'at a time nobody knows'}, {_STANDS[job['status']]}: "
+            f"{job['message'] or job['text']}"
+        )
+        for job in found
+        if job["status"] in _STANDS
     ]

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..base import paths
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..jobs.decisions import HOMES
+from ..jobs.decisions import HOMES, active_states, progress_text, status
 from .documents import read_json
 from .files import NotWritten, write_json
 
+JOBS = Path(paths.JOBS)
 MODE = 0o600
 _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result?": dict}
 
@@ -84,3 +88,28 @@ def digest(folder: Path) -> str | None:
     except Damaged:
         return None
     return None if described is None else str(described["digest"])
+
+
+def described(key: str, active: str) -> dict[str, str]:
+    """A job as its files have it; active is what systemd says of its unit."""
+    written = state(JOBS / key)
+    now = status(written, active)
+    return {
+        "key": key,
+        "status": now,
+        "text": progress_text(progress(JOBS / key), time.time() if now == "running" else None),
+        "since": str(written.get("started", "")),
+        "message": str(written.get("message", "")),
+    }
+
+
+def read_all(systemctl: Callable[..., str]) -> list[dict[str, str]]:
+    """Every job of the node, by key; systemd is asked once for all of them."""
+    if not JOBS.is_dir():
+        return []
+    keys = sorted(folder.name for folder in JOBS.iterdir() if os.path.lexists(folder / "job.json"))
+    if not keys:
+        return []
+    units = {key: f"gaudi-job@{key}.service" for key in keys}
+    active = active_states(systemctl("show", "--property=Id,ActiveState", *units.values()))
+    return [described(key, active.get(unit, "inactive")) for key, unit in units.items()]

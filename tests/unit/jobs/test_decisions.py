@@ -201,7 +201,7 @@ def test_no_phase_lasts_longer_than_the_work(
     }
     for name, content in files.items():
         (tmp_path / "k" / name).write_text(json.dumps(content))
-    for module in (node_job, node_job_info):
+    for module in (node_job, long_work):
         monkeypatch.setattr(module, "JOBS", tmp_path)
     monkeypatch.setattr(node_job, "systemctl", lambda _module, *_words: active)
     shown = f"Id=gaudi-job@k.service\nActiveState={active}\n"

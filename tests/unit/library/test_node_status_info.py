@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden
-from ansible.module_utils.gaudi.node import instances, links
+from ansible.module_utils.gaudi.node import instances, links, long_work
 
 from library import gaudi_preflight, node_status_info
 from tests.unit.host.modules import run_main
@@ -32,6 +32,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(instances, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
     monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
+    monkeypatch.setattr(long_work, "JOBS", tmp_path / "jobs")
     for module in (node_status_info, gaudi_preflight):
         monkeypatch.setattr(module, "read_topology", lambda _module: {**TOPOLOGY, "findings": []})
         monkeypatch.setattr(module, "read_holders", lambda: ({}, [FINDING]))
@@ -173,3 +174,27 @@ def test_a_damaged_verdict_is_said_and_ends_nothing(node: Path, kind: str) -> No
     (said,) = status(node / "none.py")["acceptance"]
     assert said.startswith(f"cards and links: {node / 'acceptance.json'} is damaged: it ")
     assert said.endswith(". It counts as no verdict; playbooks/accept.yml makes a new one.")
+
+
+def test_long_work_that_has_not_come_to_its_end_is_shown(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status(node / "none.py")["jobs"] == []
+    begun = {"started": "2026-01-31T08:00:00Z"}
+    for key, state in {
+        "fetch.a": {"state": "running", **begun},
+        "fetch.b": {"state": "running", **begun},
+        "fetch.c": {"state": "failed", "message": "no room is left on /data", **begun},
+        "fetch.d": {"state": "succeeded", **begun},
+        "fetch.e": {"state": "cancelled", **begun},
+    }.items():
+        (node / "jobs" / key).mkdir(parents=True)
+        for name, content in (("job", {"digest": "d"}), ("state", state), ("progress", {"phase": "fetch"})):
+            (node / "jobs" / key / f"{name}.json").write_text(json.dumps(content))
+    shown = "Id=gaudi-job@fetch.a.service\nActiveState=active\n"
+    monkeypatch.setattr(node_status_info, "systemctl", lambda _module, *_words: shown)
+    begins = "long work fetch.{}, begun 2026-01-31T08:00:00Z, {}: {}"
+    assert status(node / "none.py")["jobs"] == [
+        begins.format("a", "runs", "fetch: no figures yet"),
+        begins.format("b", "was cut off", "fetch: no figures yet"),
+        begins.format("c", "failed", "no room is left on /data"),
+    ]
+    assert "node.jobs" in (ROOT / "playbooks/status.yml").read_text()

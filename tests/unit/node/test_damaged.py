@@ -60,7 +60,7 @@ def two_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name / "job.json").write_text(json.dumps({"digest": "d"}))
         (tmp_path / name / "state.json").write_text(json.dumps({"state": "succeeded"}))
         (tmp_path / name / "progress.json").write_text(json.dumps({"phase": "fetching"}))
-    for module in (node_job, node_job_info):
+    for module in (node_job, long_work):
         monkeypatch.setattr(module, "JOBS", tmp_path)
     monkeypatch.setattr(node_job_info, "systemctl", lambda _module, *_arguments: "")
     monkeypatch.setattr(node_job, "systemctl", lambda _module, *_arguments: "inactive\n")
