@@ -93,7 +93,9 @@ class Build:
         shutil.copytree(CONTEXT, self.context)
         shutil.copytree(ROOT / "module_utils/gaudi", self.context / "gaudi")
         self.lock = folder / "image/lock.txt"
-        steps = (self.context / "steps.sh").read_text()
+        # A build has its /tmp for itself; two tests that run at once have not.
+        (folder / "tmp").mkdir()
+        steps = (self.context / "steps.sh").read_text().replace(" /tmp/", f" {folder / 'tmp'}/")
         steps = steps.replace("programs=/run/gaudi-build", f"programs={self.context}")
         steps = steps.replace("packages=/run/gaudi-packages", f"packages={self.context}")
         steps = steps.replace("lock=/usr/local/share/gaudi-serving/lock.txt", f"lock={self.lock}")

@@ -130,11 +130,15 @@ def install(folder: Path, listed: str, status: int = 0, python: str = PYTHON) ->
     """Run the step that installs, with a pip that lists what it is told to."""
     programs = folder / "bin"
     programs.mkdir()
-    (programs / "python3").write_text(python)
+    # A build has its /tmp for itself; two tests that run at once have not.
+    (folder / "tmp").mkdir()
+    steps = folder / "steps.sh"
+    for file, text in ((programs / "python3", python), (steps, STEPS.read_text())):
+        file.write_text(text.replace(" /tmp/", f" {folder / 'tmp'}/"))
     (programs / "python3").chmod(0o755)
     search = f"{programs}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": search, "LISTED": listed, "LIST_STATUS": str(status)}
-    command = ["sh", str(STEPS), "packages", "ray"]
+    command = ["sh", str(steps), "packages", "ray"]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
