@@ -12,8 +12,8 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import reservations
 
-# Holds it much longer than anybody waits here, and ends by itself.
-HOLD = "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('', flush=True); time.sleep(20)"
+# Holds it much longer than anybody waits here, on a busy machine too, and ends by itself.
+HOLD = "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('', flush=True); time.sleep(600)"
 
 
 @contextlib.contextmanager
