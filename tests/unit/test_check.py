@@ -18,7 +18,7 @@ TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("te
         (["module_utils/gaudi/families/r121.py"], ["tests/unit/families", "tests/unit/planning"]),
         (
             ["module_utils/gaudi/node/long_work.py"],
-            ["tests/unit/jobs/test_decisions.py", "tests/unit/node"],
+            ["tests/unit/jobs/test_decisions.py", "tests/unit/library/test_node_status_info.py", "tests/unit/node"],
         ),
         (["roles/vllm_service/files/vllm_supervisor.py"], ["tests/unit/vllm_service"]),
         (["roles/fp8_weights/README.md"], ["tests/unit/fp8", "tests/unit/fp8_dynamic"]),
