@@ -1308,6 +1308,32 @@ def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: 
     assert node.container_runs()
 
 
+def test_a_state_that_a_mount_hides_keeps_a_second_supervisor_out(node: Node) -> None:
+    """What is mounted over it brings a directory of its own, where nobody has locked anything."""
+    node.start()
+    node.wait_ready()
+    node.state_file.parent.rename(node.root / "hidden")
+    node.state_file.parent.mkdir()
+    code, output = node.run("--engine-wait", "0.5")
+    assert (code, f"{node.instances} is locked by process {node.processes[0].pid} (" in output) == (75, True), output
+    code, output = node.run(action="clean")
+    assert (code, "Another supervisor runs tiny already" in output) == (78, True), output
+    assert node.container_runs()
+
+
+def test_without_the_directory_of_its_plan_there_is_nothing_to_run_and_clean_ends_the_container(node: Node) -> None:
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.communicate()
+    shutil.rmtree(node.instances)
+    code, output = node.run()
+    assert (code, "plan.json is not there" in output, "cannot be locked" in output) == (78, True, False), output
+    assert node.container_runs()
+    code, output = node.run(action="clean")
+    assert (code, node.container_exists()) == (0, False), output
+
+
 def test_a_lock_that_somebody_holds_for_a_while_is_waited_for(node: Node) -> None:
     lock = node.state_file.with_name("lock")
     lock.parent.mkdir(parents=True, exist_ok=True)

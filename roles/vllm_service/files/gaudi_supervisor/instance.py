@@ -231,7 +231,7 @@ class Supervisor:
     def take_locks(self) -> Locks:
         """Make a second supervisor of this instance impossible. Raises OSError, as Held where somebody has a lock."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Locks(self.directory)
+        return Locks(self.directory, self.paths.plan(self.instance).parent)
 
     def taken(self, held: Held) -> str:
         """Who has the lock of the instance, for people."""

@@ -17,18 +17,20 @@ class Held(BlockingIOError):
 
 
 class Locks:
-    """Two of them: the directory of the instance's state, and a file in it.
+    """Three of them: the directory of the instance's state, a file in it, and the directory of its plan.
 
-    The directory is there on a file system that is full or read-only, too, and no file in it can be put in its place.
-    The file is what supervisors of earlier releases take.
+    A directory is there on a file system that is full or read-only, too, and no file in it can be put in its place.
+    The file is what supervisors of earlier releases take. What is mounted over the state hides both, never the third:
+    where that is hidden, too, there is no plan to run.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Take both, or none. Raises Held where another process has one of them, and OSError."""
+    def __init__(self, state: Path, plan: Path) -> None:
+        """Take all, or none. Raises Held where another process has one of them, and OSError."""
         self._held: list[int] = []
         try:
-            self._lock(directory, os.O_RDONLY | os.O_DIRECTORY)
-            self._lock_file(directory / "lock")
+            self._lock(state, os.O_RDONLY | os.O_DIRECTORY)
+            self._lock_file(state / "lock")
+            self._lock_plan(plan)
         except OSError:
             self.close()
             raise
@@ -52,6 +54,19 @@ class Locks:
             raise
         except OSError as failed:
             say(f"{path} cannot be locked ({failed.strerror}). Its directory is, which does as well.", 4)
+
+    def _lock_plan(self, path: Path) -> None:
+        """Whatever is wrong with the directory, that of the state is locked already."""
+        try:
+            self._lock(path, os.O_RDONLY | os.O_DIRECTORY)
+        except Held:
+            raise
+        except (FileNotFoundError, NotADirectoryError):
+            # Whoever reads the plan says so.
+            return
+        except OSError as failed:
+            said = f"{path} cannot be locked ({failed.strerror})."
+            say(f"{said} The directory of the state is, which does as long as nothing is mounted over it.", 4)
 
     def close(self) -> None:
         """Let go."""
