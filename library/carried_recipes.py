@@ -101,6 +101,34 @@ MODE = 0o750
 _BLOCK = 1 << 20
 
 
+def whole_recipes(source: Path) -> dict[str, os.stat_result]:
+    """By name the files of an instance's whole recipes. Raises Refusal where there are none."""
+    seen = {str(path.relative_to(source)): stat for path, stat in folders.filled_files(source)}
+    wanted = whole(name for name in seen if not record.unsafe(name))
+    if not wanted:
+        raise _none_left(source)
+    return {name: seen[name] for name in wanted}
+
+
+def copied(source: Path, staging: Path, name: str, seen: os.stat_result) -> Entry | None:
+    """Copy one file; None for one that a server changed or removed meanwhile."""
+    path, target = source / name, staging / name
+    checksum, size = hashlib.sha256(), 0
+    try:
+        read = beneath.open_file(path, source)
+    except FileNotFoundError:
+        return None
+    beneath.make_folders(target.parent, staging)
+    with read, beneath.open_file(target, staging, "xb") as written:
+        while block := read.read(_BLOCK):
+            checksum.update(block)
+            size += len(block)
+            written.write(block)
+    after = beneath.look(path, source)
+    as_before = after is not None and (after.st_size, after.st_mtime_ns) == (seen.st_size, seen.st_mtime_ns)
+    return Entry(name, size, checksum.hexdigest()) if as_before else None
+
+
 def give(source: Path, folder: Path) -> tuple[int, int]:
     """Copy an instance's recipes into a folder with a record; all of it appears in one rename. Raises Refusal.
 
@@ -108,30 +136,19 @@ def give(source: Path, folder: Path) -> tuple[int, int]:
     """
     beneath.refuse_writers(folder.parent)
     clear(folder)
-    seen = {str(path.relative_to(source)): stat for path, stat in folders.filled_files(source)}
-    wanted = whole(name for name in seen if not record.unsafe(name))
-    if full := folders.no_room(folder, sum(seen[name].st_size for name in wanted)):
-        raise Refusal("no_room_for_recipes", f"The recipes of {source.name} are not given. {full}")
+    wanted = whole_recipes(source)
+    if full := folders.no_room(folder, sum(seen.st_size for seen in wanted.values())):
+        raise Refusal(
+            "no_room_for_recipes", f"The recipes of {source.name} are not given. {full}. Make room in {folder.parent}"
+        )
     staging = staging_of(folder)
     beneath.make_folders(staging / record.FOLDER, staging)
-    entries = {}
-    for name in wanted:
-        path, target = source / name, staging / name
-        beneath.make_folders(target.parent, staging)
-        checksum, size = hashlib.sha256(), 0
-        with beneath.open_file(path, source) as read, beneath.open_file(target, staging, "xb") as written:
-            while block := read.read(_BLOCK):
-                checksum.update(block)
-                size += len(block)
-                written.write(block)
-        after = beneath.look(path, source)
-        if after is not None and (after.st_size, after.st_mtime_ns) == (seen[name].st_size, seen[name].st_mtime_ns):
-            entries[name] = Entry(name, size, checksum.hexdigest())
+    entries = {name: entry for name, seen in wanted.items() if (entry := copied(source, staging, name, seen))}
     files = tuple(entries[name] for name in whole(entries))
     for name in set(wanted) - {file.name for file in files}:
         beneath.remove(staging / name, staging)
     if not files:
-        raise Refusal("no_recipes_to_give", f"{source} has no whole recipe any more, so there is nothing to give")
+        raise _none_left(source)
     of_all = hashlib.sha256(repr(files).encode()).hexdigest()
     made = Manifest("compiled", folder.name, of_all, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), files)
     write_text(staging / record.MANIFEST, made.render(), mode=0o644, place=staging)
@@ -146,11 +163,6 @@ def take(folder: Path, own: Path) -> tuple[int, int]:
     Returns how many files, and their bytes.
     """
     made = read_record(folder)
-    wrong = record.wrong_sizes(made.sizes, folders.sizes_in(folder, made.names))
-    if wrong or made.repository != folder.name or whole(made.names) != sorted(made.names):
-        raise Refusal(
-            "no_recipes_of_the_key", f"{folder} does not hold whole recipes of its key alone, so none is used of it"
-        )
     passing = own.with_name(COPYING + own.name)
     if not beneath.is_folder(own.parent, own.parent):
         beneath.make_folders(own.parent, own.parent)
@@ -166,14 +178,24 @@ def take(folder: Path, own: Path) -> tuple[int, int]:
     return len(made.files), made.size
 
 
+def _none_left(source: Path) -> Refusal:
+    return Refusal("no_recipes_to_give", f"{source} has no whole recipe any more, so there is nothing to give")
+
+
 def read_record(folder: Path) -> Manifest:
-    """The record of a folder that came. Raises Refusal."""
+    """The record of a folder that came, which holds what it says: recipes of its key. Raises Refusal."""
     try:
         made = documents.read(folder / record.MANIFEST, record.parse, place=folder)
     except Damaged as damage:
         raise Refusal("recipes_without_record", f"{damage}. None is used of what came") from damage
     if made is None:
         raise Refusal("recipes_without_record", f"{folder} has no record, so nothing of it is used")
+    wrong = record.wrong_sizes(made.sizes, folders.sizes_in(folder, made.names))
+    if wrong or made.repository != folder.name or whole(made.names) != sorted(made.names):
+        raise Refusal(
+            "no_recipes_of_the_key",
+            f"{folder} does not hold whole recipes of its key, and nothing else, so none of it is used",
+        )
     return made
 
 
@@ -184,7 +206,7 @@ def staging_of(folder: Path) -> Path:
 
 def clear(folder: Path) -> bool:
     """Remove the folder and what is left of it, unless another run takes it now; whether there was something."""
-    there = [path for path in (folder, staging_of(folder)) if beneath.look(path, path) is not None]
+    left = [path for path in (folder, staging_of(folder)) if beneath.look(path, path) is not None]
     try:
         with beneath.open_file(staging_of(folder) / record.LOCK, staging_of(folder), "r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -192,9 +214,21 @@ def clear(folder: Path) -> bool:
         pass
     except BlockingIOError as held:
         raise Refusal("recipes_being_taken", f"{folder} is being taken by another run") from held
-    for path in there:
+    for path in left:
         beneath.remove_tree(path, path)
-    return bool(there)
+    return bool(left)
+
+
+def would_give(source: Path) -> tuple[int, int]:
+    """How many files an instance has to give, and their bytes. Raises Refusal."""
+    wanted = whole_recipes(source)
+    return len(wanted), sum(seen.st_size for seen in wanted.values())
+
+
+def would_take(folder: Path) -> tuple[int, int]:
+    """How many files came, and their bytes. Raises Refusal."""
+    made = read_record(folder)
+    return len(made.files), made.size
 
 
 def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:
@@ -212,9 +246,10 @@ def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:
     ):
         # It has compiled its own meanwhile, or is about to.
         return {"changed": False, "files": 0, "bytes": 0}
-    if module.check_mode:
-        return {"changed": True, **dict(zip(("files", "bytes"), folders.measured(instance)))}
-    done = give(instance, folder) if module.params["state"] == "given" else take(folder, instance)
+    if module.params["state"] == "given":
+        done = would_give(instance) if module.check_mode else give(instance, folder)
+    else:
+        done = would_take(folder) if module.check_mode else take(folder, instance)
     return {"changed": True, **dict(zip(("files", "bytes"), done))}
 
 

@@ -75,9 +75,11 @@ def table(nodes: Mapping[str, Node]) -> list[str]:
 def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False) -> list[str]:
     """What is in one image, ``every`` distribution and package by name or only those that are asked for first."""
     labels, python = image["built"], image["python"]
-    made = f"built here from release {labels[f'{LABEL}.release']}" if f"{LABEL}.release" in labels else "ready-made"
+    # By which node, nobody knows: it may have come from another one, from a registry or as a file.
+    ours = f"{LABEL}.release" in labels
+    made = f"built by this project from release {labels[f'{LABEL}.release']}" if ours else "ready-made"
     digest = f", digest {image['digest']}" if image["digest"] else ""
-    lines = [image["reference"], f"  id {image['id']}{digest}", f"  {made}, on {', '.join(nodes)}"]
+    lines = [image["reference"], f"  id {image['id']}{digest}", f"  {made}; on {', '.join(nodes)}"]
     if not image["present"]:
         lines.append("  on record, but not on the node any more")
     if BASE in labels:
@@ -85,7 +87,7 @@ def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False
     for name, (commit, released) in commits(image).items():
         pinned = "pinned by the release" if commit == released else f"the release pins {released or 'none'}"
         lines.append(f"  commit {name} {commit} ({pinned})")
-    if f"{LABEL}.release" in labels:
+    if ours:
         lines.append("  constraints " + (labels.get(f"{LABEL}.constraints") or "none"))
     if LOCK in labels:
         lines.append(f"  packages by the lock {labels[LOCK]}")

@@ -65,8 +65,6 @@ def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> s
     return "start"
 
 
-_STANDS = {"running": "runs", "failed": "failed", "interrupted": "was cut off"}
-
 # What the unit hides from work that was given nothing there (ProtectHome in systemd.exec(5)).
 HOMES = ("/home", "/root", "/run/user")
 
@@ -98,15 +96,17 @@ def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
     """Progress as one line of text: phase and how long it has lasted, done of total, rate, time left.
 
     progress is the document the work writes: phase, began (of the phase, seconds since 1970), done, total, unit, rate
-    (units per second), eta (seconds). now is None for work that does not run: it lasts no longer.
+    (units per second), eta (seconds). now is None for work that does not run: it lasts no longer, and nothing is to
+    come of it. Empty where such work said nothing.
     """
-    phase = str(progress.get("phase") or "working")
+    phase = str(progress.get("phase") or ("" if now is None else "working"))
     began = progress.get("began")
     if isinstance(began, (int, float)) and now is not None and 0 <= now - began < math.inf:
         phase += f" (for {human_seconds(now - began)})"
     done, total, unit = progress.get("done"), progress.get("total"), str(progress.get("unit") or "")
     if not isinstance(done, (int, float)) or not isinstance(total, (int, float)):
-        return f"{phase}: {progress.get('message') or 'no figures yet'}"
+        said = str(progress.get("message") or ("" if now is None else "no figures yet"))
+        return ": ".join(filter(None, (phase, said)))
 
     def figure(value: float) -> str:
         return human_bytes(value) if unit == "bytes" else f"{value:g}{' ' + unit if unit else ''}"
@@ -144,12 +144,16 @@ def table(found: Sequence[Mapping[str, str]]) -> list[str]:
     ]
 
 
+# How the status says it, of work that somebody may have to do something about.
+_STANDS = {"running": "runs", "failed": "failed", "interrupted": "was cut off"}
+
+
 def unfinished(found: Sequence[Mapping[str, str]]) -> list[str]:
     """A line for each job that runs, failed or was cut off: what somebody who looks at the node has to know."""
     return [
         printable(
             f"long work {job['key']}, begun {job['since'] or 'at a time nobody knows'}, {_STANDS[job['status']]}: "
-            f"{job['message'] or job['text']}"
+            f"{job['message'] or job['text'] or 'it did not say how far it was'}"
         )
         for job in found
         if job["status"] in _STANDS

@@ -228,7 +228,8 @@ def _clock_set(shown: Mapping[str, str]) -> float:
     age, text = _age(shown), shown.get("ActiveEnterTimestamp", "")
     if age is None or not text:
         return 0.0
-    entered = calendar.timegm(time.strptime(text, "%a %Y-%m-%d %H:%M:%S UTC"))
+    # A module reads the names of days in the node's locale, and systemd writes them in English.
+    entered = calendar.timegm(time.strptime(text.partition(" ")[2], "%Y-%m-%d %H:%M:%S UTC"))
     by = time.time() - entered - age
     return by if abs(by) > _WHOLE_SECONDS else 0.0
 

@@ -197,7 +197,9 @@ class Job:
         else:
             how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
             result = left_by(self.folder / "result.json")
-            self.state("failed", log, ended=now(), status=status, message=f"{said} ({how})", result=result)
+            # Whoever shows it ends the sentence.
+            message = f"{said.rstrip().removesuffix('.')} ({how})"
+            self.state("failed", log, ended=now(), status=status, message=message, result=result)
 
 
 def main(arguments: list[str]) -> int:

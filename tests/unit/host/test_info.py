@@ -394,7 +394,8 @@ def test_a_unit_that_started_before_its_files_were_written_and_a_clock_set_since
     up = time.clock_gettime(time.CLOCK_MONOTONIC)
     started = time.time() - up / 2 - by
     os.utime(debian.root / "our.service", (started + written, started + written))
-    entered = time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(started))
+    # A day that the module's locale has no name for: systemd writes English, and the module may be in German.
+    entered = time.strftime("xyz %Y-%m-%d %H:%M:%S UTC", time.gmtime(started))
     monotonic = f"ActiveEnterTimestampMonotonic={int(up / 2 * 1e6)}\n"
     shown = f"Id=gaudi-host-tuning.service\nActiveState=active\nActiveEnterTimestamp={entered}\n{monotonic}"
     debian.programs["systemctl"] = lambda command: (0, shown if _UNITS in command else "", "")

@@ -704,6 +704,7 @@ def test_another_node_takes_it_as_weights_and_loads_it(
         "target": str(target),
         "manifest": json.loads((folder / record.MANIFEST).read_text()),
         "mounted_on": "",
+        "root_option": "gaudi_weights_root",
         "reserve": 0,
         "extra_room": 0,
         "measured_cards": 0,

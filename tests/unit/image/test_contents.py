@@ -111,7 +111,7 @@ def test_each_image_is_described_once_with_its_nodes() -> None:
     about = lines[lines.index(OLD["reference"]) :]
     assert about[1:13] == [
         f"  id {OLD['id']}",
-        "  built here from release 1.22, on one, two",
+        "  built by this project from release 1.22; on one, two",
         f"  base habanalabs/pytorch:1.22.2-32 of sha256:{'1' * 64}",
         f"  commit own {'5' * 40} (the release pins none)",
         f"  commit vllm_fork {'4' * 40} (pinned by the release)",
@@ -141,7 +141,7 @@ def test_a_ready_image_and_one_that_is_gone_say_so() -> None:
     assert about[:4] == [
         "registry/vllm:7",
         f"  id {READY['id']}, digest d",
-        "  ready-made, on two",
+        "  ready-made; on two",
         "  on record, but not on the node any more",
     ]
     assert about[-1] == "  nobody looked into it yet: the next run of site.yml does"

@@ -175,7 +175,9 @@ def test_progress_as_text() -> None:
         {"phase": "fetch", "done": 4.2e9, "total": 16.4e9, "unit": "bytes", "rate": 1e8, "eta": 122.0, "message": ""}
     )
     assert text == "fetch: 4.2 GB of 16.4 GB (26 %), 100.0 MB/s, 2 min 02 s to go"
-    assert jobs.progress_text({}) == "working: no figures yet"
+    assert jobs.progress_text({}, 1.0) == "working: no figures yet"
+    # Of work that has ended there is nothing to come.
+    assert (jobs.progress_text({"phase": "fetch"}), jobs.progress_text({})) == ("fetch", "")
     assert jobs.progress_text({"phase": "list", "done": 3, "total": 0, "unit": "files"}) == "list: 3 files of 0 files"
 
 
@@ -321,11 +323,12 @@ def test_a_refusal_has_its_id_in_the_state(folder: Path) -> None:
         f"import sys; sys.path.append({str(LIBRARY)!r})\n"
         "from gaudi.base.refusal import Refusal\n"
         "from gaudi.node import long_work\n"
-        "long_work.tell_refusal(Refusal('no_room', 'no room left')); sys.exit('no room left')"
+        "long_work.tell_refusal(Refusal('no_room', 'no room left')); sys.exit('no room left.')"
     )
     describe(folder, refuse)
     assert run(folder) == 1
     ended = state(folder)
+    # A sentence that goes on has no full stop before.
     assert ended["message"] == "no room left (exit status 1)"
     assert ended["result"] == {"refused": "no room left", "refused_id": "no_room"}
     describe(folder, "import sys; sys.exit('it fell over')")

@@ -185,16 +185,19 @@ def test_long_work_that_has_not_come_to_its_end_is_shown(node: Path, monkeypatch
         "fetch.c": {"state": "failed", "message": "no room is left on /data", **begun},
         "fetch.d": {"state": "succeeded", **begun},
         "fetch.e": {"state": "cancelled", **begun},
+        "fetch.f": {"state": "running", **begun},
     }.items():
         (node / "jobs" / key).mkdir(parents=True)
-        for name, content in (("job", {"digest": "d"}), ("state", state), ("progress", {"phase": "fetch"})):
+        progress = {} if key == "fetch.f" else {"phase": "fetch"}
+        for name, content in (("job", {"digest": "d"}), ("state", state), ("progress", progress)):
             (node / "jobs" / key / f"{name}.json").write_text(json.dumps(content))
     shown = "Id=gaudi-job@fetch.a.service\nActiveState=active\n"
     monkeypatch.setattr(node_status_info, "systemctl", lambda _module, *_words: shown)
     begins = "long work fetch.{}, begun 2026-01-31T08:00:00Z, {}: {}"
     assert status(node / "none.py")["jobs"] == [
         begins.format("a", "runs", "fetch: no figures yet"),
-        begins.format("b", "was cut off", "fetch: no figures yet"),
+        begins.format("b", "was cut off", "fetch"),
         begins.format("c", "failed", "no room is left on /data"),
+        begins.format("f", "was cut off", "it did not say how far it was"),
     ]
     assert "node.jobs" in (ROOT / "playbooks/status.yml").read_text()

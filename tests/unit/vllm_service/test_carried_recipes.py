@@ -101,12 +101,29 @@ def test_a_file_that_changes_while_it_is_copied_is_left_out_with_the_other_one(
     assert content(root / f"{KEY}.carried") == {"two.recipe": "e", "two.metadata": "f"}
 
 
+def test_a_file_that_goes_before_it_is_copied_is_left_out_with_the_other_one(
+    root: Path, does: Does, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vendor's bridge removes recipes itself, once its folder is full."""
+    source = compiled(root, one_recipe="abc", one_metadata="d", two_recipe="e", two_metadata="f")
+    opened = beneath.open_file
+
+    def gone_meanwhile(path: Path, place: Path, *more: Any) -> Any:
+        if path == source / "one.recipe":
+            path.unlink()
+        return opened(path, place, *more)
+
+    monkeypatch.setattr(beneath, "open_file", gone_meanwhile)
+    assert does("given", "chat")["files"] == 2
+    assert content(root / f"{KEY}.carried") == {"two.recipe": "e", "two.metadata": "f"}
+
+
 def test_recipes_that_do_not_fit_twice_are_not_given(root: Path, does: Does, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(root, one_recipe="abc", one_metadata="d")
-    monkeypatch.setattr(folders, "no_room", lambda *_: "It has 1 KiB free")
+    monkeypatch.setattr(folders, "no_room", lambda *_: "x has 1 KiB free")
     ran = does("given", "chat")
     assert (ran["failed"], ran["refused_id"]) == (True, "no_room_for_recipes")
-    assert "It has 1 KiB free" in ran["msg"]
+    assert ran["msg"] == f"The recipes of chat are not given. x has 1 KiB free. Make room in {root}."
     assert names(root) == [KEY]
 
 
@@ -220,11 +237,21 @@ def test_what_another_run_takes_now_stays(root: Path, does: Does, monkeypatch: p
     assert staging.exists()
 
 
-def test_check_mode_changes_nothing(root: Path, does: Does) -> None:
-    compiled(root, one_recipe="abc", one_metadata="d")
-    assert does("given", "chat", check=True)["changed"] is True
+def test_check_mode_says_what_a_run_would_do_and_changes_nothing(root: Path, does: Does) -> None:
+    compiled(root, one_recipe="abc", one_metadata="d", half_recipe="no metadata")
+    said = does("given", "chat", check=True)
+    assert (said["changed"], said["files"], said["bytes"]) == (True, 2, 4)
     assert does("absent", check=True)["changed"] is False
     assert names(root) == [KEY]
+    shutil.rmtree(root / KEY)
+    assert does("given", "chat", check=True)["refused_id"] == "no_recipes_to_give"
+    assert does("taken", "chat", check=True)["refused_id"] == "recipes_without_record"
+    folder = carried(root, does)
+    said = does("taken", "chat", check=True)
+    assert (said["changed"], said["files"], said["bytes"]) == (True, 2, 4)
+    (folder / "one.recipe").write_text("a")
+    assert does("taken", "chat", check=True)["refused_id"] == "no_recipes_of_the_key"
+    assert names(root) == [folder.name]
 
 
 @pytest.mark.parametrize("given", [{"key": "../x"}, {"key": ""}, {"key": KEY, "instance": "../x"}, {"key": "a/b"}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -458,6 +459,18 @@ def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
     with pytest.raises(Refusal, match=r"needs 1\.8 MB for .* 1000000\.00 TB for .* 5\.0 GB in reserve.*are free"):
         fetch.fetch(asked, progress, stop)
     assert hub.sent == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"), [("gaudi_weights_root", ", or set another gaudi_weights_root"), ("", "")]
+)
+def test_whoever_has_no_room_is_told_where(
+    option: str, advice: str, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    asked = wish(tmp_path, source(hub), extra_room=10**18, root_option=option)
+    with pytest.raises(Refusal) as refused:
+        fetch.fetch(asked, progress, stop)
+    assert re.search(rf"Make room for [0-9.]+ TB more in {asked.target.parent}{advice}$", str(refused.value))
 
 
 def test_what_is_here_already_needs_no_room(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:

@@ -96,6 +96,7 @@ def ask(given: Path, tmp_path: Path) -> Ask:
             "target": str(tmp_path / "node" / "Small-Model"),
             "manifest": json.loads((given / ".gaudi-serving/manifest.json").read_text()),
             "mounted_on": "",
+            "root_option": "gaudi_weights_root",
             "reserve": 0,
             "extra_room": 0,
             "measured_cards": 0,

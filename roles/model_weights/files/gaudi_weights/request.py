@@ -69,7 +69,8 @@ class Request:
     rate_limit: bytes per second, 0 for none; extra_room: bytes a later conversion needs on the same file system;
     reserve: bytes that stay free; recheck: read a finished model again instead of looking at sizes, to mend what is
     wrong; measured_cards: the tensor parallel size measurement files must be complete for, 0 for a model;
-    mounted_on: what must be mounted before anything is written.
+    mounted_on: what must be mounted before anything is written; root_option: the variable of the site that names the
+    folder which the target lies in, empty where none does.
     """
 
     target: Path
@@ -83,6 +84,7 @@ class Request:
     recheck: bool = False
     measured_cards: int = 0
     mounted_on: Path | None = None
+    root_option: str = "gaudi_weights_root"
 
     @property
     def staging(self) -> Path:

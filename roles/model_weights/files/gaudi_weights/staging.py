@@ -131,12 +131,13 @@ def check_room(wish: Request, missing: int) -> None:
     free = room.f_bavail * room.f_frsize
     needed = missing + wish.extra_room + wish.reserve
     if needed > free:
+        elsewhere = f", or set another {wish.root_option}" if wish.root_option else ""
         raise Refusal(
             "no_room",
             f"{wish.target} needs {human_bytes(missing)} for what is still missing, {human_bytes(wish.extra_room)} for "
             f"a conversion's copy and {human_bytes(wish.reserve)} in reserve, {human_bytes(needed)} in all; "
-            f"{human_bytes(free)} are free on its file system. Make room for {human_bytes(needed - free)} more, or set "
-            "another gaudi_weights_root",
+            f"{human_bytes(free)} are free on its file system. Make room for {human_bytes(needed - free)} more in "
+            f"{wish.target.parent}{elsewhere}",
         )
 
 

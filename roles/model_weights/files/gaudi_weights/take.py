@@ -78,6 +78,7 @@ def load(path: Path) -> tuple[Request, Offer]:
             reserve=int(content["reserve"]),
             measured_cards=int(content["measured_cards"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
+            root_option=str(content["root_option"]),
         )
         repositories = tuple({**said, "repository": str(said["repository"])} for said in content["repositories"])
         return wish, Offer(peer, made, bool(content["relays"]), repositories)
