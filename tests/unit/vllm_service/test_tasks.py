@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from library import node_files
+from tests.unit.host.modules import run_main
 from tests.unit.vllm_service.test_rendered import PLAN, ROLE, evaluate
 
 
@@ -115,3 +119,49 @@ def test_a_node_that_comes_alone_is_not_asked_what_the_others_have() -> None:
     ]
     (asks,) = [task for task in tasks("select.yml") if task.get("run_once")]
     assert not evaluate(f"{{{{ {asks['when']} }}}}", PLAN, **removes["vars"])
+
+
+@pytest.mark.parametrize("file", ["run.yml", "start.yml", "rollback.yml"])
+def test_a_start_that_a_person_asked_for_is_not_kept_by_the_start_limit(file: str) -> None:
+    """systemd starts no unit that it has given up until it forgets that, whoever asks."""
+    given = tasks(file)
+    forgets = [
+        number
+        for number, task in enumerate(given)
+        if task.get("ansible.builtin.command", {}).get("argv", [])[:2] == ["systemctl", "reset-failed"]
+    ]
+    starts = [
+        number for number, task in enumerate(given) if "no_block" in task.get("ansible.builtin.systemd_service", {})
+    ]
+    assert len(forgets) == 1
+    assert starts
+    assert forgets[0] < min(starts)
+
+
+@pytest.mark.parametrize(("active", "forgotten"), [("failed", ["tiny"]), ("active", []), ("activating", [])])
+def test_start_has_systemd_forget_those_that_failed_and_no_other(active: str, forgotten: list[str]) -> None:
+    (task,) = [task for task in tasks("start.yml") if "ansible.builtin.command" in task]
+    here = {"instances": [{"instance": "tiny", "active": active}, {"instance": "other", "active": "failed"}]}
+    found = evaluate(task["loop"], PLAN, __vllm_service_here=here, __vllm_service_loaded=["tiny"])
+    assert [each["instance"] for each in found] == forgotten
+    assert evaluate(task["ansible.builtin.command"]["argv"][2], PLAN, item=here["instances"][0]) == "vllm-tiny.service"
+
+
+def test_going_back_has_systemd_forget_how_earlier_starts_ended() -> None:
+    (task,) = [task for task in tasks("rollback.yml") if "ansible.builtin.command" in task]
+    assert "when" not in task
+    unit = evaluate(task["ansible.builtin.command"]["argv"][2], PLAN, __vllm_service_selected=["tiny"])
+    assert unit == "vllm-tiny.service"
+
+
+def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the role writes and removes for an instance, below another root."""
+    monkeypatch.setattr(node_files, "OWNER", (os.getuid(), os.getgid()))
+    theirs = tmp_path / "etc/systemd/system/vllm-tiny.service.d/local.conf"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("[Service]\nNice=5\n")
+    written = evaluate("{{ __vllm_service_files }}", PLAN)
+    files = [{**file, "path": f"{tmp_path}{file['path']}"} for file in written if file.get("state") != "link"]
+    assert run_main("library.node_files", {"files": files})["changed"] is True
+    assert sorted(path.name for path in theirs.parent.iterdir()) == ["50-plan.conf", "local.conf"]
+    assert theirs.read_text() == "[Service]\nNice=5\n"
