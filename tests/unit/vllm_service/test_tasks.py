@@ -154,6 +154,17 @@ def test_going_back_has_systemd_forget_how_earlier_starts_ended() -> None:
     assert unit == "vllm-tiny.service"
 
 
+@pytest.mark.parametrize("file", ["run.yml", "rollback.yml"])
+@pytest.mark.parametrize(
+    ("said", "fails"), [("Unit vllm-tiny.service not loaded.", False), ("Failed to connect to bus", True)]
+)
+def test_a_unit_that_systemd_has_not_loaded_is_nothing_to_forget(file: str, said: str, fails: bool) -> None:
+    (task,) = [task for task in tasks(file) if "ansible.builtin.command" in task]
+    given = {"rc": 1, "stderr": said}
+    found = evaluate(f"{{{{ {task.get('failed_when', True)} }}}}", PLAN, __vllm_service_forgotten=given)
+    assert found is fails
+
+
 def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the role writes and removes for an instance, below another root."""
     monkeypatch.setattr(node_files, "OWNER", (os.getuid(), os.getgid()))
