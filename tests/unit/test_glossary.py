@@ -1,4 +1,4 @@
-"""docs/glossary.md: each of its words is in use."""
+"""docs/glossary.md: each of its words is in use; and the names of the fragments of the changelog."""
 
 from __future__ import annotations
 
@@ -45,3 +45,9 @@ def test_a_word_that_nobody_uses_is_found() -> None:
         "gobbledygook",
         "x",
     ]
+
+
+def test_the_changelog_has_no_name_of_a_fragment_in_it() -> None:
+    """Without + towncrier takes the name for an issue, and ends the sentence with it."""
+    names = [path.name for path in (ROOT / "changelogs/fragments").glob("*.md")]
+    assert [name for name in names if not re.fullmatch(r"\+[A-Za-z0-9_.-]+\.(feature|bugfix|removal)\.md", name)] == []
