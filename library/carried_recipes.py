@@ -263,7 +263,7 @@ def main() -> None:
     key, instance = module.params["key"], module.params["instance"] or ""
     if record.unsafe(key) or "/" in key or (instance and not INSTANCE.fullmatch(instance)):
         module.fail_json(msg=f"{key!r} and {instance!r} are no key and instance.", refused_id="no_key_of_recipes")
-    # Whoever gives the folder to others is nobody there.
+    # The service that gives the folder runs as nobody, who must be able to read it.
     os.umask(0o022)
     try:
         answer = act(module, RECIPES / f"{key}{CARRIED}", RECIPES / key / instance)

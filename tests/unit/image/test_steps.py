@@ -78,7 +78,7 @@ def test_a_checkout_that_fails_for_another_reason_says_it(origin: Path, tmp_path
     """A full disk is no commit that is missing."""
     place, commit = tmp_path / "made", git(origin, "rev-parse", "HEAD")
     git(tmp_path, "init", "--quiet", str(place))
-    # What a run that was cut off would leave: git writes no tree over it.
+    # A checkout that was cut off leaves a tree, and git does not write over one.
     (place / ".git" / "index.lock").touch()
     done = step(tmp_path, "checkout", f"file://{origin}", commit, str(place))
     assert done.returncode not in (0, 1)

@@ -189,7 +189,7 @@ def prune(boss: Supervisor) -> None:
     if named is None:
         return
     spare = []
-    # What a run that was cut off left on its way from another node is nobody's either.
+    # A run that was cut off leaves what was on its way from another node: nobody uses that either.
     carried = [path for path in root.glob("*") if path.name.endswith((CARRIED, CARRIED + STAGING_SUFFIX))]
     kept = [path for path in root.glob("*/[!.]*") if path.parent not in carried]
     for folder in sorted([*carried, *kept]):
