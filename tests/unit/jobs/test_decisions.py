@@ -459,7 +459,7 @@ def test_whatever_lies_where_the_log_is_to_be_gives_way(folder: Path, name: str,
     assert (folder / "log.1").is_file()
 
 
-# What hangs has hung after so many seconds, however busy the machine is.
+# Seconds after which a test counts as hung, however busy the machine is.
 PATIENCE = 120
 # As if a signal came just before the program waits for the next line: another thread takes it, which wakes nobody.
 UNNOTICED = (
