@@ -18,7 +18,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.preflight import keys
 from ansible.module_utils.gaudi.preflight import options as rules
 from ansible.module_utils.gaudi.preflight.checks import Problem
-from ansible.module_utils.gaudi.preflight.values import landing_faults, network_faults, push_faults
+from ansible.module_utils.gaudi.preflight.values import key_faults, landing_faults, network_faults, push_faults
 
 from plugin_utils import role_options
 
@@ -63,6 +63,9 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
     pushed = ("serving_image_build", "serving_image_push", "serving_image_name")
     if not wrong.intersection(pushed):
         problems += [Problem("option", said) for said in push_faults(*(host.read(name).value for name in pushed))]
+    keyed = ("serving_image_apt_sources", "serving_image_apt_key")
+    if not wrong.intersection(keyed):
+        problems += [Problem("option", said) for said in key_faults(*(host.read(name).value for name in keyed))]
     if not wrong.intersection(BUILT_FROM + BUILT_BY):
         build, network = (host.read(name).value for name in BUILT_BY)
         addresses = {name: host.read(name).value for name in BUILT_FROM}

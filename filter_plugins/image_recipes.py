@@ -75,9 +75,10 @@ def image_addresses(said: Mapping[str, Any], folder: str) -> list[dict[str, str]
     said: git_mirrors, git_accounts, python_indexes, apt_sources and apt_key of the site. folder: where the files lie.
     """
     try:
+        key = apt_key(str(said["apt_key"]))
         files = {
-            "apt": apt_sources(str(said["apt_sources"])),
-            "apt_key": apt_key(str(said["apt_key"])),
+            "apt": apt_sources(str(said["apt_sources"]), key),
+            "apt_key": key,
             "git": git_config(said["git_mirrors"], said["git_accounts"]),
             "pip": pip_config(said["python_indexes"]),
         }

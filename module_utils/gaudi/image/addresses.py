@@ -22,8 +22,12 @@ _AUTHORITY = re.compile(r"://([^/\s'\"]+)")
 _NUMBERS = re.compile(r"[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 # What git takes for the beginning of an address: a scheme, a host of ssh, a folder.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+-]*://\S*|[^\s:/]+:\S*|/\S*")
-# One line of a sources.list.
-_SOURCE = re.compile(r"deb(-src)?\s+(\[[^\]]*\]\s*)?[a-z][a-z0-9+-]*:\S+\s+\S.*")
+# One line of a sources.list: its type, its options, and what follows.
+_SOURCE = re.compile(r"(deb(?:-src)?)\s+(?:\[([^\]]*)\]\s*)?([a-z][a-z0-9+-]*:\S+\s+\S.*)")
+_SIGNED_BY = re.compile(r"(?:^|\s)signed-by[+-]?=", re.IGNORECASE)
+
+APT_KEY = "/etc/apt/gaudi-serving.asc"
+"""Where a step of a build has the key of the site's sources while it fetches (steps.sh). No image has it."""
 
 
 def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str:
@@ -78,17 +82,32 @@ def pip_config(indexes: Sequence[object]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def apt_sources(text_: str) -> str:
-    """A sources.list, one source a line, as apt reads it from a file of any name. Raises Refusal for another form."""
+def apt_sources(text_: str, key: str = "") -> str:
+    """A sources.list, one source a line, as apt reads it from a file of any name. Raises Refusal for another form.
+
+    key: of the site. Each source that names no keyring itself is trusted by that key alone, and no other source is.
+    """
+    lines = []
     for number, line in enumerate(text_.splitlines(), 1):
         said = line.partition("#")[0].strip()
-        if said and not _SOURCE.fullmatch(said):
+        source = _SOURCE.fullmatch(said)
+        if said and not source:
             raise Refusal(
                 "wrong_source",
                 f"serving_image_apt_sources, line {number}, must be a source such as deb "
                 "http://mirror.example/ubuntu jammy main, and is not. Its value is not shown: it may hold a secret.",
             )
-    return text_
+        if source:
+            type_, options, rest = source.groups(default="")
+            own = not key or _SIGNED_BY.search(options)
+            lines.append(said if own else f"{type_} [{f'{options} signed-by={APT_KEY}'.strip()}] {rest}")
+    if key and not lines:
+        raise Refusal(
+            "key_without_sources",
+            "serving_image_apt_key is trusted for the sources of serving_image_apt_sources alone, and that is empty. "
+            "Name the sources there that the key signs, or leave the key out.",
+        )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def apt_key(text_: str) -> str:

@@ -164,8 +164,9 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         r"E: The repository '(\S+) [^']*' is not signed",
         lambda at, it: Refusal(
             "package_source_not_signed",
-            f"{at}: {it} is signed by no key that the image knows. Name its public key in serving_image_apt_key, after "
-            f"you made sure that it is the right one. {_AGAIN}",
+            f"{at}: {it} is signed by no key that the build trusts it by. Name its public key in "
+            "serving_image_apt_key, after you made sure that it is the right one. Where the image has that key, name "
+            f"its keyring in the source's line of serving_image_apt_sources (signed-by). {_AGAIN}",
         ),
     ),
     (

@@ -76,6 +76,15 @@ def push_faults(build: object, push: object, name: object) -> list[str]:
     return []
 
 
+def key_faults(sources: object, key: object) -> list[str]:
+    """Say what is wrong with a key of packages that no source is trusted by, for the options of that name."""
+    try:
+        apt_sources(str(sources), apt_key(str(key)))
+    except Refusal as refusal:
+        return [str(refusal)]
+    return []
+
+
 def network_faults(build: object, network: object, said: Mapping[str, object]) -> list[str]:
     """Say what an image that is built in this network could not be built from.
 

@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.image.addresses import (
+    APT_KEY,
     apt_key,
+    apt_sources,
     check_reached,
     git_config,
     pip_config,
     unknown_to_builds,
 )
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def asked_of_git(config: str, folder: Path, *arguments: str) -> str:
@@ -96,6 +100,32 @@ def test_what_is_no_public_key_is_refused_and_not_shown(said: str) -> None:
     assert caught.value.id == "wrong_apt_key"
     assert "hidden" not in str(caught.value)
     assert "mQINBFit" not in str(caught.value)
+
+
+def test_each_source_names_the_key_unless_it_names_one() -> None:
+    said = "# Mine\ndeb http://a/ubuntu noble main # x\ndeb-src [ arch=amd64 ] http://b/ ./\n\n"
+    assert apt_sources(said) == "deb http://a/ubuntu noble main\ndeb-src [ arch=amd64 ] http://b/ ./\n"
+    assert apt_sources(said, KEY).splitlines() == [
+        f"deb [signed-by={APT_KEY}] http://a/ubuntu noble main",
+        f"deb-src [arch=amd64  signed-by={APT_KEY}] http://b/ ./",
+    ]
+    own = "deb [arch=amd64 Signed-By=/usr/share/keyrings/x.gpg] http://a/ubuntu noble main\n"
+    assert apt_sources(own, KEY) == own
+
+
+def test_the_key_is_where_a_step_puts_it() -> None:
+    steps = ROOT / "roles/serving_image/files/gaudi_image/context/steps.sh"
+    assert f"\napt_key={APT_KEY}\n" in steps.read_text(encoding="utf-8")
+    # What apt trusts by itself.
+    assert not APT_KEY.startswith("/etc/apt/trusted.gpg")
+
+
+@pytest.mark.parametrize("sources", ["", "# deb http://mirror/ubuntu noble main\n"])
+def test_a_key_for_no_source_is_refused(sources: str) -> None:
+    with pytest.raises(Refusal, match="Name the sources there that the key signs") as caught:
+        apt_sources(sources, KEY)
+    assert caught.value.id == "key_without_sources"
+    assert apt_sources(sources) == ""
 
 
 def test_names_that_a_build_would_not_know_are_brought() -> None:

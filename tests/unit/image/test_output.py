@@ -196,7 +196,7 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#17 2.1 E: The repository 'http://mirror:8096 bookworm Release' is not signed.",
             ],
             "package_source_not_signed",
-            "http://mirror:8096 is signed by no key that the image knows. Name its public key in serving_image_apt_key",
+            "http://mirror:8096 is signed by no key that the build trusts it by. Name its public key in",
         ),
         (
             ["#17 2.1 E: The repository 'http://mirror:8096 jammy Release' does not have a Release file."],

@@ -7,9 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.image.addresses import git_config
+from ansible.module_utils.gaudi.image.addresses import APT_KEY, apt_sources, git_config
 from ansible.module_utils.gaudi.image.output import failure
+from cryptography.hazmat.primitives.asymmetric import rsa
 
+from simulator import packages
 from simulator.hub import git as git_host
 from simulator.hub.server import running
 
@@ -216,3 +218,114 @@ def test_a_checkout_that_nobody_may_ask_for_its_commit_ends_the_step(origin: Pat
     done = step(tmp_path, "checkout", f"file://{origin}", commit, str(tmp_path / "made"), system="no folder/system")
     assert done.returncode not in (0, 1)
     assert "no folder/system" in done.stderr
+
+
+# apt itself reads the sources and judges their signatures. What it would do to the system is left out.
+APT_GET = """#!/bin/sh
+case "$*" in *" install "*) echo "asked for $*" ;; *) exec /usr/bin/apt-get "$@" ;; esac
+"""
+OURS, ANOTHER = (packages.Signer(rsa.generate_private_key(65537, 2048), "nobody <nobody@localhost>") for _ in range(2))
+THING = packages.Package("gaudi-serving-thing", "1.0-1", "About it")
+ONE_LINE, DEB822 = "deb {at} bookworm main\n", "Types: deb\nURIs: {at}\nSuites: bookworm\nComponents: main\n"
+
+
+class Image:
+    """A folder that has apt's files as an image has them, and the secrets of a step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("etc/apt/sources.list.d", "etc/apt/trusted.gpg.d", "var/lib/apt/lists/partial", "secrets", "bin"):
+            (folder / name).mkdir(parents=True)
+        self.write("var/lib/dpkg/status", "")
+        # apt reads keys and sources as a user who may not read a folder of a test.
+        options = {"Dir": folder, "Dir::State::status": folder / "var/lib/dpkg/status", "APT::Sandbox::User": "root"}
+        said = {**options, "APT::Architecture": "amd64", "Dir::Log": folder}
+        self.write("apt.conf", "".join(f'{name} "{value}";\n' for name, value in said.items()))
+        (self.write("bin/apt-get", APT_GET)).chmod(0o755)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def source(self, name: str, signer: packages.Signer) -> str:
+        """The address of a source whose packages this key signs."""
+        for path, file in packages.repository([THING], "bookworm", signer).items():
+            place = self.folder / name / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(file.content)
+        return f"file:{self.folder / name}"
+
+    def fetch(self) -> subprocess.CompletedProcess[str]:
+        """Run the step that installs packages of the system."""
+        text = STEPS.read_text()
+        for path in ("/run/secrets", "/var/lib/apt", "/etc/apt"):
+            text = text.replace(path, f"{self.folder}{path.replace('/run/secrets', '/secrets')}")
+        # Nothing of this machine is removed.
+        assert " /var/" not in text
+        steps = self.write("steps.sh", text)
+        search = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": search, "APT_CONFIG": str(self.folder / "apt.conf"), "LC_ALL": "C"}
+        command = ["sh", str(steps), "system", THING.name]
+        return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+    def given(self, sources: str) -> None:
+        """Have the step given sources, and the key that is OURS for them."""
+        said = apt_sources(sources, OURS.public).replace(APT_KEY, f"{self.folder}{APT_KEY}")
+        self.write("secrets/apt", said)
+        self.write("secrets/apt_key", OURS.public)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return Image(tmp_path)
+
+
+def is_refused(done: subprocess.CompletedProcess[str], at: str) -> bool:
+    refusal = failure("packages", (done.stdout + done.stderr).splitlines()) if done.returncode else None
+    return refusal is not None and refusal.id == "package_source_not_signed" and at in str(refusal)
+
+
+def test_the_sources_of_the_site_are_trusted_by_its_key(image: Image) -> None:
+    image.given(f"# Ours\ndeb [arch=amd64] {image.source('mirror', OURS)} bookworm main # by the site's key\n")
+    done = image.fetch()
+    assert done.returncode == 0, done.stderr
+    assert f"--no-install-recommends {THING.name}\n" in done.stdout
+    assert not Path(f"{image.folder}{APT_KEY}").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "form"), [("own.list", ONE_LINE), ("own.sources", DEB822)], ids=["one line", "deb822"]
+)
+def test_the_sources_of_the_image_are_trusted_by_the_keys_of_the_image_alone(
+    image: Image, file: str, form: str
+) -> None:
+    at = image.source("own", OURS)
+    image.write(f"etc/apt/sources.list.d/{file}", form.format(at=at))
+    image.write("secrets/apt_key", OURS.public)
+    assert is_refused(image.fetch(), at)
+    image.write("etc/apt/trusted.gpg.d/image.asc", OURS.public)
+    assert image.fetch().returncode == 0
+
+
+def test_the_sources_of_the_image_are_not_asked_beside_those_of_the_site(image: Image) -> None:
+    image.write("etc/apt/sources.list.d/own.sources", DEB822.format(at=image.source("own", ANOTHER)))
+    image.given(ONE_LINE.format(at=image.source("mirror", OURS)))
+    assert image.fetch().returncode == 0
+
+
+def test_a_source_of_the_site_is_trusted_by_its_key_and_by_no_other(image: Image) -> None:
+    image.write("etc/apt/trusted.gpg.d/image.asc", ANOTHER.public)
+    at = image.source("mirror", ANOTHER)
+    image.given(ONE_LINE.format(at=at))
+    assert is_refused(image.fetch(), at)
+
+
+def test_a_source_of_the_site_that_names_a_keyring_is_trusted_by_that_alone(image: Image) -> None:
+    keyring = image.write("usr/share/keyrings/image.asc", ANOTHER.public)
+    for name, signer, status in (("right", ANOTHER, 0), ("wrong", OURS, 100)):
+        at = image.source(name, signer)
+        image.given(f"deb [signed-by={keyring}] {at} bookworm main\n")
+        done = image.fetch()
+        assert (done.returncode, is_refused(done, at)) == (status, bool(status)), done.stderr

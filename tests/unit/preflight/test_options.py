@@ -269,6 +269,15 @@ def test_a_mistyped_address_of_a_build_is_refused_before_anything_is_built(said:
     assert "hidden" not in str(problems)
 
 
+def test_a_key_of_packages_for_no_source_is_refused_before_anything_is_built() -> None:
+    lines = ("-----BEGIN PGP PUBLIC KEY BLOCK-----", "", "mQINBFit", "=abcd", "-----END PGP PUBLIC KEY BLOCK-----", "")
+    site = {"serving_image_apt_key": "\n".join(lines)}
+    problems, _, _ = action.judged(role_options.Host(DataLoader(), site))
+    assert [problem.message.partition(" is trusted")[0] for problem in problems] == ["serving_image_apt_key"]
+    site["serving_image_apt_sources"] = "deb http://mirror/ubuntu noble main\n"
+    assert not action.judged(role_options.Host(DataLoader(), site))[0]
+
+
 @pytest.mark.parametrize(
     "said",
     [

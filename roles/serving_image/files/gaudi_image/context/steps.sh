@@ -10,8 +10,9 @@ secrets=/run/secrets
 locked=$packages/lock.txt
 lock=/usr/local/share/gaudi-serving/lock.txt
 python=python3
-# Beside the keys of the image while packages are fetched: apt reads keys as a user who may not read secrets.
-apt_key=/etc/apt/trusted.gpg.d/gaudi-serving.asc
+# While packages are fetched: apt reads keys as a user who may not read secrets. Here apt itself looks for none; it is
+# trusted for the sources that name it (signed-by), which are the site's.
+apt_key=/etc/apt/gaudi-serving.asc
 
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 export PIP_ROOT_USER_ACTION=ignore GIT_TERMINAL_PROMPT=0
