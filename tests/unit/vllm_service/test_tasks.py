@@ -28,6 +28,12 @@ def runs(file: str, module: str, **given: Any) -> bool:
     return bool(evaluate(f"{{{{ {task.get('when', True)} }}}}", PLAN, **given))
 
 
+def forget(task: dict[str, Any]) -> bool:
+    """Whether a task has systemd forget how earlier starts ended, itself or as the tasks that others share."""
+    asked = task.get("ansible.builtin.command", {}).get("argv", [])[:2] == ["systemctl", "reset-failed"]
+    return asked or task.get("ansible.builtin.import_tasks") == "forget.yml"
+
+
 def changes(**given: bool) -> dict[str, Any]:
     """What vllm_service_changes says of a settled instance, but for what is given."""
     return {
@@ -52,7 +58,9 @@ def changes(**given: bool) -> dict[str, Any]:
 )
 def test_a_start_limit_does_not_outlive_the_repair(given: dict[str, bool], forgets: bool) -> None:
     found = changes(**given)
-    assert runs("run.yml", "ansible.builtin.command", __vllm_service_changes=found) is forgets
+    (task,) = [task for task in tasks("run.yml") if forget(task)]
+    assert evaluate(f"{{{{ {task['when']} }}}}", PLAN, __vllm_service_changes=found) is forgets
+    assert evaluate(task["vars"]["__vllm_service_selected"][0], PLAN) == "tiny"
     written = {"written": [], "library_changed": False}
     settled = evaluate(
         "{{ __vllm_service_settled }}", PLAN, __vllm_service_changes=found, __vllm_service_written=written
@@ -125,11 +133,7 @@ def test_a_node_that_comes_alone_is_not_asked_what_the_others_have() -> None:
 def test_a_start_that_a_person_asked_for_is_not_kept_by_the_start_limit(file: str) -> None:
     """systemd starts no unit that it has given up until it forgets that, whoever asks."""
     given = tasks(file)
-    forgets = [
-        number
-        for number, task in enumerate(given)
-        if task.get("ansible.builtin.command", {}).get("argv", [])[:2] == ["systemctl", "reset-failed"]
-    ]
+    forgets = [number for number, task in enumerate(given) if forget(task)]
     starts = [
         number for number, task in enumerate(given) if "no_block" in task.get("ansible.builtin.systemd_service", {})
     ]
@@ -148,20 +152,20 @@ def test_start_has_systemd_forget_those_that_failed_and_no_other(active: str, fo
 
 
 def test_going_back_has_systemd_forget_how_earlier_starts_ended() -> None:
-    (task,) = [task for task in tasks("rollback.yml") if "ansible.builtin.command" in task]
-    assert "when" not in task
-    unit = evaluate(task["ansible.builtin.command"]["argv"][2], PLAN, __vllm_service_selected=["tiny"])
-    assert unit == "vllm-tiny.service"
+    (shared,) = [task for task in tasks("rollback.yml") if forget(task)]
+    assert not {"when", "vars"} & set(shared)
+    (task,) = tasks("forget.yml")
+    assert evaluate(task["loop"], PLAN, __vllm_service_selected=["tiny"]) == ["tiny"]
+    assert evaluate(task["ansible.builtin.command"]["argv"][2], PLAN, item="tiny") == "vllm-tiny.service"
 
 
-@pytest.mark.parametrize("file", ["run.yml", "rollback.yml"])
 @pytest.mark.parametrize(
     ("said", "fails"), [("Unit vllm-tiny.service not loaded.", False), ("Failed to connect to bus", True)]
 )
-def test_a_unit_that_systemd_has_not_loaded_is_nothing_to_forget(file: str, said: str, fails: bool) -> None:
-    (task,) = [task for task in tasks(file) if "ansible.builtin.command" in task]
+def test_a_unit_that_systemd_has_not_loaded_is_nothing_to_forget(said: str, fails: bool) -> None:
+    (task,) = tasks("forget.yml")
     given = {"rc": 1, "stderr": said}
-    found = evaluate(f"{{{{ {task.get('failed_when', True)} }}}}", PLAN, __vllm_service_forgotten=given)
+    found = evaluate(f"{{{{ {task['failed_when']} }}}}", PLAN, __vllm_service_forgotten=given)
     assert found is fails
 
 
