@@ -72,6 +72,7 @@ refused_id:
   sample: no_room_for_recipes
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -206,16 +207,19 @@ def staging_of(folder: Path) -> Path:
 
 def clear(folder: Path) -> bool:
     """Remove the folder and what is left of it, unless another run takes it now; whether there was something."""
-    left = [path for path in (folder, staging_of(folder)) if beneath.look(path, path) is not None]
-    try:
-        with beneath.open_file(staging_of(folder) / record.LOCK, staging_of(folder), "r+b") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        pass
-    except BlockingIOError as held:
-        raise Refusal("recipes_being_taken", f"{folder} is being taken by another run") from held
-    for path in left:
-        beneath.remove_tree(path, path)
+    staging = staging_of(folder)
+    left = [path for path in (folder, staging) if beneath.look(path, path) is not None]
+    with contextlib.ExitStack() as held:
+        # A run that would take it now finds the lock held until nothing is left.
+        if staging in left:
+            lock = staging / record.LOCK
+            beneath.make_folders(lock.parent, staging)
+            try:
+                fcntl.flock(held.enter_context(beneath.open_file(lock, staging, "ab")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as taken:
+                raise Refusal("recipes_being_taken", f"{folder} is being taken by another run") from taken
+        for path in left:
+            beneath.remove_tree(path, path)
     return bool(left)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..base.recipes import CARRIED, PARTNERS, is_keyed
 from ..base.units import human_bytes
 from ..cards.reservations import INSTANCE
+from ..weights.record import STAGING_SUFFIX
 from . import beneath
 
 
@@ -119,6 +120,11 @@ def recipes_to_be_had(folder: str) -> bool:
     return holds_anything(folder) or (is_keyed(folder) and bool(recipe_givers(Path(folder))))
 
 
+def on_its_way(key: str) -> bool:
+    """Whether a folder among those of the keys is none: it comes from another node, or is being given to one."""
+    return key.endswith((CARRIED, CARRIED + STAGING_SUFFIX))
+
+
 def keys_with_recipes(place: Path) -> dict[str, str]:
     """The keys that the node has compiled recipes of, each with an instance that has them.
 
@@ -126,7 +132,7 @@ def keys_with_recipes(place: Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for key in sorted(place.iterdir()) if place.is_dir() else ():
-        for folder in of_instances(key) if not key.name.endswith(CARRIED) else ():
+        for folder in () if on_its_way(key.name) else of_instances(key):
             if any(path.suffix in PARTNERS for path, _ in filled_files(folder)):
                 found.setdefault(key.name, folder.name)
     return found

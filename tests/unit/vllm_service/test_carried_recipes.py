@@ -237,6 +237,29 @@ def test_what_another_run_takes_now_stays(root: Path, does: Does, monkeypatch: p
     assert staging.exists()
 
 
+@pytest.mark.parametrize("locked", [True, False], ids=["of a run that was cut off", "without a lock"])
+def test_nobody_begins_to_take_what_is_being_removed(
+    root: Path, does: Does, monkeypatch: pytest.MonkeyPatch, locked: bool
+) -> None:
+    staging = carried(root, does).with_name(f"{KEY}.carried.partial")
+    (staging / record.FOLDER).mkdir(parents=True)
+    if locked:
+        (staging / record.LOCK).write_text("")
+    removed = beneath.remove_tree
+    tried: list[Path] = []
+
+    def taken_now(path: Path, place: Path) -> None:
+        with (staging / record.LOCK).open("ab") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        tried.append(path)
+        removed(path, place)
+
+    monkeypatch.setattr(beneath, "remove_tree", taken_now)
+    assert does("absent")["changed"] is True
+    assert staging in tried
+    assert names(root) == []
+
+
 def test_check_mode_says_what_a_run_would_do_and_changes_nothing(root: Path, does: Does) -> None:
     compiled(root, one_recipe="abc", one_metadata="d", half_recipe="no metadata")
     said = does("given", "chat", check=True)
@@ -272,8 +295,9 @@ def test_a_recipe_is_its_two_files() -> None:
 def test_what_is_on_its_way_is_no_key(root: Path, does: Does) -> None:
     compiled(root, one_recipe="abc", one_metadata="d")
     does("given", "chat")
-    (root / f"{KEY}.carried/chat").mkdir()
-    (root / f"{KEY}.carried/chat/x.recipe").write_text("x")
+    for name in (f"{KEY}.carried", f"{KEY}.carried.partial"):
+        (root / name / "chat").mkdir(parents=True)
+        (root / name / "chat/x.recipe").write_text("x")
     (root / KEY / ".copying-x").mkdir()
     (root / "other" / "empty").mkdir(parents=True)
     assert folders.keys_with_recipes(root) == {KEY: "chat"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.paths import RECIPES
-from gaudi.base.recipes import CARRIED, COPYING, PARTNERS, is_keyed
+from gaudi.base.recipes import COPYING, PARTNERS, is_keyed
 from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
 from gaudi.node import beneath, folders
@@ -22,7 +22,6 @@ from gaudi.node.documents import read_text
 from gaudi.node.kept import Place
 from gaudi.serving.kept import PLAN
 from gaudi.serving.plan import Plan, recipe_directory
-from gaudi.weights.record import STAGING_SUFFIX
 
 from .systemd import say
 
@@ -190,7 +189,7 @@ def prune(boss: Supervisor) -> None:
         return
     spare = []
     # A run that was cut off leaves what was on its way from another node: nobody uses that either.
-    carried = [path for path in root.glob("*") if path.name.endswith((CARRIED, CARRIED + STAGING_SUFFIX))]
+    carried = [path for path in root.glob("*") if folders.on_its_way(path.name)]
     kept = [path for path in root.glob("*/[!.]*") if path.parent not in carried]
     for folder in sorted([*carried, *kept]):
         if str(folder) not in named and beneath.is_folder(folder, root):
