@@ -86,8 +86,9 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.recipes import CARRIED, COPYING, whole
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.reservations import INSTANCE
-from ansible.module_utils.gaudi.node import beneath, documents, folders, instances
+from ansible.module_utils.gaudi.node import beneath, documents, folders, instances, weight_folders
 from ansible.module_utils.gaudi.node.files import sync_folder, write_text
+from ansible.module_utils.gaudi.serving.plan import recipe_directory
 from ansible.module_utils.gaudi.weights import record
 from ansible.module_utils.gaudi.weights.record import Entry, Manifest
 
@@ -235,6 +236,12 @@ def would_take(folder: Path) -> tuple[int, int]:
     return len(made.files), made.size
 
 
+def compiles(module: AnsibleModule, own: Path) -> bool:
+    """Whether an instance runs with its recipes in this folder. One that is to change has them in another."""
+    plan = weight_folders.plans_on_node(weight_folders.PLANS).get(own.name, {})
+    return recipe_directory(plan) == str(own) and bool(instances.is_up(module, own.name))
+
+
 def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:
     """Do what is asked for; what to answer."""
     if module.params["state"] == "absent":
@@ -245,9 +252,7 @@ def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:
         except (OSError, Refusal) as left:
             module.warn(f"{folder} stays where it is: {left}. It goes with the next start that makes room.")
             return {"changed": False}
-    if module.params["state"] == "taken" and (
-        folders.measured(instance)[0] or instances.is_up(module, module.params["instance"])
-    ):
+    if module.params["state"] == "taken" and (folders.measured(instance)[0] or compiles(module, instance)):
         # It has compiled its own meanwhile, or is about to.
         return {"changed": False, "files": 0, "bytes": 0}
     if module.params["state"] == "given":

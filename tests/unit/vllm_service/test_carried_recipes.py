@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.recipes import COPYING, whole
-from ansible.module_utils.gaudi.node import beneath, folders
+from ansible.module_utils.gaudi.node import beneath, folders, weight_folders
 from ansible.module_utils.gaudi.weights import record
 
 from library import carried_recipes
@@ -166,11 +166,22 @@ def test_recipes_of_its_own_stay(root: Path, does: Does) -> None:
     assert (does("taken", "chat")["changed"], content(own)["mine.recipe"]) == (False, "mine")
 
 
-def test_a_server_that_runs_keeps_its_folder(root: Path, run: Any, does: Does) -> None:
+@pytest.mark.parametrize("changes", [False, True], ids=["the folder of its plan", "the folder of its next plan"])
+def test_a_server_that_runs_keeps_its_folder(
+    root: Path, run: Any, does: Does, monkeypatch: pytest.MonkeyPatch, changes: bool
+) -> None:
+    """One that is to change writes to another folder until then."""
     carried(root, does)
     own = compiled(root)
-    assert Does(run, "activating")("taken", "chat")["changed"] is False
-    assert content(own) == {}
+    monkeypatch.setattr(weight_folders, "PLANS", root.parent / "instances")
+    plan = {
+        "environment": {"PT_HPU_RECIPE_CACHE_CONFIG": "/cache,false,5"},
+        "container": {"mounts": [{"source": str(root / "former/chat" if changes else own), "target": "/cache"}]},
+    }
+    (root.parent / "instances/chat").mkdir(parents=True)
+    (root.parent / "instances/chat/plan.json").write_text(json.dumps(plan))
+    assert Does(run, "activating")("taken", "chat")["changed"] is changes
+    assert content(own) == ({"one.recipe": "abc", "one.metadata": "d"} if changes else {})
 
 
 @pytest.mark.parametrize("harm", ["short", "missing", "record gone", "record damaged", "other key", "a program"])
