@@ -299,10 +299,11 @@ from ansible.module_utils.gaudi.fabric import asked, verdict
 from ansible.module_utils.gaudi.node import folders, instances, links
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
-from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement
+from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
 from ansible.module_utils.gaudi.weights import record as weights
@@ -384,11 +385,22 @@ def look(module: AnsibleModule) -> judgement.Seen:
         up=frozenset(name for name in asked_for if instances.is_up(module, name)),
         instances={plan["instance"]: look_at_instance(engine, plan, listeners) for plan in named},
         weights={path: weights_folders.mend(Path(path)) for path in weights_there(plans)},
+        lost=look_where_lost(before),
         coming=coming,
         python=python_version(module) if any(one.source["fetch"] for one in coming) else "",
     )
     space = {path: judgement.Space(*folders.space_at(Path(path))) for path in judgement.places(params, seen)}
-    return replace(seen, space=space)
+    return replace(seen, space=space, unmounted=look_at_mounts(module, seen))
+
+
+def look_at_mounts(module: AnsibleModule, seen: judgement.Seen) -> list[checks.Problem]:
+    """Say what is not mounted that folders of this run lie on. What is mounted is not looked at: it may hang."""
+    mounted = mounts.points(read_text("/proc/self/mountinfo"))
+    wanted = [*mounts.of_fstab(read_text(mounts.FSTAB)), *mounts.of_units(systemctl(module, *mounts.SHOW))]
+    absent = [replace(mount, point=os.path.realpath(mount.point)) for mount in wanted if mount.point not in mounted]
+    kept = {os.path.realpath(path): use for path, use in judgement.kept_in(module.params, seen).items()}
+    lacking: list[checks.Problem] = mounts.problems((one for one in absent if one.point not in mounted), kept)
+    return lacking
 
 
 def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) -> judgement.Engine:
@@ -491,12 +503,16 @@ def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:
 
 def weights_there(plans: Sequence[Mapping[str, Any]]) -> set[str]:
     """The paths of the plans' weights that are on the node, as far as their configuration shows."""
-    asked = {
-        path
-        for plan in plans
-        for path in (plan["requires"]["weights_path"], *plan["requires"].get("weights_beside", []))
-    }
-    return {path for path in asked if path and Path(path, "config.json").is_file()}
+    asked = {str(path) for plan in plans if plan["requires"]["weights_path"] for path in weights_folders.of_plan(plan)}
+    return {path for path in asked if Path(path, "config.json").is_file()}
+
+
+def look_where_lost(before: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Of the weights that plans on the node have, those that are not there: the file system that their path is on."""
+    plans = [plan for plan in before.values() if plan.get("requires", {}).get("weights_path")]
+    there = weights_there(plans)
+    lost = {path for plan in plans for path in weights_folders.of_plan(plan) if str(path) not in there}
+    return {str(path): weights_folders.lies_on(path) for path in sorted(lost)}
 
 
 def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:

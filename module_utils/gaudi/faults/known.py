@@ -480,6 +480,16 @@ FAULTS = (
         "",
     ),
     Known(
+        "unmounted",
+        HOST,
+        "module_utils/gaudi/preflight/mounts.py",
+        "{named_in} has {source} mounted at {point}, and nothing is mounted there: {folders} would be on another file "
+        "system.",
+        "Nothing that lies on it is seen, and what a run brings would be hidden once it is mounted. Mount it: mount "
+        "{point} (dmesg says why that fails). Take it out of {named_in} if it is no longer to be there.",
+        "",
+    ),
+    Known(
         "weights",
         HOST,
         _CHECKS,

@@ -27,6 +27,7 @@ from . import beneath, documents, folders
 PLANS = Path(paths.INSTANCES)
 # numpy.load takes a file that begins otherwise for a pickle.
 ZIP = b"PK\x03\x04"
+MOUNTINFO = Path("/proc/self/mountinfo")
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 
 
@@ -161,6 +162,16 @@ def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[d
 
 def mounted(mountinfo: str, path: str) -> tuple[str, str]:
     """Type and source of the file system a path is on, from the text of /proc/self/mountinfo; path is absolute."""
+    return _mount(mountinfo, path)[1:]
+
+
+def lies_on(folder: Path) -> str:
+    """The file system that a folder is on, or would be, for people."""
+    point, kind, source = _mount(MOUNTINFO.read_text(encoding="utf-8", errors="replace"), os.path.realpath(folder))
+    return f"the file system that is mounted at {point} now ({source}, {kind})"
+
+
+def _mount(mountinfo: str, path: str) -> tuple[str, str, str]:
     best = ("", "", "")
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -171,7 +182,7 @@ def mounted(mountinfo: str, path: str) -> tuple[str, str]:
             # The last mount over a point is the one that is seen.
             if inside and len(point) >= len(best[0]):
                 best = (point, rest[0], rest[1])
-    return best[1], best[2]
+    return best
 
 
 def shared_by_nodes(folder: str, mountinfo: str) -> str:
@@ -228,9 +239,9 @@ def missing_weights(directory: Path) -> str | None:
     Looks at names and sizes, not at contents.
     """
     if not directory.is_dir():
-        return f"the directory {directory} is not there"
+        return f"the directory {directory} is not there; its path is on {lies_on(directory)}"
     if not (directory / "config.json").is_file():
-        return f"{directory} has no config.json"
+        return f"{directory} has no config.json; it is on {lies_on(directory)}"
     if not any(path.is_file() and path.stat().st_size for suffix in WEIGHT_FILES for path in directory.glob(suffix)):
         return f"{directory} holds no weights ({', '.join(WEIGHT_FILES)})"
     try:

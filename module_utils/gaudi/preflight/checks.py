@@ -208,10 +208,11 @@ def check_name(plan: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[Problem]:
+def check_weights(plan: Mapping[str, Any], present: bool, advice: str, lost: str = "") -> list[Problem]:
     """Refuse an instance whose weights are not on the node, and which nobody asked to fetch (gaudi_weights_fetch).
 
-    ``advice`` says where they come from; without it the sentence says what is always right.
+    ``advice`` says where they come from; without it the sentence says what is always right. ``lost``: the
+    file system that their path is on, where an instance on the node was set up with weights there.
     """
     path, missing = plan["requires"]["weights_path"], plan["requires"].get("weights_missing") or []
     if present and not missing:
@@ -224,8 +225,19 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str) -> list[P
     else:
         size = plan["requires"].get("weights_bytes")
         seen = f"the weights are not at {path} (no config.json there)" + (f"; they take {gib(size)}" if size else "")
+        seen += gone(lost)
     case = "known" if advice else ""
     return [Problem("weights", say("weights", case, instance=plan["instance"], seen=seen, advice=advice))]
+
+
+def gone(lost: str) -> str:
+    """Say of weights that an instance was set up with where their path is now; ``lost`` is empty for any others."""
+    if not lost:
+        return ""
+    return (
+        f". An instance of the node was set up with weights there, and the path is on {lost}. If that is not the file "
+        "system that they are on, mount theirs, or unmount what hides it, before anything is brought there"
+    )
 
 
 def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
@@ -262,11 +274,16 @@ def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Probl
     return problems
 
 
-def missing_finding(instance: str, origin: str | None, target: str, size: int, converted: str | None) -> str:
-    """Say what will be fetched: ``size`` bytes from ``origin`` (None: they are here) into ``target``; 0 is unknown."""
+def missing_finding(
+    instance: str, origin: str | None, target: str, size: int, converted: str | None, lost: str = ""
+) -> str:
+    """Say what will be fetched: ``size`` bytes from ``origin`` (None: they are here) into ``target``; 0 is unknown.
+
+    ``lost``: as ``gone`` takes it.
+    """
     amount = gib(size) if size else "an unknown amount"
     fetched = f"{amount} will be fetched from {origin} into {target}" if origin else f"{target} is there"
-    return f"{instance}: {fetched}" + (f", and converted into {converted}." if converted else ".")
+    return f"{instance}: {fetched}" + (f", and converted into {converted}" if converted else "") + f"{gone(lost)}."
 
 
 def host_nics(plan: Mapping[str, Any]) -> Problem:

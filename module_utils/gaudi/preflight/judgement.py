@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ..base import paths
 from ..base.listeners import Listener
+from ..base.places import is_below
 from ..base.refusal import Refusal
 from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
@@ -132,6 +134,10 @@ class Seen:
     """Why the verdict on cards and links keeps plans from starting."""
     space: Mapping[str, Space] = field(default_factory=dict)
     """By path, for each of ``wishes`` and ``recipe_wishes``."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """Of the weights that plans on the node have, those that are not there: the file system that their path is on."""
+    unmounted: Sequence[Problem] = ()
+    """Which of the file systems are not mounted that ``kept_in`` lies on."""
 
 
 def servable(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -219,6 +225,7 @@ def judge(
         *(Problem(**problem) for problem in asked["found"].get("problems", [])),
         *wrong,
         *_of_site(asked, site, seen),
+        *seen.unmounted,
         *checks.check_cards(seen.topology, site.expected_cards, ENDED_BY_A_DRIVER if driver.awaited else ()),
         *driver.problems,
         *compatibility.unknown_names(asked["allow_mismatch"], levels),
@@ -237,7 +244,7 @@ def judge(
         *compatibility.firmware(_cards(asked, seen), _release(asked)),
         *compatibility.other_warnings(seen.topology.get("findings", [])),
         *checks.silent_engine(seen.engine.silent),
-        *(_coming_finding(asked, coming) for coming in seen.coming),
+        *(_coming_finding(asked, coming, seen) for coming in seen.coming),
         *([] if site.require_pins else moving),
         *_plan_findings(asked, plans, seen, handed),
     ]
@@ -317,7 +324,8 @@ def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, port
     for one, advice in ((plan, asked["how_to_get"].get(name, "")), *((each, "") for each in beside)):
         path = one["requires"]["weights_path"]
         if path not in coming:
-            problems += checks.check_weights(one, path in seen.weights, _mend_advice(asked, one, seen) or advice)
+            mend = _mend_advice(asked, one, seen) or advice
+            problems += checks.check_weights(one, path in seen.weights, mend, seen.lost.get(path, ""))
     problems += _of_start(asked, plan, seen)
     problems += checks.check_keys(plan, seen.instances[name].keys)
     problems += checks.check_container(plan, seen.engine.renamed.get(name))
@@ -365,7 +373,7 @@ def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
     return problems + [Problem("weights_source", said) for said in sentences]
 
 
-def _coming_finding(asked: Mapping[str, Any], coming: Coming) -> str:
+def _coming_finding(asked: Mapping[str, Any], coming: Coming, seen: Seen) -> str:
     """Say what is brought, and from where."""
     source, root = coming.source, asked["weights_root"].rstrip("/")
     return checks.missing_finding(
@@ -374,6 +382,7 @@ def _coming_finding(asked: Mapping[str, Any], coming: Coming) -> str:
         f"{root}/{begins_in(source)}",
         source["fetch"]["bytes"] if source["fetch"] else 0,
         f"{root}/{source['convert']['target']}" if source["convert"] else None,
+        seen.lost.get(f"{root}/{source_plan.served(source)}", ""),
     )
 
 
@@ -432,6 +441,28 @@ def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
         return found | {wish.path for wish in wishes(asked, seen)}
     except Refusal:
         return found
+
+
+def _images(seen: Seen) -> dict[str, str]:
+    """Where the engine keeps its images; of a damaged daemon.json nobody asks."""
+    try:
+        return {daemon.data_root(seen.daemon_json): "images"}
+    except Refusal:
+        return {}
+
+
+def kept_in(asked: Mapping[str, Any], seen: Seen) -> dict[str, str]:
+    """The folders that a run reads from, or brings something into, with what they are for."""
+    plans, root = servable(asked["plans"]), asked["weights_root"]
+    found = {paths.STATE: "what is known of instances and jobs", **_images(seen)}
+    if asked["plans"]:
+        found[root] = "weights"
+    for plan in plans:
+        weights = (plan["requires"]["weights_path"], *plan["requires"].get("weights_beside", []))
+        beside = {path: f"weights of {plan['instance']}" for path in weights if path and not is_below(path, root)}
+        writes = {wish.path: f"recipes of {plan['instance']}" for wish in recipe_wishes(plan)}
+        found.update({path: use for path, use in {**beside, **writes}.items() if not is_below(path, paths.STATE)})
+    return found
 
 
 def _room(wish: Wish, seen: Seen) -> Room:

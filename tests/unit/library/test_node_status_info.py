@@ -107,8 +107,11 @@ def test_what_runs_and_has_lost_its_weights_is_said(node: Path, monkeypatch: pyt
     monkeypatch.setattr(instances, "read_document", lambda *_arguments: plan)
     assert status(node / "none.py")["lost_weights"] == []
     (weights / "config.json").unlink()
-    lost = f"tiny could not start again: {weights} has no config.json."
-    assert status(node / "none.py")["lost_weights"] == [lost]
+    (lost,) = status(node / "none.py")["lost_weights"]
+    # Something may be mounted over them.
+    assert lost.startswith(
+        f"tiny could not start again: {weights} has no config.json; it is on the file system that is "
+    )
     assert "node.lost_weights" in (ROOT / "playbooks/status.yml").read_text()
     # What does not run says itself what it lacks.
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=failed\n")
@@ -132,7 +135,10 @@ def test_its_default_is_where_the_role_puts_the_program() -> None:
 
 
 @pytest.mark.parametrize("given", [{**TOPOLOGY, "driver_version": "1.22.1-x"}, None])
-def test_preflight_reads_the_cards_only_where_nobody_did(given: dict[str, Any] | None) -> None:
+def test_preflight_reads_the_cards_only_where_nobody_did(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any] | None
+) -> None:
+    monkeypatch.setattr(gaudi_preflight, "systemctl", lambda *_: "")
     inventory = {
         "gaudi_release": "1.22",
         "gaudi_expected_cards": 8,

@@ -1,0 +1,88 @@
+"""Which file systems are to be mounted at or above folders of a run, and are not.
+
+What is written below a mount point that is bare lies on another disk, and is hidden once the right one is mounted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..base.places import is_below
+from ..faults.words import say
+from .checks import Problem
+
+FSTAB = "/etc/fstab"
+# Of the units that systemd has loaded, those that are not mounted.
+SHOW = ("show", "*.mount", "--state=inactive,failed", "--property=Id,Where,What,WantedBy,RequiredBy")
+# Mounted when somebody asks for it, or looks.
+_LATER = {"noauto", "x-systemd.automount"}
+_NO_FILE_SYSTEM = ("swap", "ignore")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file system that is to be mounted without anybody asking for it."""
+
+    point: str
+    source: str
+    named_in: str
+    """The file or the unit that says so."""
+
+
+def of_fstab(text: str) -> list[Mount]:
+    """Return what /etc/fstab has mounted at boot (fstab(5))."""
+    found = []
+    for line in text.splitlines():
+        fields = [] if line.lstrip().startswith("#") else line.split()
+        if len(fields) < 3 or not fields[1].startswith("/") or fields[2] in _NO_FILE_SYSTEM:
+            continue
+        if not _LATER & {option for field in fields[3:4] for option in field.split(",")}:
+            found.append(Mount(_point(fields[1]), _plain(fields[0]), FSTAB))
+    return found
+
+
+def of_units(shown: str) -> list[Mount]:
+    """Return the mounts that a target wants or requires; ``shown`` is what systemctl prints for SHOW."""
+    found = []
+    for stanza in shown.split("\n\n"):
+        said = dict(line.split("=", 1) for line in stanza.splitlines() if "=" in line)
+        wanted = f"{said.get('WantedBy', '')} {said.get('RequiredBy', '')}".split()
+        if said.get("Where", "").startswith("/") and any(name.endswith(".target") for name in wanted):
+            found.append(Mount(_point(said["Where"]), said.get("What", ""), said["Id"]))
+    return found
+
+
+def points(mountinfo: str) -> set[str]:
+    """Return where something is mounted now; mountinfo: the text of /proc/self/mountinfo.
+
+    An automount is: who looks has it mounted.
+    """
+    lines = (line.split() for line in mountinfo.splitlines())
+    return {_plain(fields[4]) for fields in lines if len(fields) > 4}
+
+
+def problems(absent: Iterable[Mount], folders: Mapping[str, str]) -> list[Problem]:
+    """Refuse a node on which a file system is not mounted that folders lie on.
+
+    absent: what is to be mounted and is not; the first that names a point counts. folders: what each is for, by path.
+    Neither a point nor a path has a link in it.
+    """
+    named = {mount.point: mount for mount in reversed([*absent])}
+    found = []
+    for point, mount in sorted(named.items()):
+        below = [f"{path} ({use})" for path, use in folders.items() if is_below(path, point)]
+        if below:
+            what = {"point": point, "source": mount.source, "named_in": mount.named_in, "folders": " and ".join(below)}
+            found.append(Problem("unmounted", say("unmounted", **what)))
+    return found
+
+
+def _point(field: str) -> str:
+    return _plain(field).rstrip("/") or "/"
+
+
+def _plain(field: str) -> str:
+    """A field as it was before blanks, tabs and backslashes in it were written as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), field)
