@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.preflight.images import check_processor
+from ansible.template import trust_as_template
 
 from filter_plugins.image_recipes import hosts_in, image_recipes, image_refusals
 from tests.unit.image.made import document, made
 from tests.unit.preflight.test_templates import evaluate
 
+ROOT = Path(__file__).resolve().parents[3]
 WITH, WITHOUT = "processor\t: 0\nflags\t\t: fpu avx avx2 bmi1\n", "processor\t: 0\nflags\t\t: fpu avx\n"
 
 
@@ -100,6 +104,30 @@ def test_a_check_says_of_no_image_that_it_is_gone(check: bool, said: str) -> Non
     }
     (line,) = evaluate("serving_image", "{{ __serving_image_tidied }}", **given)
     assert line == f"a:1 was built here and nothing needs it: {said}."
+
+
+@pytest.mark.parametrize(
+    ("check", "absent", "said"),
+    [
+        (True, ["a:1"], ["a:1 would be on one.", "b:2 is on one."]),
+        (True, None, ["a:1 is on one.", "b:2 is on one."]),
+        (False, ["a:1"], ["a:1 is on one.", "b:2 is on one."]),
+    ],
+)
+def test_a_check_says_of_an_image_that_is_there_that_it_is(
+    check: bool, absent: list[str] | None, said: list[str]
+) -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks/build_image.yml").read_text(encoding="utf-8"))
+    (task,) = [task for task in play["tasks"] if task["name"] == "Say which images are there"]
+    given = {
+        "build_recipes": [{"reference": "a:1"}, {"reference": "b:2"}],
+        "build_absent": trust_as_template(play["vars"]["build_absent"]),
+        "ansible_check_mode": check,
+        "inventory_hostname": "one",
+    }
+    given |= {} if absent is None else {"serving_image_absent": absent}
+    lines = evaluate("serving_image", task["ansible.builtin.debug"]["msg"], **given).strip().split(" playbooks/")
+    assert lines[0] == " ".join(said)
 
 
 def test_without_plans_the_parts_that_are_wished_are_built() -> None:
