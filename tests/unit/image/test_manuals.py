@@ -200,3 +200,29 @@ def test_the_page_says_which_releases_have_which_part() -> None:
     assert f"; not on {named('audio_extra', there=False)} |" in rows["audio"]
     assert f"; not on {named('benchmark', there=False)} |" in rows["benchmark"]
     assert f", on {named('pillow_simd', there=True)} |" in rows["pillow_simd"]
+
+
+# What the manuals pull for each release, all with the tag latest: Gaudi software and PyTorch.
+PULLED = {
+    "1.16": ("004", "1.16.0", "2.2.0"),
+    "1.18": ("002", "1.18.0", "2.4.0"),
+    "1.21": ("000", "1.21.3", "2.6.0"),
+    "1.22": ("001", "1.21.3", "2.6.0"),
+    "deepseek-r1": ("001", "1.21.3", "2.6.0"),
+}
+
+
+def test_the_page_says_where_a_base_image_differs_from_the_manuals() -> None:
+    _, _, page = DOCUMENT.read_text(encoding="utf-8").partition("Our base images differ from the manuals'")
+    points = [" ".join(point.split()) for point in page.partition("\n### ")[0].split("\n* ")]
+    assert all(entry(release).image["tag"] not in ("", "latest") for release in PULLED)
+    differing = set()
+    for release, (manual, software, pytorch) in PULLED.items():
+        image = entry(release).image
+        ours = (image["tag"].partition("-")[0], image["path"].rpartition("pytorch-installer-")[2])
+        if ours == (software, pytorch):
+            continue
+        differing.add(release)
+        (point,) = [point for point in points if f"Manual {manual} " in point and f"Release {release} " in point]
+        assert all(version in point for version in {software, pytorch} ^ set(ours)), (release, ours)
+    assert differing == {"1.16", "1.22"}
