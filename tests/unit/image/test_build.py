@@ -41,7 +41,7 @@ if words.startswith("image rm") and sys.argv[-1] in there:
     sys.exit(0)
 if words.startswith("image rm"):
     print(f"Error: No such image: {{sys.argv[-1]}}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit("--force" not in sys.argv)
 if words.startswith("image inspect"):
     image = sys.argv[-1]
     if image not in there:
