@@ -101,9 +101,9 @@ def failure(host: str, found: dict[str, Any]) -> str:
         # Systemd has its words where the state cannot be written.
         text = found["said"] if said else f"{text} It said last: {found['said']}."
     if at_its_limit(found):
-        text += (
-            f" It was started {LIMIT_STARTS} times within {LIMIT_SECONDS} seconds, so systemd starts it no more (its "
-            "start limit). Once that is mended, playbooks/start.yml starts it again."
+        text = (
+            f"{text.rstrip('.')}. It was started {LIMIT_STARTS} times within {LIMIT_SECONDS} seconds, so systemd "
+            "starts it no more (its start limit). Once that is mended, playbooks/start.yml starts it again."
         )
     return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
 

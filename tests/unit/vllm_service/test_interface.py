@@ -201,6 +201,13 @@ def test_a_start_limit_is_named_where_it_is_why_nothing_is_tried_any_more(change
     assert (f"{what} Once that is mended, playbooks/start.yml starts it again." in said) is limit
 
 
+def test_the_start_limit_is_a_sentence_of_its_own() -> None:
+    """A supervisor's status need not end with a full stop."""
+    state = {"phase": "stopped", "status": "stopped as asked"}
+    said = vllm_service_wait.failure("n1", found(active="failed", result="start-limit-hit", state=state))
+    assert said.startswith("tiny does not serve on n1: stopped as asked. It was started 10 times ")
+
+
 def test_the_start_limit_is_that_of_the_unit() -> None:
     unit = (ROLE / "templates/vllm.service.j2").read_text()
     assert f"StartLimitIntervalSec={vllm_service_wait.LIMIT_SECONDS}\n" in unit
